@@ -55,10 +55,9 @@ def claims(
     A claim is two sets of runs, a metric and a direction. Sets are compared over seeds and images, where nothing but
     what is claimed about differs; for runs that are missing, the commands that make them are printed.
     """
-    from harness.config.claim_file import load_claims
+    from harness.config.load import load_claims
     from reports.tables.fields import FIELDS
-    from results.comparison.claim_names import check_names
-    from results.comparison.claims import judge
+    from results.comparison.claims import check_names, judge
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:

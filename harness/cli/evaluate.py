@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.evaluate_more import measure, print_more, refuse_without_more, to_json
+from harness.cli.inputs import refuse_without_more
 from harness.cli.options import BertOption, ClipOption, InstancesOption
 from harness.cli.output import OutFile, deliver
+from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from harness.data.formats import References
-    from harness.metrics.report import Report
+    from harness.metrics.evaluator import Report
+    from harness.metrics.more.measure import MoreSettings
+    from harness.metrics.more.measured import Measured
 
 _EPILOG = """**Examples**
 
@@ -90,9 +94,8 @@ def evaluate(
     """
     from harness.data.formats import check_predictions, read_predictions, read_references
     from harness.data.nocaps import read_domains
-    from harness.metrics.evaluator import Evaluator
+    from harness.metrics.evaluator import Evaluator, report_on
     from harness.metrics.more.measure import MoreSettings
-    from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
@@ -114,24 +117,24 @@ def evaluate(
     ):
         for note in notes:
             reporter.note(f"left out: {note}", style="yellow")
-        report = run(
+        report = report_on(
             chosen,
             captions,
-            domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
+            evaluator,
             name=wanted.name,
             of=len(wanted.captions),
-            evaluator=evaluator,
+            domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
             progress=lambda done, _: task.reach(done),
         )
     _print(report, wanted)
     found = None
     if more:
-        found = measure(settings_of_more, references, wanted, chosen, captions, images=images, sets=sets)
-        print_more(found)
+        found = _measure(settings_of_more, references, wanted, chosen, captions, images=images, sets=sets)
+        _print_more(found)
     if out is not None:
         from harness.utils.hashing import canonical_json
 
-        deliver(canonical_json(report.to_json() | ({} if found is None else to_json(found))) + "\n", out)
+        deliver(canonical_json(report.to_json() | ({} if found is None else _more_json(found))) + "\n", out)
         typer.echo(f"written to {out}")
     lacking = found is not None and settings_of_more.lacking(found.values, *(["self-CIDEr"] if sets else ()))
     if lacking or any(
@@ -147,7 +150,8 @@ def _print(report: Report, references: References) -> None:
     from rich.table import Table
 
     from harness.data.nocaps import describe_domains
-    from harness.metrics.evaluation import METRICS, OVERALL
+    from harness.metrics.contract import METRICS, OVERALL
+    from results.statistics.significance import RESAMPLES, SEED
 
     domains = report.evaluation.domains
     table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
@@ -177,5 +181,109 @@ def _print(report: Report, references: References) -> None:
     if domains:
         counts = {domain: len(members) for domain, members in domains.items()}
         console.print(f"domains: {escape(describe_domains(counts))}", soft_wrap=True)
-    console.print(f"scores x100; interval over images, {report.resamples} resamples, seed {report.seed}")
+    console.print(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
     console.print(escape(report.signature.short()), soft_wrap=True)
+
+
+def _measure(
+    settings: MoreSettings,
+    file: Path,
+    wanted: References,
+    references: Mapping[int, Sequence[str]],
+    captions: Mapping[int, str],
+    *,
+    images: Path | None,
+    sets: Path | None,
+) -> Measured:
+    """Every further metric of the captions that are scored.
+
+    Args:
+        file: of the references; the embedded data set's tells what its images show.
+        images: the folder of the images.
+        sets: several captions of each image.
+
+    Raises:
+        BenchError: a file or folder cannot be used, or `sets` lacks images.
+    """
+    from harness.data.formats import read_caption_sets
+    from harness.metrics.chair import objects_of_scenes
+    from harness.metrics.more.measure import Captioned, MoreEvaluator
+
+    several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)
+    if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
+        raise BenchError(
+            f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)",
+            "give captions of every image that is scored",
+        )
+    system = Captioned(
+        {image_id: captions[image_id] for image_id in references},
+        references,
+        {image_id: several[image_id] for image_id in references if several},
+        {} if images is None else _files(images, wanted, references),
+    )
+    objects = None if settings.instances else objects_of_scenes(file)
+    return MoreEvaluator(settings, objects).measure(system)
+
+
+def _print_more(found: Measured) -> None:
+    """A line a metric: its value with the interval, which direction is better, and what it measures; then reasons."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
+
+    table = Table(title="More metrics", title_justify="left")
+    table.add_column("metric", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("better", no_wrap=True)
+    table.add_column("what it is")
+    for name in more_order(found.values):
+        quantity, metric = found.values[name], MORE_METRICS[base_name(name)]
+        shown = [
+            f"{100 * each:.2f}" if metric.share else f"{each:.4g}"
+            for each in (quantity.value, quantity.low, quantity.high)
+            if each is not None
+        ]
+        value, *bounds = shown or ["-"]
+        table.add_row(base_name(name), value, "–".join(bounds), BETTER[metric.better], metric.meaning)
+    console = Console(highlight=False)
+    console.print(table)
+    by_model: dict[str, list[str]] = {}
+    for name in more_order(found.values):
+        by_model.setdefault(depends_on(name), []).append(base_name(name))
+    for model, names in by_model.items():
+        if model:
+            console.print(f"{', '.join(names)} by {escape(model)}", soft_wrap=True)
+    for name in more_order(found.values):
+        if (reason := found.values[name].reason) is not None:
+            console.print(f"{escape(name)}: {escape(reason)}", soft_wrap=True)
+    console.print("fractions x100, words and vocabulary as counted")
+
+
+def _more_json(found: Measured) -> dict[str, Any]:
+    """What scores.json holds of them: values as `scores` does, and why some are null."""
+    intervals = {name: [each.low, each.high] for name, each in found.values.items() if each.low is not None}
+    return {
+        "more": {name: each.value for name, each in found.values.items()},
+        "more_reasons": {name: each.reason for name, each in found.values.items() if each.value is None},
+        "more_intervals": intervals,
+        "more_per_image": {
+            name: {str(image_id): value for image_id, value in by_image.items()}
+            for name, by_image in found.per_image.items()
+        },
+    }
+
+
+def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:
+    """The files of images below a folder, those that the references name."""
+    from harness.data.karpathy import PicturePaths, RefusedPath
+
+    if not folder.is_dir():
+        raise BenchError(f"--images {folder} is no folder", "name the folder of the images")
+    paths = PicturePaths(folder.resolve())
+    try:
+        return {image_id: paths.root / paths.claim(wanted.files.get(image_id), None, image_id) for image_id in images}
+    except RefusedPath as error:
+        raise BenchError(f"--images {folder}: {error}", "give references that name a file for each image") from error

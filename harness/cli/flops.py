@@ -27,7 +27,7 @@ from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
 from zoo.registry import model_card
 
 if TYPE_CHECKING:
-    from harness.benchmark.hub_costs import CheckpointCount
+    from harness.benchmark.hub import CheckpointCount
     from harness.benchmark.hub_model import HubModel
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts
@@ -136,8 +136,8 @@ def flops(
     load_plugins(plugin)
     found = CountedModels(expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)))
     if prompt is not None or any(name.startswith(PREFIX) for name in found.names):
-        from harness.benchmark.hub_costs import find_checkpoints
-        from harness.benchmark.hub_options import HubOptions
+        from harness.benchmark.hub import find_checkpoints
+        from harness.benchmark.hub_model import HubOptions
 
         found.hub = find_checkpoints(found.names, HubOptions(prompt))
     if found.hub and operators:
@@ -167,7 +167,7 @@ def flops(
         try:
             with contain_exits():
                 if name in found.hub:
-                    from harness.benchmark.hub_costs import count_checkpoint
+                    from harness.benchmark.hub import count_checkpoint
 
                     found.checkpoints[name] = count_checkpoint(
                         found.hub[name], picture, max_len=tokens, beam_size=width, position=position

@@ -114,6 +114,13 @@ def with_sentence_graphs(features: FeatureConfig, file: str | None) -> FeatureCo
     return features.model_copy(update={"sentence_graphs": path})
 
 
+def refuse_without_more(more: str, **options: object) -> None:
+    """BenchError where an option is given that only `more` reads."""
+    given = [f"--{name}" for name, value in options.items() if value is not None]
+    if given:
+        raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
+
+
 def check_tuned(tuned: bool, tuned_from: str | None, untuned: bool) -> None:
     """BenchError where options name tuned values of several places."""
     named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}

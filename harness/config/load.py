@@ -1,22 +1,28 @@
-"""Load the shipped presets and schedules by name, with overrides from the command line."""
+"""Load what ships as YAML, by name: presets with overrides from the command line, schedules, tuned values, claims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any, TypeGuard
+from pathlib import Path
+from typing import Any, Final, TypeGuard
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from harness.config.preset import NOT_IN_KEY, STORED_NAMES, Preset
+from harness.config.preset import NOT_IN_KEY, Preset
 from harness.config.schedule import Schedule, Stage
 from harness.utils.errors import BenchError
-from harness.utils.files import shortened
+from harness.utils.files import reason, shortened
 from harness.utils.hashing import canonical_json, digest
-from harness.utils.yaml_value import parse_yaml_value
+from harness.utils.yaml_value import load_bounded, parse_yaml_value
+from results.comparison.claims import Claim, ClaimFile
+from results.files import read_text
 
+_MOST_CLAIMS: Final = 200_000  # characters of a file
+_DEEPEST_CLAIMS: Final = 10
+_CLAIM_HINT: Final = "docs/own_claims.md says what a claim consists of"
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:
@@ -66,11 +72,11 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
             `stages=[xe]` keeps the named stages of the schedule alone, whatever the order of overrides.
 
     Raises:
-        BenchError: unknown or renamed preset, unknown key or a value of the wrong type.
+        BenchError: unknown preset, unknown key or a value of the wrong type.
     """
     files = _yaml_files("harness.config.presets")
     if name not in files:
-        raise _unknown_preset(name)
+        raise BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(list_presets())}")
     content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     schedules = _yaml_files("harness.config.schedules")
     schedule = content["schedule"]
@@ -129,18 +135,6 @@ def _example(name: str, path: tuple[int | str, ...]) -> str:
     if not isinstance(node, int | float | tuple) or _are_stages(node):
         return "schedule.stages.0.epochs=3"
     return f"{'.'.join(map(str, path))}={canonical_json(node)}"
-
-
-def _unknown_preset(name: str) -> BenchError:
-    renamed = {old: new for new, old in STORED_NAMES.items()}
-    if name not in renamed:
-        return BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(list_presets())}")
-    suffix = renamed[name].removeprefix("matched-width")
-    return BenchError(
-        f"the preset {name!r} (--preset) is now {renamed[name]!r}, one of three kinds of equal",
-        f"choose matched-width{suffix} (one d_model for all: finished runs of {name!r} are re-used), "
-        f"matched-parameters{suffix} (as many parameters for all) or own-size{suffix} (each model's published size)",
-    )
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
@@ -224,3 +218,38 @@ def _text(value: object, ignored: Mapping[str, Any]) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", exclude=dict(ignored))
     return value if isinstance(value, str) else canonical_json(value)
+
+
+def list_claims() -> list[str]:
+    """Names of the files of claims that ship."""
+    return sorted(_yaml_files("harness.config.claims"))
+
+
+def load_claims(name: str) -> tuple[Claim, ...]:
+    """The claims of a file, or of one that ships, by its name.
+
+    Raises:
+        BenchError: it cannot be read, or holds no claims; the message names the first field that is wrong.
+    """
+    try:
+        shipped = _yaml_files("harness.config.claims").get(name)
+        text = read_text(Path(name)) if shipped is None else shipped.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        said = reason(error) if isinstance(error, OSError) else str(error)
+        raise BenchError(
+            f"the claims {shortened(name)} cannot be read: {said}",
+            f"name a YAML file, or claims that ship: {', '.join(list_claims())}",
+        ) from error
+    try:
+        if len(text) > _MOST_CLAIMS:
+            raise ValueError(f"it has {len(text):,} characters, and at most {_MOST_CLAIMS:,} are read")
+        return ClaimFile.model_validate(load_bounded(text, _DEEPEST_CLAIMS)).claims
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        told = first["msg"].removeprefix("Value error, ")
+        raise BenchError(
+            f"the claims {shortened(name)}: {shortened(where)}: {told[:1].lower()}{told[1:]}", _CLAIM_HINT
+        ) from error
+    except ValueError as error:
+        raise BenchError(f"the claims {shortened(name)}: {error}", _CLAIM_HINT) from error

@@ -31,9 +31,6 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
 }
 """Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
 
-STORED_NAMES: Final[Mapping[str, str]] = {"matched-width": "paper", "matched-width-scst": "paper-scst"}
-"""By preset, the name that it had when runs of it were stored first: that one stays in run keys and signatures."""
-
 
 class Decoding(Strict):
     """How captions are generated; the score of a hypothesis is its log-probability / length ** length_penalty.
@@ -197,11 +194,6 @@ class Preset(Strict):
             *_unusual_training(self.schedule),
             *self.decoding.paper_deviations(),
         )
-
-    @property
-    def stored_name(self) -> str:
-        """The name in run keys and signatures."""
-        return STORED_NAMES.get(self.name, self.name)
 
     def untuned(self) -> Preset:
         """The preset with its own values for every model, wherever tuned ones may be."""

@@ -7,25 +7,33 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS
-from harness.config.rewards import Reinforce, SelfCritical
-from harness.config.strict import Strict
+from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS, MAX_TOKENS
 from results.statistics.learning import IDLE_RATE, IDLE_SHARE
 
-__all__ = [
-    "Accumulation",
-    "LearningRate",
-    "Optimiser",
-    "Plateau",
-    "Reinforce",
-    "Schedule",
-    "ScheduledSampling",
-    "SelfCritical",
-    "Stage",
-    "Strict",
-]
+
+class Strict(BaseModel):
+    """Frozen settings that reject unknown keys, infinity and NaN.
+
+    `omit_if_default` names settings that were added after results had been stored: a dump omits them while they have
+    their default, so that run keys and signatures that do not use them stay the same.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    omit_if_default: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = dump(self)
+        unused = self._unused()
+        return {name: value for name, value in content.items() if name not in unused}
+
+    def _unused(self) -> set[str]:
+        """The settings that a dump omits."""
+        fields = type(self).model_fields
+        return {name for name in self.omit_if_default if getattr(self, name) == fields[name].get_default()}
+
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """A share of the past in a running mean of gradients."""
@@ -201,6 +209,75 @@ class ScheduledSampling(Strict):
     def probability(self, epoch: int) -> float:
         """The probability in epoch `epoch` of the stage, from 0."""
         return min(self.step * (max(epoch - self.start, 0) // self.every), self.most)
+
+
+class SelfCritical(Strict):
+    """Self-critical sequence training (Rennie et al. 2017) with CIDEr-D as reward.
+
+    `captions`: they are `sampled` from the model, or all `beams` of a search (Cornia et al. 2020, M2). `baseline`:
+    `others` is the mean reward of the image's other captions (Luo 2020), `mean` that of all of them (M2), `greedy` the
+    reward of the greedy caption. `average`: the loss is a mean over `captions` (of their summed log-probabilities),
+    over all `tokens`, or over `max_len` steps of each caption, also those after its end, which add nothing (M2).
+
+    `end_in_reward`: the end token counts as a word in captions, references and document frequencies; without it
+    truncated captions get the same reward as complete ones. `documents`: document frequencies count the `images` in
+    whose references an n-gram occurs, or the `captions` (M2's code).
+
+    `gradient`: whose log-probabilities are differentiated. `second-pass` are those of a teacher-forced pass over the
+    captions, which has the stage's dropout with masks of its own. `steps` are those that the captions were drawn by,
+    under the same masks; `prefixes` too, and every word follows from a pass over the whole prefix. `sampling_dropout`
+    leaves dropout on while captions are drawn; with `steps` and `prefixes` it must be, since it is the pass that is
+    differentiated. So `second-pass` is off-policy wherever the stage has dropout, with `sampling_dropout` or without.
+    Greedy captions are always decoded without dropout.
+    """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset(
+        {"captions", "documents", "end_in_reward", "gradient", "sampling_dropout"}
+    )
+    captions: Literal["sampled", "beams"] = "sampled"
+    samples: int = Field(5, gt=1, le=MAX_BEAM, description="captions of an image, sampled ones or beams")
+    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most sampled tokens, the end token included")
+    baseline: Literal["others", "greedy", "mean"] = "others"
+    average: Literal["captions", "tokens", "steps"] = "captions"
+    end_in_reward: bool = True
+    documents: Literal["images", "captions"] = "images"
+    gradient: Literal["second-pass", "steps", "prefixes"] = "second-pass"
+    sampling_dropout: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.gradient != "second-pass" and not self.sampling_dropout:
+            raise ValueError(
+                f"gradient {self.gradient} differentiates the pass that draws the captions, which has the stage's "
+                "dropout: it needs sampling_dropout true"
+            )
+        return self
+
+    def signature(self) -> str:
+        """How the reward treats the end token, in the notation of SacreEOS (Hu et al. 2023)."""
+        baseline = {"others": "average", "greedy": "greedy", "mean": "mean"}[self.baseline]
+        drawn = f"{self.samples},beams" if self.captions == "beams" else str(self.samples)
+        return _reward_signature(self.end_in_reward, baseline, drawn, self.documents)
+
+
+class Reinforce(Strict):
+    """REINFORCE with CIDEr-D as reward, one caption sampled per image, and a baseline linear in the decoder's state.
+
+    For recurrent models. `end_in_reward` as of `SelfCritical`.
+    """
+
+    max_len: int = Field(20, gt=0, le=MAX_TOKENS, description="most sampled tokens, the end token included")
+    end_in_reward: bool = True
+
+    def signature(self) -> str:
+        """How the reward treats the end token, in the notation of SacreEOS."""
+        return _reward_signature(self.end_in_reward, "linear", "1")
+
+
+def _reward_signature(end_in_reward: bool, baseline: str, drawn: str, documents: str = "images") -> str:
+    mode = "STANDARD_wInit" if end_in_reward else "NO<EOS>"
+    frequencies = "" if documents == "images" else f",df={documents}"
+    return f"{mode}+Cider-D[n4,s6.0{frequencies}]+{baseline}[nspi{drawn}]"
 
 
 class Stage(Strict):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -223,8 +224,9 @@ class _Failure:
         return cls(reason, getattr(error, "hint", None), "".join(traceback.format_exception(error)))
 
 
-def join() -> None:
-    """Join the other processes of this launch by the environment.
+@contextmanager
+def joined() -> Iterator[None]:
+    """Join the other processes of this launch by the environment, and leave them, without a word, with the block.
 
     Raises:
         BenchError: they did not all come, or a variable is missing.
@@ -238,11 +240,9 @@ def join() -> None:
             "start all of them with MASTER_ADDR and MASTER_PORT of rank 0's host (torchrun sets both), or unset "
             "RANK and WORLD_SIZE to train in one process",
         ) from error
-
-
-def leave() -> None:
-    """Leave the group of all processes; nothing is said to the others."""
-    if dist.is_initialized():
+    try:
+        yield
+    finally:
         dist.destroy_process_group()
 
 
@@ -363,59 +363,60 @@ def _process_errors() -> Iterator[None]:
 
 @contextmanager
 def other_ranks(count: int) -> Iterator[None]:
-    """Be rank 0 of `count` processes of this host within the block; the others wait for its trainings.
+    """Be rank 0 of `count` processes of this host within the block; the others are started for its trainings.
+
+    They join it by the environment, as those of torchrun do, and end with it, however it ends.
 
     Raises:
         BenchError: they did not all join.
         ProcessLostError: within the block, where one of them has ended; this process can train no more.
     """
-    shared = {
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
-    }
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
+    shared["MASTER_PORT"] = str(port)
     before = {name: os.environ.get(name) for name in (*shared, "RANK", "LOCAL_RANK")}
+    place, threads = f"{__name__}:serve_as", torch.get_num_threads()
     with starting_worker():
-        others = [
-            make_worker(f"{__name__}:serve_as", rank, shared, torch.get_num_threads()) for rank in range(1, count)
-        ]
+        others = [make_worker(place, rank, shared, threads) for rank in range(1, count)]
         for other in others:
             other.start()
+    lost: ProcessLostError | None = None
     try:
         _set_environment(0, shared)
-        join()
-        yield
-        end_work()
+        with joined():
+            yield
+            end_work()
         for other in others:
             other.join()
+    except ProcessLostError as error:
+        lost = error
     finally:
-        leave()
         end_workers(others)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+    if lost is not None:
+        ended = ((rank, other.exitcode) for rank, other in enumerate(others, 1))
+        known = [(rank, code) for rank, code in ended if code and code != -signal.SIGTERM]  # by which others are ended
+        raise ProcessLostError(_how_ended(*known[0], count) if known else str(lost)) from lost
+
+
+def _how_ended(rank: int, code: int, count: int) -> str:
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"training process {rank} of {count} {how}"
 
 
 def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:
     """In a process of its own: take part in the trainings of rank 0, which computes with so many threads."""
     _set_environment(rank, shared)
     torch.set_num_threads(threads)
-    join()
-    try:
-        with suppress(ProcessLostError):  # rank 0 is told, or is the one
-            serve()
-    finally:
-        leave()
+    with suppress(ProcessLostError), joined():  # rank 0 is told, or is the one
+        serve()
 
 
 def _set_environment(rank: int, shared: Mapping[str, str]) -> None:
     os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -57,28 +57,22 @@ class UnreadLosses:
 
     def __init__(self, device: torch.device) -> None:
         self._every = STEPS_BETWEEN_READINGS[device.type]
-        self._steps: list[int] = []
-        self._losses: list[Sequence[Tensor]] = []
-        self._norms: list[Tensor] = []
-        self._rates: list[float] = []
+        self._kept: list[tuple[int, Sequence[Tensor], Tensor, float]] = []
 
     @property
     def due(self) -> bool:
         """Whether so many are kept that they have to be read."""
-        return len(self._steps) >= self._every
+        return len(self._kept) >= self._every
 
     def add(self, step: int, losses: Sequence[Tensor], norm: Tensor, rate: float) -> None:
         """Keep those of a step: this rank's losses of its micro-batches, each a share of the whole batch's."""
-        self._steps.append(step)
-        self._losses.append(losses)
-        self._norms.append(norm)
-        self._rates.append(rate)
+        self._kept.append((step, losses, norm, rate))
 
     def read(self, collective: Collective) -> Iterator[StepLoss]:
         """Give those of all steps that were kept, first to last, and forget them."""
-        steps, losses, norms, rates = self._steps, self._losses, self._norms, self._rates
-        self._steps, self._losses, self._norms, self._rates = [], [], [], []
-        if steps:
+        kept, self._kept = self._kept, []
+        if kept:
+            steps, losses, norms, rates = zip(*kept, strict=True)
             found = zip(steps, read_losses(losses, collective), torch.stack(norms).tolist(), rates, strict=True)
             yield from (StepLoss(*each) for each in found)
 

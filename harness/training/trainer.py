@@ -139,8 +139,8 @@ class Trainer:
             self._begin(stage, data)
         elif checkpoint is not None:
             optimiser.load_state_dict(checkpoint["optimiser"])
-            self._objective_params.load_state_dict(checkpoint.get("objective", {}))
-            self._restore_gradients(checkpoint.get("gradients", {}))
+            self._objective_params.load_state_dict(checkpoint["objective"])
+            self._restore_gradients(checkpoint["gradients"])
             self._restore_generators(checkpoint)
         while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
             self._run_epoch(stage, data, optimiser)
@@ -264,8 +264,7 @@ class Trainer:
             checkpoint = {
                 "position": asdict(self.state),
                 "optimiser": optimiser.state_dict(),
-                "generators": generators[0],
-                "other_generators": generators[1:],
+                "generators": generators,
                 "objective": self._objective_params.state_dict(),
                 "gradients": gradients,
             }
@@ -274,8 +273,7 @@ class Trainer:
 
     def _restore_generators(self, checkpoint: dict[str, Any]) -> None:
         """Where the checkpoint is of fewer ranks, those beyond them go on with fresh numbers."""
-        known = [checkpoint["generators"], *checkpoint.get("other_generators", [])]
-        rank = self._collective.rank
+        known, rank = checkpoint["generators"], self._collective.rank
         if rank < len(known):
             restore_generators(known[rank], self.device)
         else:

@@ -87,10 +87,13 @@ def _run(place: str, parent: int, *args: Any) -> None:
     module, _, function = place.partition(":")
     work = getattr(importlib.import_module(module), function)
     end_on_sigterm()
+    ended = False
     try:
         work(*args)
-    except Terminated:  # everything is closed; the parent sees by which signal this process ended
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    except Terminated:
+        ended = True
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # everything is closed
+    if ended:  # the parent sees by which signal
         signal.raise_signal(signal.SIGTERM)
 
 

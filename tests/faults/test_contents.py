@@ -1,19 +1,93 @@
-"""Files whose blocks were lost, and vocabularies of other types than they should be: sentences with the file's name."""
+"""Files that hold something else than they should, or lost blocks: sentences with the file's name, and no wait."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from harness.benchmark.pretrained import Pretrained
+from harness.data import open_dataset
+from harness.data.backbones.backbone import open_backbone
+from harness.data.backbones.timm_backbone import _read
+from harness.data.dataset import told_size
+from harness.data.formats import read_predictions, read_references
+from harness.data.regions.box_files import CocoBoxes
+from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
-from harness.data.regions.regions import RawRegions
+from harness.data.regions.regions import BadRegions, RawRegions
+from harness.data.regions.tsv import RegionTsv
 from harness.data.vocabularies import SubwordVocabulary, load_vocabulary
 from harness.data.vocabulary import Vocabulary
+from harness.training.checkpoint import load_weights
 from harness.utils.errors import BenchError
+from results.errors import StoreError
+from tests.harness.conftest import bench
+from zoo.errors import ZooError
+from zoo.weights import read_checkpoint, read_sizes
+
+REFERENCES = {"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a red ball"}]}
+
+
+def test_the_limit_and_how_to_raise_it_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "references.json"
+    file.write_text(json.dumps(REFERENCES))
+    words = ("evaluate", file, "--references", file)
+    error = bench(*words, env={"BENCH_MAX_FILE_GB": "1e-8"}).exception
+    assert str(file) in str(error)
+    assert "BENCH_MAX_FILE_GB" in str(error)
+    error = bench(*words, env={"BENCH_MAX_FILE_GB": "much"}).exception
+    assert isinstance(error, StoreError)
+    assert "BENCH_MAX_FILE_GB='much'" in str(error)
+
+
+def test_arrays_that_are_devices_are_faults_of_their_image(tmp_path: Path) -> None:
+    folder = tmp_path / "bu_att"
+    folder.mkdir()
+    (folder / "1.npz").symlink_to("/dev/zero")
+    (folder / "2.npy").symlink_to("/dev/zero")
+    os.mkfifo(folder / "3.npy")
+    found = dict(RegionFolder(folder).read([1, 2, 3]))
+    assert [("a device" in str(found[i]), "a pipe" in str(found[i])) for i in found] == [(1, 0), (1, 0), (0, 1)]
+    assert not any(isinstance(each, BadRegions) for each in found.values())
+
+
+def test_vocabularies_and_weights_are_regular_files(tmp_path: Path) -> None:
+    import torch
+
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BenchError, match="it is a pipe"):
+        load_vocabulary(tmp_path / "pipe")
+    with pytest.raises(BenchError, match="a pipe"):
+        load_weights(torch.nn.Linear(1, 1), tmp_path / "pipe")
+
+
+def test_folders_of_pretrained_models_hold_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(BenchError, match=r"config\.json cannot be read: it is a pipe"):
+        Pretrained("git/pretrained", str(tmp_path)).open(None)  # type: ignore[arg-type] # the files are looked at first
+
+
+def test_pictures_in_a_folder_that_results_cannot_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    image = {"imgid": 1, "filename": "1.png", "split": "train", "sentences": [{"raw": "A dog."}]}
+    (folder / "dataset.json").write_text(json.dumps({"images": [image]}))
+    words = ("--models", "human", "--data", folder, "--backbone", "filterbank", "--workspace", "w")
+    for command in ("run", "plan"):
+        assert "not text in UTF-8" in str(bench(command, *words).exception)
+    assert not any(Path("w").rglob("*.npy"))
+
 
 IMAGES = range(1, 30)
 
@@ -89,3 +163,136 @@ def test_whole_vocabularies_are_read(tmp_path: Path, content: dict[str, Any]) ->
     assert json.loads(json.dumps(load_vocabulary(tmp_path / "vocabulary.json").content())) == json.loads(
         json.dumps(content)
     )
+
+
+READERS = (_read, read_checkpoint)
+
+
+def _saved(content: Any, **how: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file, **how)
+    return file.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the unpickler, about what the damaged bytes ask for
+def test_damaged_bytes_of_weights_are_sentences(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    weights = {"a.b": torch.zeros(3), "c": torch.ones(2, 2)}
+    whole = [_saved(weights), _saved(weights, _use_new_zipfile_serialization=False), b"e" * 60]
+    file, refused = tmp_path / "weights.pth", 0
+    for turn in range(150):
+        content = bytearray(whole[turn % 3])
+        for _ in range(draw.randrange(1, 6)):
+            content[draw.randrange(len(content))] = draw.randrange(256)
+        file.write_bytes(content)
+        for read in READERS:
+            try:
+                read(file)
+            except (BenchError, ZooError) as error:
+                refused += str(file) in str(error)
+    assert refused > 100
+
+
+@pytest.mark.parametrize("content", [{1: torch.zeros(2)}, [torch.zeros(2)], {"a": 1}, {}, torch.zeros(3), 5, None])
+def test_files_without_named_tensors_are_refused(tmp_path: Path, content: Any) -> None:
+    (tmp_path / "weights.pth").write_bytes(_saved(content))
+    with pytest.raises(ZooError, match="not a state dict"):
+        read_checkpoint(tmp_path / "weights.pth")
+    if content != {}:  # no tensors at all: what is missing is named when they are loaded
+        with pytest.raises(BenchError, match="no state dict"):
+            _read(tmp_path / "weights.pth")
+
+
+def test_tensors_of_too_few_axes_name_themselves() -> None:
+    names = ("vocab_linear.weight", "input_linear.weight", "decoders.0.ff.linear_1.weight", "pos_encoder.weight")
+    state = {name: torch.zeros(3) for name in (*names, "decoders.0.dyn_exp.query_exp_vectors.weight")}
+    with pytest.raises(ZooError, match=r"ExpansionNet: input_linear\.weight has the shape \(3,\)"):
+        read_sizes("expansionnet_v2", state)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        ("resnet18.a1_in2k", "backbone resnet18 has no pretrained weights tagged 'a1_in2k'", "resnet18.a1_in1k"),
+        ("resnet18.", "tagged ''", "resnet18.a2_in1k"),
+        ("resnet18.tag." + "x" * 500, "...", "resnet18"),
+        ("resnet81", "unknown backbone 'resnet81'", "resnet18"),
+    ],
+)
+def test_unknown_backbones_name_the_nearest(name: str, said: str, hint: str) -> None:
+    with pytest.raises(BenchError) as caught:
+        open_backbone(name, weights="random")
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 250
+    assert hint in (caught.value.hint or "")
+
+
+TOO_LARGE = 2**63
+
+
+def test_models_of_which_nothing_was_measured_fail() -> None:
+    sizes = ["--vocab-size", "5", "--beam", "6", "--batch", "1", "--repeats", "2", "--device", "cpu"]
+    result = bench("cost", "measure", "--models", "blind", *sizes)
+    assert result.exit_code == 1
+    assert "failed: blind: nothing was measured: ZooError: beam_size must lie between 1 and" in result.output
+
+
+def _write(path: Path, content: Any) -> Path:
+    path.write_text(json.dumps(content))
+    return path
+
+
+def _karpathy(**changes: Any) -> dict[str, Any]:
+    image = {"imgid": 1, "filename": "a.png", "split": "train", "sentences": [{"raw": "A dog."}], **changes}
+    return {"images": [image]}
+
+
+@pytest.mark.parametrize("number", [TOO_LARGE, -TOO_LARGE - 1, 10**400])
+def test_ids_beyond_64_bits_are_named(tmp_path: Path, number: int) -> None:
+    said = "whole number of 64 bits"
+    with pytest.raises(BenchError, match=said):
+        open_dataset(str(_write(tmp_path / "karpathy.json", _karpathy(imgid=number))), cache_dir=tmp_path)
+    coco = {"images": [{"id": number}], "annotations": [{"image_id": number, "caption": "a dog"}]}
+    with pytest.raises(BenchError, match=said):
+        read_references(_write(tmp_path / "coco.json", coco))
+    predictions = [{"image_id": number, "caption": "a dog"}, {"image_id": 1, "caption": "a cat"}]
+    found = read_predictions(_write(tmp_path / "predictions.json", predictions))
+    assert found.captions == {1: "a cat"}
+    assert found.problems == {f'without a {said} as "image_id"': ["entry 0"]}
+
+
+@pytest.mark.parametrize("number", [TOO_LARGE - 1, -TOO_LARGE])
+def test_ids_of_64_bits_are_read(tmp_path: Path, number: int) -> None:
+    file = _write(tmp_path / "karpathy.json", _karpathy(imgid=number))
+    assert [sample.image_id for sample in open_dataset(str(file), cache_dir=tmp_path).samples] == [number]
+
+
+def test_nocaps_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    own = _write(tmp_path / "own.json", _karpathy(imgid=TOO_LARGE - 2))
+    images = [{"id": i, "file_name": f"{i}.png", "domain": "in-domain"} for i in (0, 1)]
+    captions = [{"id": i, "image_id": i, "caption": "a dog"} for i in (0, 1)]
+    nocaps = _write(tmp_path / "nocaps.json", {"images": images, "annotations": captions})
+    result = bench("data", "nocaps", own, nocaps, "--out", tmp_path / "both.json")
+    assert isinstance(result.exception, BenchError)
+    assert "more than 64 bits" in str(result.exception)
+    assert not (tmp_path / "both.json").exists()
+
+
+def test_boxes_beyond_all_floats_are_faults_of_their_image(tmp_path: Path) -> None:
+    file = _write(tmp_path / "karpathy.json", _karpathy(boxes=[[0, 0, 10**400, 1]]))
+    dataset = open_dataset(str(file), cache_dir=tmp_path)
+    assert "boxes of 'a.png'" in dataset.faults[1]
+    results = [{"image_id": 1, "bbox": [0, 0, 10**400, 1]}, {"image_id": 1, "bbox": [0, 0, 1, 1], "score": 10**400}]
+    for entry in results:
+        boxes = CocoBoxes(_write(tmp_path / "boxes.json", [entry]), dataset)
+        [(image_id, found)] = boxes.read([1])
+        assert image_id == 1
+        assert "not a number" in str(found)
+
+
+def test_sizes_beyond_all_images_are_not_believed(tmp_path: Path) -> None:
+    assert told_size({"width": 10**400, "height": 480}) is None
+    assert told_size({"width": 640, "height": 480}) == (640, 480)
+    (tmp_path / "regions.tsv").write_bytes(b"9" * 5000 + b"\t1\t1\t1\n")
+    with pytest.raises(BenchError, match="does not begin with an image id"):
+        list(RegionTsv("regions", [tmp_path / "regions.tsv"]).read([1]))

@@ -1,67 +1,25 @@
-"""Where results would be lost, or another program's file harmed: refused before anything is written."""
+"""Results that would be lost, other programs' files harmed, databases with parts missing: nothing is changed."""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL
 
-from harness.utils.errors import BenchError
 from results.errors import StoreError
 from results.store.engine import is_in_memory, resolve_url
 from results.store.store import Store
 from tests.harness.conftest import bench
 
 
-@pytest.mark.parametrize(
-    "db",
-    [
-        "sqlite://",
-        "sqlite:///",
-        "sqlite:///:memory:",
-        "sqlite+pysqlite://",
-        ":memory:",
-        "sqlite:///file::memory:?uri=true",
-        "sqlite:///file:a?mode=memory&uri=true",
-    ],
-)
-def test_databases_in_memory_are_refused(tmp_path: Path, db: str) -> None:
-    result = bench("run", "--workspace", tmp_path / "w", "--db", db)
-    assert isinstance(result.exception, BenchError)
-    assert str(result.exception).startswith(f"--db {db} is a database in memory")
-    by_environment = bench("report", env={"BENCH_DB": db})
-    assert "in memory" in str(by_environment.exception)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("db", ["memory.sqlite", "sqlite:////tmp/memory.sqlite", "postgresql://me@host/memory"])
 def test_files_and_servers_are_not_in_memory(db: str) -> None:
     assert not is_in_memory(resolve_url(db))
     assert is_in_memory(URL.create("sqlite"))
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        (["run", "--workspace", ""], "--workspace"),
-        (["report", "-w", " "], "--workspace"),
-        (["run", "--db", ""], "--db"),
-        (["db", "info", "--db", " "], "--db"),
-        (["run", "--backbone", ""], "--backbone"),
-        (["data", "features", "scenes", "--backbone", ""], "--backbone"),
-        (["flops", "--backbone", ""], "--backbone"),
-        (["import-weights", "m", "c.pth", "--vocabulary", "v", "--backbone", ""], "--backbone"),
-        (["caption", "a.png", "--run", ""], "--run"),
-    ],
-)
-def test_empty_values_are_refused(words: list[str], option: str) -> None:
-    result = bench(*words)
-    assert isinstance(result.exception, BenchError), result.output
-    assert str(result.exception) == f"{option} is empty"
-    assert result.exception.hint
 
 
 def _recipes(file: Path, journal: str) -> sqlite3.Connection:
@@ -95,3 +53,35 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     file.touch()
     Store(file).close()
     Store(file, read_only=True).close()
+
+
+def test_databases_behind_links_are_opened(tmp_path: Path) -> None:
+    Store(tmp_path / "bench.sqlite").close()
+    (tmp_path / "link.sqlite").symlink_to("bench.sqlite")
+    Store(tmp_path / "link.sqlite", read_only=True).close()
+    with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+
+
+CASES = {
+    "DROP TABLE image_influences": "table image_influences",
+    "DROP TABLE runs": "table runs",
+    "ALTER TABLE runs DROP COLUMN seed": "column runs.seed",
+    "ALTER TABLE costs DROP COLUMN high": "column costs.high",
+}
+
+
+@pytest.mark.parametrize(("statement", "what"), CASES.items())
+def test_info_and_upgrade_name_what_is_missing(tmp_path: Path, statement: str, what: str) -> None:
+    file = tmp_path / "bench.sqlite"
+    Store(file).close()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(statement)
+    info = bench("db", "info", "--workspace", tmp_path)
+    assert info.exit_code == 1
+    assert f"damaged: it has no {what}" in info.stdout
+    assert "restore it from a copy" in info.stdout
+    for words in (("db", "upgrade"), ("db", "check")):
+        result = bench(*words, "--workspace", tmp_path)
+        assert isinstance(result.exception, StoreError)
+        assert str(result.exception) == f"the results database {file} is damaged: it has no {what}"

@@ -7,13 +7,11 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.cli import output
-from harness.cli.output import cache_errors, check_out_folder, deliver, write_errors
+from harness.cli.output import cache_errors, deliver
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -107,89 +105,9 @@ def test_atomic_writes_refuse_a_pipe(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
 
 
-def _commands(tmp_path: Path) -> dict[str, tuple[Words, str]]:
-    """Commands that write a file, as far as the check of where to; nothing else that they name is there."""
-    nowhere = str(tmp_path / "nowhere")
-    return {
-        "caption": (["caption", "a.png", "--run", "key"], "--out"),
-        "evaluate": (["evaluate", nowhere, "--references", nowhere], "--out"),
-        "compare": (["compare", "a", "b"], "--out"),
-        "claims": (["claims", nowhere], "--out"),
-        "regress": (["regress", "--baseline", nowhere], "--out"),
-        "export": (["export", "leaderboard"], "--out"),
-        "nocaps": (["data", "nocaps", nowhere, nowhere], "--out"),
-        "measure": (["cost", "measure", "--models", "nothing"], "--out"),
-    }
-
-
-COMMANDS = tuple(_commands(Path()))
-
-
-def _folder(tmp_path: Path) -> tuple[Path, str]:
-    return tmp_path, "is a folder"
-
-
-def _below_a_file(tmp_path: Path) -> tuple[Path, str]:
-    (tmp_path / "file").write_text("")
-    return tmp_path / "file" / "out.json", "is not a folder"
-
-
-def _loop(tmp_path: Path) -> tuple[Path, str]:
-    (tmp_path / "loop").symlink_to("loop")
-    return tmp_path / "loop", "symbolic links"
-
-
-def _long_name(tmp_path: Path) -> tuple[Path, str]:
-    return tmp_path / ("x" * 300), "name too long"
-
-
-@pytest.mark.parametrize("place", [_folder, _below_a_file, _loop, _long_name])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bad_places_are_refused_before_work(
-    tmp_path: Path, command: str, place: Callable[[Path], tuple[Path, str]]
-) -> None:
-    words, option = _commands(tmp_path)[command]
-    where, said = place(tmp_path)
-    error = refused(*words, option, where)
-    for part in (said, option, str(where)):
-        assert part in str(error)
-    assert error.hint
-
-
-def test_folders_that_are_files_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("kept")
-    caption = ["caption", "a.png", "--run", "key", "--attention", "--attention-out", file]
-    assert str(refused(*caption)) == f"--attention-out {file} is not a folder"
-    submission = ["export", "submission", "key", "--server", "coco", "--images", "list.json", "--out", file]
-    assert str(refused(*submission)) == f"--out {file} is not a folder"
-    with pytest.raises(BenchError, match=f"cannot write --out {file}/below: {file} is not a folder"):
-        check_out_folder(file / "below")
-    assert file.read_text() == "kept"
-
-
-def test_a_cache_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("")
-    for command in ("verify", "features"):
-        error = refused("data", command, "scenes", "--workspace", tmp_path)
-        assert str(tmp_path) in str(error)
-
-
 def test_cache_errors_leave_other_files_alone(tmp_path: Path) -> None:
     elsewhere = PermissionError(errno.EACCES, "Permission denied", "/elsewhere/picture.png")
     with pytest.raises(PermissionError), cache_errors(Workspace(tmp_path)):
         raise elsewhere
     with pytest.raises(BenchError, match="No space left"), cache_errors(Workspace(tmp_path)):
         raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_pictures_that_cannot_be_drawn_are_named(tmp_path: Path) -> None:
-    sheet = tmp_path / "dog-attention.png"
-    with pytest.raises(BenchError, match=f"cannot write --attention-out {sheet}: File too large"):  # noqa: SIM117
-        with write_errors(sheet, "--attention-out"):
-            raise OSError(errno.EFBIG, "File too large")
-
-
-def test_a_baseline_goes_through_the_same_door() -> None:
-    with pytest.raises(BenchError, match="cannot write --baseline /dev/full: No space"):
-        output.deliver("text", Path("/dev/full"), "--baseline")

@@ -27,7 +27,7 @@ FEATURES_NOT_IN_KEY: Final[Mapping[str, str]] = {
 
 def keyed_preset(preset: Preset) -> dict[str, Any]:
     """The part of a preset that is in the run key."""
-    return without(preset.model_dump(mode="json") | {"name": preset.stored_name}, NOT_IN_KEY)
+    return without(preset.model_dump(mode="json"), NOT_IN_KEY)
 
 
 def keyed_features(features: FeatureConfig) -> dict[str, Any]:

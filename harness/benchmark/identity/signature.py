@@ -100,9 +100,9 @@ def training_fields(preset: Preset) -> dict[str, str]:
 def _size(preset: Preset) -> str:
     """What is equal in the sizes of all models: settings of the preset, whatever width each model needs for them."""
     if preset.parameters is None:
-        return f"{preset.stored_name}#{digest([preset.size, preset.small_models], 6)}"
+        return f"{preset.name}#{digest([preset.size, preset.small_models], 6)}"
     equal = [preset.size, preset.small_models, preset.parameters]
-    return f"{preset.stored_name}:{preset.parameters / 1e6:g}M#{digest(equal, 6)}"
+    return f"{preset.name}:{preset.parameters / 1e6:g}M#{digest(equal, 6)}"
 
 
 def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:

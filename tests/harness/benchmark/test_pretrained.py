@@ -34,7 +34,8 @@ from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import failures, leaderboard
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures
 from tests.harness.conftest import DrawScenes, bench, run_words
 from zoo import registry
 from zoo.decoding import Hypotheses, beam_search

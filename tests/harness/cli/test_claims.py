@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.config.claim_file import list_claims, load_claims
-from harness.config.load import load_preset
+from harness.config.load import list_claims, load_claims, load_preset
 from harness.utils.errors import BenchError
 from results.errors import StoreError
 from tests.documentation.parsing import check
@@ -44,12 +43,6 @@ def test_the_table_has_verdicts_reasons_and_what_to_type(place: Path) -> None:
     assert "no runs" in table
     assert "no finished run of gone" in rest
     assert "bench run --models gone" in rest
-
-
-def test_one_seed_is_no_several(tmp_path: Path) -> None:
-    store_of(tmp_path / "bench.sqlite", [Trained("new|model", 5, seeds=1), Trained("old", 0)])
-    (tmp_path / "own.yaml").write_text(json.dumps({"claims": [HIGHER]}), encoding="utf-8")
-    assert "(1 seed) less old (3 seeds)" in " ".join(claims(tmp_path).split())
 
 
 def test_markdown_is_a_page_with_every_claim(place: Path) -> None:

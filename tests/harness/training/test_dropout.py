@@ -29,13 +29,6 @@ def rates(model: nn.Module) -> dict[str, float]:
     return {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
 
 
-def test_own_rates_of_the_transformer_are_its_authors() -> None:
-    found = rates(build("transformer"))
-    assert found.pop("input_dropout") == 0.5
-    assert "encoder_layers.0.mixer.dropout" in found
-    assert set(found.values()) == {0.1}, "attention, feed-forward, branches and embedded words"
-
-
 def test_a_scale_multiplies_each_site_of_a_transformer() -> None:
     model = build("transformer")
     DropoutRates(model).apply(stage(dropout_scale=1.6))

@@ -15,7 +15,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training import reinforce, self_critical
-from harness.training.distributed import SingleProcess
+from harness.training.distributed import Collective, SingleProcess
 from harness.training.losses import BatchGradient, read_losses
 from harness.training.objectives import CrossEntropy
 from harness.training.stage import make_objective
@@ -66,17 +66,19 @@ class Small:
         return self._inner.weight(batch)
 
 
-def gradient_maker(model: Captioner, on_split: Callable[[int], None], precision: str = "fp32") -> BatchGradient:
-    """On the CPU, in one process."""
-    return BatchGradient(model, torch.device("cpu"), precision=precision, collective=SingleProcess(), on_split=on_split)
+def maker(
+    model: Captioner, on_split: Callable[[int], None], collective: Collective | None = None, precision: str = "fp32"
+) -> BatchGradient:
+    """On the CPU, by default in one process."""
+    return BatchGradient(
+        model, torch.device("cpu"), precision=precision, collective=collective or SingleProcess(), on_split=on_split
+    )
 
 
 def gradient_of(objective: Any, batch: Batch, told: list[int], repeats: int = 1) -> tuple[float, dict[str, Tensor]]:
     """Loss of the last batch, and the gradients that have gathered."""
     model = model_of()
-    gradient = BatchGradient(
-        model, torch.device("cpu"), precision="fp32", collective=SingleProcess(), on_split=told.append
-    )
+    gradient = maker(model, told.append)
     for _ in range(repeats):
         loss, images = gradient(objective, list(model.parameters()), batch, 0, 1)
         assert images == len(batch.image_ids)
@@ -121,9 +123,7 @@ def test_micro_batch_weights_are_counted_before_the_transfer(monkeypatch: pytest
 
     monkeypatch.setattr(Batch, "to", to)
     model, told = model_of(), list[int]()
-    gradient = BatchGradient(
-        model, torch.device("cpu"), precision="fp32", collective=SingleProcess(), on_split=told.append
-    )
+    gradient = maker(model, told.append)
     gradient(Weighing(STAGE), list(model.parameters()), batch_of(6), 0, 3)
     assert len(there) == 3
 
@@ -138,7 +138,7 @@ def test_a_rank_without_images_adds_nothing() -> None:
         def all_reduce_sum(self, values: Any) -> list[float]:
             return [6.0 if len(values) == 1 else 30.0, 6.0][: len(values)]
 
-    gradient = BatchGradient(model, torch.device("cpu"), precision="fp32", collective=Others(), on_split=told.append)
+    gradient = maker(model, told.append, Others())
     empty = Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
     losses, images = gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1)
     assert images == 6
@@ -183,9 +183,7 @@ def test_every_weight_learns_from_samples_in_half_precision(
     images = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
     objective = make_objective(stage, model, images, Vocabulary(["ball", "blue", "red"]))
     batch = Batch(Visual(torch.randn(2, 1, 8)), torch.randint(1, 7, (2, 5)), (0, 1))
-    gradient = BatchGradient(
-        model, torch.device("cpu"), precision="bf16", collective=SingleProcess(), on_split=lambda _: None
-    )
+    gradient = maker(model, lambda _: None, precision="bf16")
     gradient(objective, list(model.parameters()), batch, 3, 1)
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert len(cleared) == 2, "before the pass with gradients too: older torch loses them otherwise"

@@ -14,7 +14,8 @@ from harness.training import launch
 from harness.utils.errors import BenchError
 from results import Store
 from results.records import EpochRecord
-from results.runs.fetch import failures, leaderboard, run_detail
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures, one_run
 from tests.harness.conftest import bench
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
@@ -63,7 +64,7 @@ def curve(workspace: Path, model: str) -> list[EpochRecord]:
         [row] = [
             row for group in leaderboard(store) if group.split == "test" for row in group.rows if row.model == model
         ]
-        return [epoch for key in row.keys for epoch in run_detail(store, key).epochs]
+        return [epoch for key in row.keys for epoch in one_run(store, key).epochs]
 
 
 def test_a_launch_survives_a_failed_model_and_a_lost_process(data: Path, tmp_path: Path) -> None:
@@ -101,22 +102,3 @@ def test_devices_that_contradict_the_launch_are_refused(monkeypatch: pytest.Monk
     with pytest.raises(BenchError, match="--devices 4, but WORLD_SIZE is 2") as caught:
         launch.process_count(4)
     assert "write --devices 2" in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    ("codes", "said"),
-    [
-        ({1: -9, 0: launch.LOST}, "training process 1 of 2 was ended by SIGKILL"),
-        ({1: -9, 0: -15}, "training process 1 of 2 was ended by SIGKILL"),
-        ({0: -11, 1: launch.LOST}, "training process 0 of 2 was ended by SIGSEGV"),
-        ({1: 7, 0: -15}, "training process 1 of 2 ended with exit code 7"),
-    ],
-)
-def test_the_process_that_ended_first_is_named(codes: dict[int, int], said: str) -> None:
-    with pytest.raises(BenchError, match=said):
-        launch._exit_code(codes, 2)
-
-
-@pytest.mark.parametrize("code", [1, 2])
-def test_the_exit_code_of_rank_0_is_that_of_the_command(code: int) -> None:
-    assert launch._exit_code({0: code, 1: -15}, 2) == code

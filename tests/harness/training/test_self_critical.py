@@ -1,4 +1,4 @@
-"""Self-critical training: rewards, baselines and losses of the authors' code, and that it raises the reward."""
+"""Self-critical training: rewards and losses of the authors' codes, the pass that is differentiated, and learning."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from harness.config.load import list_presets, load_preset
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies
 from harness.training import self_critical
-from harness.training.self_critical import CaptionRewards, SelfCriticalLoss, mean_of_others, self_critical_loss
-from zoo import Visual, create_model, model_card
-from zoo.decoding import Hypotheses, greedy
+from harness.training.self_critical import (
+    CaptionRewards,
+    SelfCriticalLoss,
+    WholePrefixes,
+    mean_of_all,
+    mean_of_others,
+    self_critical_loss,
+)
+from harness.training.stage import make_objective
+from harness.utils.errors import BenchError
+from zoo import Captioner, Visual, create_model, model_card
+from zoo.decoding import Hypotheses, beam_search, sample
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
@@ -47,8 +57,8 @@ def hypotheses(samples: list[list[list[int]]]) -> Hypotheses:
     lengths = torch.tensor([[len(sample) for sample in image] for image in samples])
     tokens = torch.zeros(*lengths.shape, int(lengths.max()), dtype=torch.long)
     for image, mine in enumerate(samples):
-        for number, sample in enumerate(mine):
-            tokens[image, number, : len(sample)] = torch.tensor(sample)
+        for number, drawn in enumerate(mine):
+            tokens[image, number, : len(drawn)] = torch.tensor(drawn)
     return Hypotheses(tokens, torch.zeros(tokens.shape), lengths, torch.zeros(lengths.shape))
 
 
@@ -164,59 +174,13 @@ def test_rewards_against_the_greedy_caption_are_those_of_luos_code() -> None:
     assert drawn - reward(data["in/greedy"]) == pytest.approx(data["out/reward"][:, 0], abs=1e-12)
 
 
-def stage(**changes: Any) -> Stage:
+def scst_stage(**changes: Any) -> Stage:
     return Stage.model_validate(
         {
             "name": "scst", "objective": "self_critical", "epochs": 1, "batch_size": 4, "dropout": 0.0,
             "learning_rate": {"peak": 0.01}, "self_critical": {"max_len": 5, **changes},
         }
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("baseline", ["others", "greedy"])
-@pytest.mark.parametrize("average", ["captions", "tokens"])
-def test_training_raises_the_reward(baseline: str, average: str) -> None:
-    torch.manual_seed(0)
-    images = training_images([["red ball"], ["blue ball"], ["red cube"], ["blue cube"]])
-    vocabulary = Vocabulary.build((caption for image in images for caption in image.captions), 1)
-    model = create_model(
-        "transformer_base", vocab_size=len(vocabulary), visual_dim=4, **model_card("transformer_base").tiny
-    )
-    model.train()
-    model.set_dropout(0.0)
-    visual = Visual(torch.eye(4)[:, None] * 3, torch.ones(4, 1, dtype=torch.bool))
-    batch = Batch(visual, torch.ones(4, 2, dtype=torch.long), (0, 1, 2, 3))
-    rewards = CaptionRewards(images, vocabulary)
-    objective = SelfCriticalLoss(stage(baseline=baseline, average=average), vocabulary, rewards)
-
-    def level() -> float:
-        model.eval()
-        found = greedy(model, model.encode(visual), max_len=5, bos=vocabulary.bos, eos=vocabulary.eos)
-        model.train()
-        return rewards(batch.image_ids, found).mean().item()
-
-    before = level()
-    optimiser = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(60):
-        optimiser.zero_grad()
-        objective(model, batch).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    assert level() > before + 1.0
-
-
-def test_sampling_leaves_no_graph_and_the_models_mode_as_it_was() -> None:
-    images = training_images([["red ball"], ["blue ball"]])
-    vocabulary = Vocabulary.build(["red ball", "blue ball"], 1)
-    model = create_model("blind", vocab_size=len(vocabulary), visual_dim=4, **model_card("blind").tiny).train()
-    batch = Batch(Visual(torch.zeros(2, 1, 4), torch.ones(2, 1, dtype=torch.bool)), torch.ones(2, 2).long(), (0, 1))
-    objective = SelfCriticalLoss(stage(), vocabulary, CaptionRewards(images, vocabulary))
-    drawn, best = objective._explore(model, batch)
-    assert best is None
-    assert not drawn.log_probs.requires_grad
-    assert drawn.tokens.shape == (2, 5, 5)
-    assert model.training
-    assert objective(model, batch).requires_grad
-    assert objective.weight(batch) == 2
 
 
 def test_without_end_in_reward_unfinished_captions_earn_as_much() -> None:
@@ -236,7 +200,7 @@ def test_greedy_captions_are_always_without_dropout(dropout: bool, modes: set[bo
     vocabulary = Vocabulary.build(["red ball", "blue ball"], 1)
     model = create_model("blind", vocab_size=len(vocabulary), visual_dim=4, **model_card("blind").tiny).train()
     batch = Batch(Visual(torch.zeros(2, 1, 4), torch.ones(2, 1, dtype=torch.bool)), torch.ones(2, 2).long(), (0, 1))
-    settings = stage(baseline="greedy", sampling_dropout=dropout)
+    settings = scst_stage(baseline="greedy", sampling_dropout=dropout)
     seen: list[bool] = []
     encode = model.encode
 
@@ -249,3 +213,221 @@ def test_greedy_captions_are_always_without_dropout(dropout: bool, modes: set[bo
     assert set(seen) == modes
     assert seen[-1] is False
     assert model.training
+
+
+IMAGES = training_images([["red ball", "a red ball"], ["blue ball", "one blue ball"]])
+VOCABULARY = Vocabulary.build([*(caption for image in IMAGES for caption in image.captions), "cube"], 1)
+BATCH = Batch(
+    Visual(torch.rand(2, 3, 8, generator=torch.Generator().manual_seed(1)).double(), torch.ones(2, 3).bool()),
+    torch.ones(2, 2).long(),
+    (0, 1),
+)
+ENDS = {"max_len": 6, "bos": VOCABULARY.bos, "eos": VOCABULARY.eos}
+
+
+def tiny(name: str, dropout: float = 0.3) -> Captioner:
+    torch.manual_seed(3)
+    model = create_model(name, vocab_size=len(VOCABULARY), visual_dim=8, **model_card(name).tiny).double().train()
+    model.set_dropout(dropout)
+    return model
+
+
+def objective(model: Captioner, **settings: Any) -> SelfCriticalLoss:
+    stage = {
+        "name": "scst", "objective": "self_critical", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.01},
+        "self_critical": {"max_len": 6, "sampling_dropout": True, **settings},
+    }  # fmt: skip
+    made = make_objective(Stage.model_validate(stage), model, IMAGES, VOCABULARY)
+    assert isinstance(made, SelfCriticalLoss)
+    return made
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Hypotheses]:
+    """All that is drawn, as an objective sees it."""
+    found: list[Hypotheses] = []
+
+    def watch(name: str, search: Any) -> None:
+        def watched(*arguments: Any, **settings: Any) -> Hypotheses:
+            found.append(search(*arguments, **settings))
+            return found[-1]
+
+        monkeypatch.setattr(self_critical, name, watched)
+
+    watch("sample", sample)
+    watch("beam_search", beam_search)
+    return found
+
+
+@pytest.mark.parametrize("captions", ["sampled", "beams"])
+@pytest.mark.parametrize("name", ["transformer_base", "updown", "expansionnet_v2"])
+@pytest.mark.parametrize(
+    ("gradient", "dropout", "same"),
+    [("steps", 0.3, True), ("prefixes", 0.3, True), ("second-pass", 0.3, False), ("second-pass", 0.0, True)],
+)
+def test_log_probabilities_of_drawing_are_those_differentiated(
+    name: str, gradient: str, dropout: float, same: bool, captions: str, drawn: list[Hypotheses],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    learnt: list[Tensor] = []
+    loss_of = self_critical.self_critical_loss
+
+    def watched(log_probs: Tensor, *others: Any) -> Tensor:
+        learnt.append(log_probs)
+        return loss_of(log_probs, *others)
+
+    monkeypatch.setattr(self_critical, "self_critical_loss", watched)
+    model = tiny(name, dropout)
+    loss = objective(model, gradient=gradient, captions=captions)(model, BATCH)
+    [found], [log_probs] = drawn, learnt
+    said = torch.arange(log_probs.shape[1]) < found.lengths.flatten()[:, None]
+    of_drawing = found.log_probs.flatten(0, 1)[:, : log_probs.shape[1]]
+    assert log_probs.requires_grad
+    assert torch.allclose(log_probs[said], of_drawing[said].to(log_probs), atol=1e-5) == same
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert model.training
+
+
+def test_the_gradient_is_the_slope_under_the_masks_of_drawing() -> None:
+    model = tiny("updown")
+    learning = objective(model, gradient="steps", baseline="greedy")
+    weight = next(parameter for name, parameter in model.named_parameters() if name == "vocabulary.weight")
+    direction = torch.randn(weight.shape, dtype=weight.dtype)
+
+    def loss() -> Tensor:
+        torch.manual_seed(7)  # the same masks and draws
+        return learning(model, BATCH)
+
+    loss().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    slope = (weight.grad * direction).sum().item()
+    with torch.no_grad():
+        weight += 1e-6 * direction
+        above = loss().item()
+        weight -= 2e-6 * direction
+        below = loss().item()
+    assert (above - below) / 2e-6 == pytest.approx(slope, rel=1e-5)
+    assert abs(slope) > 1e-3
+
+
+def dropped(gradient: str) -> tuple[set[str], set[str]]:
+    """The sites of dropout that drawing passes after the encoder, and all that there are after it."""
+    model = tiny("expansionnet_v2")
+    names = {module: name for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    memory, seen = model.encode(BATCH.visual), set[str]()
+    for module, name in names.items():
+        module.register_forward_hook(lambda *_, name=name: seen.add(name))
+    objective(model, gradient=gradient)._draw(model, memory)
+    return seen, {name for name in names.values() if not name.startswith(("encoder", "input"))}
+
+
+def test_whole_prefixes_pass_all_sites_of_dropout() -> None:
+    seen, sites = dropped("prefixes")
+    assert seen == sites
+    seen, sites = dropped("steps")
+    assert seen < sites
+
+
+@pytest.mark.parametrize("name", ["expansionnet_v2", "x_transformer", "x_lan"])
+def test_whole_prefixes_decode_as_the_model_does(name: str) -> None:
+    model = tiny(name).eval()
+    memory = model.encode(BATCH.visual)
+    whole = WholePrefixes(model)
+    assert list(whole.parameters()) == []
+    expected, found = (beam_search(each, memory, beam_size=3, **ENDS) for each in (model, whole))
+    assert torch.equal(found.tokens, expected.tokens)
+    torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("baseline", ["others", "mean"])
+def test_beams_are_rewarded_against_their_mean(baseline: str, drawn: list[Hypotheses]) -> None:
+    model = tiny("m2", 0.0)
+    learning = objective(model, gradient="steps", captions="beams", baseline=baseline, average="steps")
+    loss = learning(model, BATCH)
+    [found] = drawn
+    rewards = learning.rewards(BATCH.image_ids, found)
+    against = mean_of_all(rewards) if baseline == "mean" else mean_of_others(rewards)
+    expected = -(found.log_probs.sum(-1) / 6 * (rewards - against)).mean()
+    torch.testing.assert_close(loss, expected.to(loss), atol=1e-10, rtol=0)
+    assert found.tokens.shape == (2, 5, 6)
+    assert (found.scores.diff(dim=1) <= 0).all(), "best first, by the plain sum"
+
+
+def test_document_frequencies_may_count_captions() -> None:
+    images = training_images([["a red ball", "a ball", "the red ball"], ["a blue cube", "one cube"], ["a dog"]])
+    texts = [caption.split() for image in images for caption in image.captions]
+    words = {word: number for number, word in enumerate(sorted({word for text in texts for word in text}), 1)}
+    vocabulary = Vocabulary.build([" ".join(text) for text in texts], 1)
+    said = ["a red ball", "a cube"]
+    rows = [[vocabulary.encode(text, 9) for text in said]]
+    found = CaptionRewards(images, vocabulary, False, "captions")([0], hypotheses(rows))
+    numbers = [[words[word] for word in text] for text in texts]
+    reward = CiderReward(DocumentFrequencies.of_numbers([[caption] for caption in numbers]))
+    expected = reward([numbers[:3]], [[[words[word] for word in text.split()] for text in said]])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+    by_image = CaptionRewards(images, vocabulary, False)([0], hypotheses(rows))
+    assert abs(found - by_image).max() > 0.1
+
+
+@pytest.mark.parametrize("gradient", ["steps", "prefixes"])
+def test_every_weight_learns_in_half_precision_beside_a_greedy_baseline(gradient: str) -> None:
+    model = tiny("transformer_base").float()
+    learning = objective(model, gradient=gradient, baseline="greedy")
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = learning(model, Batch(BATCH.visual.to("cpu", torch.float32), BATCH.tokens, BATCH.image_ids))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_drawing_without_dropout_cannot_be_what_is_differentiated() -> None:
+    with pytest.raises(BenchError, match="it needs sampling_dropout true"):
+        load_preset("quick-scst", ("schedule.stages.1.self_critical.gradient=steps",))
+
+
+def off_policy(stage: Stage) -> bool:
+    """Whether the pass that is differentiated has a dropout that drawing has not, or other masks."""
+    dropout = stage.dropout if stage.dropout_scale is None else stage.dropout_scale
+    rewarded = stage.objective == "self_critical" and stage.self_critical.gradient == "second-pass"
+    return rewarded and (dropout is None or dropout > 0)
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_no_preset_learns_off_policy(name: str) -> None:
+    assert not any(map(off_policy, load_preset(name).schedule.stages))
+
+
+def test_a_stage_says_what_its_reward_counts() -> None:
+    made = objective(tiny("updown"), documents="captions", end_in_reward=False)
+    whole = VOCABULARY.encode("red ball", 9)
+    rewards = made.rewards([0], hypotheses([[whole, whole[:-1]]]))[0]
+    assert rewards[0] == rewards[1] > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gradient": "second-pass", "baseline": "others", "average": "captions"},
+        {"gradient": "second-pass", "baseline": "greedy", "average": "tokens"},
+        {"gradient": "steps", "baseline": "others"},
+        {"gradient": "steps", "baseline": "mean", "captions": "beams"},
+    ],
+)
+def test_training_raises_the_reward(settings: dict[str, str]) -> None:
+    images = training_images([["red ball"], ["blue ball"], ["red cube"], ["blue cube"]])
+    batch = Batch(Visual(torch.eye(4, 8).double()[:, None] * 3, torch.ones(4, 1).bool()), BATCH.tokens, (0, 1, 2, 3))
+    model = tiny("transformer_base", 0.2 if settings["gradient"] == "steps" else 0.0)
+    stage = objective(model, **settings, max_len=5).stage
+    learning = SelfCriticalLoss(stage, VOCABULARY, CaptionRewards(images, VOCABULARY))
+
+    def level() -> float:
+        drawn = sample(model, model.encode(batch.visual), n=50, **{**ENDS, "max_len": 5})
+        return learning.rewards(batch.image_ids, drawn).mean().item()
+
+    before = level()
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(60):
+        optimiser.zero_grad()
+        learning(model, batch).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert level() > before + 0.5

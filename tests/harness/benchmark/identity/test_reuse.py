@@ -12,7 +12,7 @@ import pytest
 from harness.benchmark.identity.reuse import settle
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import CodeRecord
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 
 FILES = {"zoo/models/mine.py": "11", "harness/training/trainer.py": "22"}
 CODE = CodeRecord("m1", "h1", "1", FILES)
@@ -117,16 +117,6 @@ def test_runs_that_recorded_no_code_are_kept_and_not_re_used(store: Store) -> No
     changed = planned(vocabulary={"max_len": 6})
     assert settled(store, changed, accept=True) == ("mine-s0-a", []), "0.2.0 had no max_len in its keys"
     assert settled(store, planned(latency_repeats=50), accept=True)[0] == "mine-s0-old", "it moves no score"
-
-
-def test_runs_of_a_preset_that_was_renamed_later_are_found(store: Store) -> None:
-    def of_preset(name: str, key: str, code: CodeRecord | None, **further: str) -> RunSpec:
-        return cell(key, code, config={"preset": {"name": name}, "arguments": {}, **further})
-
-    finish(store, of_preset("paper", "mine-s0-old", None))
-    for name, found in (("matched-width", "mine-s0-old"), ("own-size", "mine-s0-a")):
-        planned = of_preset(name, "mine-s0-a", CODE, settings="a digest that 0.2.0 did not store")
-        assert settled(store, planned, accept=True)[0] == found
 
 
 def test_seeds_of_other_code_are_never_averaged_together(store: Store) -> None:
