@@ -100,7 +100,7 @@ def test_intervals_of_bleu_cover_what_they_promise(shortfall: int) -> None:
 
 @pytest.mark.parametrize("models", [4, 8, 16])
 def test_a_tables_places_are_seldom_wrong(models: int) -> None:
-    """How often any two of equal models are told apart; of two seeds as `results.statistics.places` does it."""
+    """How often any two of equal models are told apart; of two seeds as `results.statistics.architecture` does it."""
     tests = models * (models - 1) // 2
     for seeds in (2, 3, 5):
         for deviations in ([6.0] * models, [2.0, 15.0] * (models // 2)):

@@ -31,11 +31,12 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from harness.data.formats import check_predictions, read_predictions, read_references
-from harness.metrics import OVERALL, EvaluationSettings, Evaluator
 from harness.metrics.cider import CiderReward
-from harness.metrics.contract import Array
+from harness.metrics.contract import OVERALL, Array
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import bundled_java
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies
+from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import SPICE_JAR, packaged_spice
 
 IMAGES, REFERENCES, WORDS = 5_000, 5, 9_000

@@ -18,10 +18,10 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import pytest
-
 from harness.benchmark.engines.crew import take
 from harness.benchmark.engines.runs import ordered
 from harness.benchmark.worker import LOCK
+
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 from tests.harness.benchmark.small_runs import make_spec

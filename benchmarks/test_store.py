@@ -48,11 +48,12 @@ import resource, sys, time
 from pathlib import Path
 from reports.html.report import write_report
 from results import Store
-from results.runs import fetch
+from results.runs import reading
+from results.runs.leaderboard import leaderboard
 
 with Store(sys.argv[1], read_only=True) as store:
     started = time.perf_counter()
-    rows = len(fetch.leaderboard(store)[0].rows)
+    rows = len(leaderboard(store)[0].rows)
     query = time.perf_counter() - started
     started = time.perf_counter()
     write_report(store, Path(sys.argv[2]))

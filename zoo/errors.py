@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class ZooError(Exception):
     """An unknown model, a wrong argument or mismatching weights; `hint` says what to type next."""
@@ -9,6 +11,19 @@ class ZooError(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def check_choice(argument: str, value: str, choices: Iterable[str]) -> None:
+    """ZooError where a model's argument is none of its choices."""
+    if value not in (known := tuple(choices)):
+        raise ZooError(f"{argument} cannot be {value!r}", f"it is one of {', '.join(known)}")
+
+
+def check_at_least_1(**sizes: int) -> None:
+    """ZooError naming the first argument that is below 1."""
+    for argument, value in sizes.items():
+        if value < 1:
+            raise ZooError(f"{argument} must be at least 1, not {value}")
 
 
 def first_line(error: BaseException) -> str:

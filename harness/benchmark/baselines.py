@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.dataset import Sample
-from harness.data.features import VisualFeatures
-from harness.metrics.consensus import consensus_scores
-from harness.metrics.ptb.python import tokenize_ptb
-from harness.metrics.tokenizer import tokenize_by_image
+from harness.data.regions.features import VisualFeatures
+from harness.metrics.cider import consensus_scores
+from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
 
 Rows = NDArray[np.float32]
 TIE = 1e-12

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from harness.benchmark.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
-from harness.benchmark.splits import usable_splits, without_restval
+from harness.benchmark.run_config import AppliedTuning, Opening
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
-from harness.config.preset import Decoding, Preset, VocabularyConfig
-from harness.config.tuning import Tuned, tuned_preset
+from harness.config.preset import Decoding, Preset
+from harness.config.tuning import tuned_preset
 from harness.data import open_dataset
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Features, NullSource, VisualFeatures
-from harness.data.graphs.images import ImageGraphs, ReadGraphs, WithGraph, number_graphs, prepare_graphs
+from harness.data.features import Features, NullSource
+from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import (
     TRAINING_SPLITS,
     Prepared,
     configured_backbone,
+    missing_features,
     prepare_features,
     warn_of_preprocessing,
 )
-from harness.data.regions.features import both_streams
+from harness.data.regions.features import VisualFeatures, both_streams
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
@@ -40,7 +41,7 @@ from harness.utils.files import require_utf8
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from zoo.captioner import GraphKind, VisualKind, VisualSpec
+from zoo.captioner import GraphKind, VisualSpec
 
 
 @dataclass(frozen=True)
@@ -121,24 +122,20 @@ class Execution:
 
 @dataclass(frozen=True)
 class RunContext:
-    """All that the execution of a run needs besides its spec; picklable.
-
-    `preset` and `signature` are those of all models, untuned; `tuned` holds what was tuned for each of them.
-    """
+    """What a process opened for the runs of a benchmark; `preset` and `signature` are those of all models, untuned."""
 
     data: BenchmarkData
     inputs: ModelInputs
     execution: Execution
     preset: Preset
     signature: dict[str, str]
-    tuned: Tuned | None = None
 
-    def for_model(self, model: str) -> RunContext:
-        """The context of a trained model: where it was tuned, with its values in the preset, and the signature so."""
-        if self.tuned is None or model not in self.tuned.values:
+    def tuned(self, tuning: AppliedTuning | None) -> RunContext:
+        """The context of a model that was tuned, with its values in the preset, and the signature so."""
+        if tuning is None:
             return self
-        preset = tuned_preset(self.preset, self.tuned.values[model], self.tuned.stages)
-        return replace(self, preset=preset, signature=self.signature | {"tuned": self.tuned.label}, tuned=None)
+        preset = tuned_preset(self.preset, tuning.values, tuning.stages)
+        return replace(self, preset=preset, signature=self.signature | {"tuned": tuning.label})
 
     def updates(self) -> tuple[int, ...]:
         """The optimiser steps of each stage of the preset, without an early stop; the same for every model."""
@@ -177,109 +174,60 @@ class RunContext:
         return WithGraph(source, kind, self.data.graphs.graphs, self.graph_entries(kind), self.inputs.vocabulary)
 
 
-def prepare_context(
-    data_name: str,
-    *,
-    images: Path | None,
-    preset: Preset,
-    feature_config: FeatureConfig,
-    sees: Mapping[str, VisualKind],
-    evaluation: EvaluationSettings,
-    skip_bad_images: bool,
-    device: torch.device,
-    precision: str,
+def open_context(
+    opening: Opening,
     workspace: Workspace,
     reporter: Reporter,
+    execution: ExecutionConfig | None = None,
+    *,
     spread: Spread | None = None,
-    graphs: Collection[GraphKind] = (),
+    make: bool = True,
 ) -> RunContext:
-    """Open the data, verify every image, extract or re-use the features and build the vocabulary.
+    """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
     Args:
-        data_name: as `bench run --data` takes it.
-        sees: the kind of visual input of each model, by its name.
-        evaluation: how the captions will be scored.
         spread: computes features elsewhere.
-        graphs: the kinds of scene graphs that models read.
+        make: whether features that are missing are made; without them a context is good to plan with alone.
 
     Raises:
         BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
-    dataset, backbone = open_inputs(data_name, images, preset, feature_config, workspace)
-    warn_of_preprocessing(feature_config, sees, reporter)
-    seen = prepare_features(
-        dataset,
-        feature_config,
-        backbone,
-        sees=sees,
-        cache_dir=workspace.cache,
-        may_skip=skip_bad_images,
-        device=device,
-        reporter=reporter,
-        storage=workspace.remote,
-        spread=spread,
-    )
-    read = prepare_graphs(dataset, feature_config, seen, graphs, may_skip=skip_bad_images, reporter=reporter)
-    return assemble_context(
-        dataset,
-        backbone,
-        seen,
-        graphs=read,
-        preset=preset,
-        feature_config=feature_config,
-        evaluation=evaluation,
-        execution=Execution(device, precision),
-        cache=workspace.cache,
-    )
-
-
-def open_inputs(
-    data_name: str, images: Path | None, preset: Preset, feature_config: FeatureConfig, workspace: Workspace
-) -> tuple[Dataset, Backbone]:
-    """Open the data and the backbone that sees them; BenchError as `prepare_context`."""
-    dataset = open_dataset(data_name, cache_dir=workspace.cache, images=images)
-    require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
-    usable_splits(dataset, dataset.faults)  # before any work
-    check_sentences(dataset, feature_config.sentence_graphs, preset)
-    backbone = configured_backbone(feature_config)
-    if preset.recipe is not None:
-        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=preset.recipe.non_rgb)
-    return dataset, backbone
-
-
-def assemble_context(
-    dataset: Dataset,
-    backbone: Backbone,
-    seen: Prepared,
-    *,
-    preset: Preset,
-    feature_config: FeatureConfig,
-    evaluation: EvaluationSettings,
-    execution: Execution,
-    cache: Path,
-    graphs: ReadGraphs | None = None,
-) -> RunContext:
-    """The context of data whose visual input is prepared, or known: splits, vocabulary and signature."""
-    recipe = preset.recipe
+    preset, config, device = opening.preset, opening.features, torch.device(opening.device)
+    dataset, backbone = open_inputs(opening, workspace)
+    warn_of_preprocessing(config, opening.sees, reporter)
+    if not make and missing_features(dataset, config, backbone, sees=opening.sees, cache_dir=workspace.cache):
+        seen = Prepared(None, backbone.describe(), dict(dataset.faults))
+    else:
+        seen = prepare_features(
+            dataset,
+            config,
+            backbone,
+            sees=opening.sees,
+            cache_dir=workspace.cache,
+            may_skip=opening.skip_bad_images,
+            device=device,
+            reporter=reporter,
+            storage=workspace.remote,
+            spread=spread,
+        )
+    graphs = prepare_graphs(dataset, config, seen, opening.graphs, may_skip=opening.skip_bad_images, reporter=reporter)
     skipped = {**seen.skipped, **({} if graphs is None else graphs.bad)}
     splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
+    recipe = preset.recipe
     drops_restval = recipe is not None and recipe.restval == "dropped"
     if drops_restval:
         splits["train"] = without_restval(dataset, splits["train"])
-    preparation = recipe.captions if recipe is not None else "words"
-    vocabulary = _build_vocabulary(
-        counted_captions(dataset, splits["train"], preparation), preset.vocabulary, preparation
-    )
-    sentences = open_sentences(dataset, feature_config.sentence_graphs, preset, splits)
+    vocabulary = _build_vocabulary(dataset, splits["train"], preset)
+    sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
         data=data_field(dataset, skipped, without_restval=drops_restval),
         nrefs=nrefs_field(evaluated),
-        evaluation=evaluation,
+        evaluation=EvaluationSettings(spice=opening.spice),
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
-        precision=execution.precision,
+        precision=opening.precision,
         sentences=None if sentences is None else sentences.described,
     )
     data = BenchmarkData(
@@ -289,18 +237,60 @@ def assemble_context(
         val=splits["val"],
         evaluated=evaluated,
         backbone=backbone,
-        feature_config=feature_config,
+        feature_config=config,
         features=seen.features,
-        cache=cache,
+        cache=workspace.cache,
         grid=seen.grid,
         graphs=None if graphs is None else number_graphs(graphs, splits["train"], vocabulary),
         sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
-    return RunContext(data, inputs, execution, preset, signature)
+    where = Execution(device, opening.precision, execution or ExecutionConfig())
+    return RunContext(data, inputs, where, preset, signature)
 
 
-def _build_vocabulary(captions: Iterable[str], config: VocabularyConfig, preparation: str) -> Vocabulary:
+def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbone]:
+    """Open the data and the backbone that sees them; BenchError as `open_context`."""
+    dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images)
+    require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
+    usable_splits(dataset, dataset.faults)  # before any work
+    check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
+    backbone = configured_backbone(opening.features)
+    backbone.preprocessing = replace(backbone.preprocessing, control=opening.control)
+    if opening.preset.recipe is not None:
+        backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)
+    return dataset, backbone
+
+
+def _build_vocabulary(dataset: Dataset, train: Sequence[Sample], preset: Preset) -> Vocabulary:
+    preparation, config = preset.recipe.captions if preset.recipe is not None else "words", preset.vocabulary
+    captions = counted_captions(dataset, train, preparation)
     if config.kind == "bpe":
         return SubwordVocabulary.build(captions, config.min_count, preparation, config.merges)
     return Vocabulary.build(captions, config.min_count, preparation)
+
+
+def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:
+    """Usable images by split; BenchError where one that is needed has none."""
+    splits = {
+        name: tuple(sample for sample in samples if sample.image_id not in skipped)
+        for name, samples in dataset.splits.items()
+    }
+    for name in (*TRAINING_SPLITS, "test"):
+        if not splits.get(name):
+            raise BenchError(
+                f"{dataset.name} has no usable image in its {name!r} split",
+                "mark images with split train, val and test",
+            )
+    return splits
+
+
+def without_restval(dataset: Dataset, train: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """The training images but those of Karpathy's `restval`; BenchError where no other is left."""
+    kept = tuple(sample for sample in train if not sample.restval)
+    if not kept:
+        raise BenchError(
+            f"recipe.restval is dropped, and all training images of {dataset.name} are of its split 'restval'",
+            "add --set recipe.restval=train",
+        )
+    return kept

@@ -17,9 +17,7 @@ import numpy as np
 from harness.benchmark.context import RunContext
 from harness.benchmark.models import RequestedModel
 from harness.config.features import FeatureConfig
-from harness.data.chunks import Spread
 from harness.data.images import Control, ImagePreprocessing, load_image
-from harness.data.prepare_features import prepare_features
 from harness.data.regions.opening import needs_backbone
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -80,31 +78,6 @@ def vary(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunC
         inputs=replace(context.inputs, preprocessing=backbone.preprocessing),
         signature=context.signature | {"preprocessing": change},
     )
-
-
-def prepare_varied(
-    context: RunContext, model: RequestedModel, reporter: Reporter, spread: Spread | None = None
-) -> RunContext:
-    """The context of `vary` with the features that it names, extracted (by `spread`) or re-used.
-
-    Raises:
-        BenchError: as `prepare_features`; the same images as before must be usable.
-    """
-    data = context.data
-    seen = prepare_features(
-        data.dataset,
-        data.feature_config,
-        data.backbone,
-        sees={model.name: model.visual},
-        cache_dir=data.cache,
-        may_skip=bool(data.skipped),
-        device=context.execution.device,
-        reporter=reporter,
-        spread=spread,
-    )
-    if seen.skipped.keys() != data.skipped.keys():
-        raise BenchError("other images are unusable than before", "run the same command again")
-    return replace(context, data=replace(data, features=seen.features))
 
 
 def _change(preprocessing: ImagePreprocessing, images: Sequence[Path]) -> Control:

@@ -24,8 +24,8 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.records import EpochRecord, Quantity, RunSpec
-from results.runs.fetch import finished, learning_curves, run_detail
-from results.runs.finished_runs import FinishedRun
+from results.runs.reading import finished
+from results.runs.run import Run
 
 NOTE: Final = "first_stages_of"
 """The file in a run's folder that names the run whose stages it began with, for when it is continued."""
@@ -63,14 +63,13 @@ def adopt_stages(
     known = [run for run in alike if _has_first_stages(run, spec)]
     for run in sorted(known, key=lambda run: len(_stages(run.config)), reverse=True):
         weights = workspace.run_folder(run.key) / WEIGHTS
-        trained_as = run_detail(store, run.key).environment.get("training")
+        trained_as = run.environment.get("training")
         if not is_whole(weights) or trained_as != execution.config.record(execution.device, 1):
             continue
-        epochs = learning_curves(store, run.key)
-        for epoch in epochs:
+        for epoch in run.epochs:
             on_epoch(epoch)
         write_text(folder / NOTE, run.key)
-        state = _after(epochs, finished=len(_stages(run.config)) == len(planned))
+        state = _after(run.epochs, finished=len(_stages(run.config)) == len(planned))
         if state.finished:
             with replacing(folder / WEIGHTS) as temporary:
                 shutil.copyfile(weights, temporary)
@@ -88,7 +87,7 @@ def without_what_was_not_seen(costs: Mapping[str, Quantity], begun_by: str) -> d
     return {**costs, **unseen}
 
 
-def _has_first_stages(run: FinishedRun, spec: RunSpec) -> bool:
+def _has_first_stages(run: Run, spec: RunSpec) -> bool:
     """Whether a run's whole schedule is the planned one or its beginning, under the same conditions and code."""
     theirs, ours = _stages(run.config), _stages(spec.config)
     return (

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from pydantic import ValidationError
 
-from harness.benchmark.hub_options import AS_USUAL, HubOptions
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub import REPOSITORY, cached_snapshot
-from harness.inference.hub.checkpoint import Checkpoint
-from harness.inference.hub.prompts import Prompt, choose_prompt
+from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prompt, choose_prompt, choose_rules
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
@@ -27,7 +25,47 @@ from zoo.registry import NOT_DOCUMENTED
 if TYPE_CHECKING:
     import torch
 
-    from harness.inference.hub.captioner import HubCaptioner
+    from harness.inference.hub_captioner import HubCaptioner
+
+
+@dataclass(frozen=True, slots=True)
+class HubOptions:
+    """The same for all checkpoints of a command; None is the default of each.
+
+    Attributes:
+        prompt: a template's name, or a text.
+        clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
+        attention: its implementation, one of `ATTENTION`.
+        dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
+    """
+
+    prompt: str | None = None
+    clean: tuple[str, ...] = ()
+    attention: str | None = None
+    dtype: str | None = None
+
+    @property
+    def given(self) -> str | None:
+        """The first option that is given, as it is typed; None where none is."""
+        options = {"--prompt": self.prompt, "--hub-attention": self.attention, "--hub-dtype": self.dtype}
+        found = next((name for name, value in options.items() if value is not None), None)
+        return "--clean" if found is None and self.clean else found
+
+
+AS_USUAL: Final = HubOptions()
+
+
+def hub_options(prompt: str | None, clean: str | None, attention: str | None, dtype: str | None) -> HubOptions:
+    """The options as they were typed.
+
+    Raises:
+        BenchError: a rule, an implementation or a type that does not exist.
+    """
+    for option, value, known in (("--hub-attention", attention, ATTENTION), ("--hub-dtype", dtype, tuple(DTYPES))):
+        if value is not None and value not in known:
+            raise BenchError(f"{option} {value!r} is unknown", f"choose {', '.join(known[:-1])} or {known[-1]}")
+    return HubOptions(prompt, choose_rules(clean), attention, dtype)
+
 
 PREFIX = "hf:"
 
@@ -193,7 +231,7 @@ class HubModel:
             ZooError: the weights are damaged.
             BenchError: anything else is.
         """
-        from harness.inference.hub.captioner import HubCaptioner
+        from harness.inference.hub_captioner import HubCaptioner
 
         checkpoint = self.checkpoint()
         prompt = choose_prompt(checkpoint.family, self.prompt)

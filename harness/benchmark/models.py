@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.benchmark.baselines import REFERENCE_ROWS
-from harness.benchmark.hub_model import PREFIX, HubModel
-from harness.benchmark.hub_options import AS_USUAL, HubOptions
+from harness.benchmark.hub_model import AS_USUAL, PREFIX, HubModel, HubOptions
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.saved_model import SavedModel, is_saved
 from harness.config.model_patterns import expand_models

@@ -1,15 +1,22 @@
-"""The planned runs: one spec for every model and seed, with the conditions that its score depends on."""
+"""From what the user asked for to planned runs: one spec for every model and seed, with all that it is executed by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+import torch
 
 import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.hub_model import HubModel
+from harness.benchmark.control import choose_control, vary
+from harness.benchmark.engines import Engine
+from harness.benchmark.engines.estimate import memory_bytes
+from harness.benchmark.engines.here import HereEngine
+from harness.benchmark.hub_model import HubModel, HubOptions
 from harness.benchmark.identity.run_key import (
     built_with,
     code_of_hub,
@@ -20,17 +27,155 @@ from harness.benchmark.identity.run_key import (
     keyed_preset,
 )
 from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
-from harness.benchmark.models import RequestedModel
+from harness.benchmark.models import RequestedModel, graph_kinds, resolve_models, within_recipe
 from harness.benchmark.pretrained import Pretrained
+from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
 from harness.benchmark.saved_model import VOCABULARY, SavedModel
+from harness.config.execution import ExecutionConfig
+from harness.config.features import FeatureConfig
 from harness.config.load import shipped_preset
+from harness.config.preset import Preset
+from harness.config.tuning import Tuned
 from harness.data.pixels import without_control
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
+from harness.metrics.more.measure import MoreSettings
+from harness.metrics.spice import find_spice
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import CodeRecord, RunKind, RunSpec
 from zoo import ModelCard, Pretraining, model_card
 from zoo.captioner import GraphKind
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for.
+
+    Attributes:
+        device, precision: may be `auto`.
+        control: a trained model or "auto" (`harness.benchmark.control`).
+        tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
+            preset is trained as it is.
+        more: what further metrics are computed with, once all runs have ended; None: there are none.
+        engine: where runs are executed; everything else is done in this process.
+    """
+
+    models: tuple[str, ...]
+    data: str
+    preset: Preset
+    workspace: Workspace
+    images: Path | None = None
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    seeds: int = 1
+    first_seed: int = 0
+    control: str | None = None
+    device: str = "auto"
+    precision: str = "auto"
+    skip_bad_images: bool = False
+    rerun: bool = False
+    accept_code_changes: bool = False
+    pretrained: Mapping[str, str] = field(default_factory=dict)
+    more: MoreSettings | None = None
+    hub: HubOptions = field(default_factory=HubOptions)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
+    engine: Engine = field(default_factory=HereEngine)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The models of a request, and what is opened for them."""
+
+    models: list[RequestedModel]
+    control: RequestedModel | None
+    opening: Opening
+
+    def trained(self) -> list[RequestedModel]:
+        """The models that are trained."""
+        return [model for model in self.models if model.kind == "trained"]
+
+
+def resolve(request: Request, reporter: Reporter) -> Asked:
+    """Resolve the models of a request, and choose device and precision; nothing is opened yet.
+
+    Raises:
+        BenchError, ZooError: what `resolve_models` and `choose_control` refuse; a model that the preset is not for; a
+            device that is not there.
+    """
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub)
+    models, left_out = within_recipe(models, request.models, request.preset)
+    if left_out:
+        reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
+    control = None if request.control is None else choose_control(request.control, models, request.features)
+    for model in models:
+        if model.kind in {"trained", "pretrained", "hub"}:
+            request.preset.check_model(model.name)  # before any work
+    device = choose_device(request.device)
+    if not request.engine.elsewhere:
+        request.execution.check(device)
+    opening = Opening(
+        data=request.data,
+        images=request.images,
+        preset=request.preset.untuned(),
+        features=request.features,
+        sees={model.name: model.visual for model in models},
+        graphs=tuple(sorted(graph_kinds(models))),
+        skip_bad_images=request.skip_bad_images,
+        device=str(device),
+        precision=choose_precision(request.precision, device),
+        spice=find_spice() is not None,
+    )
+    return Asked(models, control, opening)
+
+
+def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter) -> list[RunSpec]:
+    """All runs of a request in the order of execution, each with the configuration that it is executed by.
+
+    Args:
+        context: of `asked.opening`.
+
+    Raises:
+        BenchError: of the tuned values.
+        BadImage: an image that was checked before cannot be read any more.
+    """
+    trained, workspace, tuned = asked.trained(), request.workspace, None
+    if trained:
+        for warning in context.preset.schedule.idle_stages(*context.counts()):
+            reporter.note(warning, style="yellow")
+        if request.tuned is not None:
+            tuned = request.tuned(context, trained, reporter)
+    seeds, first, execution = request.seeds, request.first_seed, request.execution
+    specs, control = plan_runs(asked.models, seeds, context, workspace, first_seed=first, tuned=tuned), asked.control
+    changed: list[RunSpec] = []
+    opening = asked.opening
+    if control is not None:
+        specs += plan_runs([control], seeds, context, workspace, first_seed=first + seeds, tuned=tuned)
+        if (varied := vary(context, control, reporter)) is not None:
+            changed = plan_runs([control], seeds, varied, workspace, first_seed=first, tuned=tuned)
+            change = varied.data.backbone.preprocessing.control
+            opening = opening.model_copy(update={"control": change, "sees": {control.name: control.visual}})
+    count = sum(spec.kind != "reference" for spec in (*specs, *changed))
+    jobs = request.engine.slots(
+        count,
+        context.execution.device,
+        execution.devices,
+        lambda: execution.devices * memory_bytes(specs, context),
+    )
+    execution = replace(execution, jobs=jobs)
+    return [_configured(spec, asked.opening, execution, tuned) for spec in specs] + [
+        _configured(spec, opening, execution, tuned) for spec in changed
+    ]
+
+
+def _configured(spec: RunSpec, opening: Opening, execution: ExecutionConfig, tuned: Tuned | None) -> RunSpec:
+    """The spec with its `RunConfig`."""
+    tuning = None
+    if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
+        tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
+    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning)
+    return replace(spec, execution=config.model_dump(mode="json"))
 
 
 def plan_runs(
@@ -40,6 +185,7 @@ def plan_runs(
     workspace: Workspace,
     *,
     first_seed: int = 0,
+    tuned: Tuned | None = None,
 ) -> list[RunSpec]:
     """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
 
@@ -47,22 +193,22 @@ def plan_runs(
     """
     first = sorted(models, key=lambda model: model.kind != "reference")
     return [
-        _plan(model, seed if model.kind == "trained" else 0, context, workspace)
+        _plan(model, seed if model.kind == "trained" else 0, context, workspace, tuned)
         for seed in range(first_seed, first_seed + seeds)
         for model in first
         if seed == first_seed or model.kind == "trained"
     ]
 
 
-def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Workspace) -> RunSpec:
+def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Workspace, tuned: Tuned | None) -> RunSpec:
     if model.kind == "reference":
         return _reference(model.name, context)
     if model.kind == "stored":
         return _stored(model.name, context, workspace)
     values = {}
-    if model.kind == "trained" and context.tuned is not None and model.name in context.tuned.values:
-        values = context.tuned.record(model.name, context.preset)
-        context = context.for_model(model.name)
+    if model.kind == "trained" and tuned is not None and model.name in tuned.values:
+        values = tuned.record(model.name, context.preset)
+        context = context.tuned(AppliedTuning(label=tuned.label, values=tuned.values[model.name], stages=tuned.stages))
     if model.hub is not None:
         spec = _hub(model.hub, context)
     elif model.weights is not None:
@@ -227,3 +373,32 @@ def _spec(
         code=code,
         kind=kind,
     )
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name or of `auto`; BenchError where it cannot be used here."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in {"cpu", "cuda"}:
+        raise BenchError(f"--device {name!r} is unknown", "choose auto, cpu, cuda or cuda:N")
+    try:
+        device = torch.device(name)
+        if device.type == "cuda":  # a tensor would take memory of a GPU that perhaps another process is to work on
+            torch.cuda.get_device_properties(device)
+        else:
+            torch.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise BenchError(
+            f"--device {name} is not usable here: {reason}", "use --device cpu; see `bench doctor`"
+        ) from error
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """The arithmetic of a name or of `auto`: bf16 where the device computes in it natively."""
+    if name == "auto":
+        # Older GPUs emulate it, more slowly than they compute in single precision.
+        native = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if native else "fp32"
+    return name

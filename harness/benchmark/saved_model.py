@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_serializer
 
-from harness.benchmark.context import ModelInputs, RunContext
+from harness.benchmark.context import BenchmarkData, ModelInputs, RunContext
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_CHANNELS
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub import HubPreprocessing
 from harness.data.images import ImagePreprocessing
+from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.training.checkpoint import is_whole, load_weights
@@ -27,7 +28,7 @@ from harness.utils.workspace import Workspace
 from results.files import load_json, read_text
 from zoo import Captioner, Pretraining, create_model, list_models
 from zoo.errors import first_line
-from zoo.weights.budget import no_larger_than
+from zoo.weights.safety import no_larger_than
 
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
@@ -137,6 +138,33 @@ def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Ca
     model, vocabulary = saved.build(folder)
     inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding, saved.graph_entries)
     return model.to(context.execution.device), replace(context, inputs=inputs)
+
+
+def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> None:
+    """BenchError where a saved run was trained on other features than this benchmark has."""
+    theirs, ours = saved.features.regions, data.feature_config.regions
+    if (theirs is None) != (ours is None):
+        seen, shown = ("grid cells", "regions") if theirs is None else ("regions", "grid cells")
+        hint = "leave out --regions" if theirs is None else "add --regions SOURCE, of the kind that it was trained on"
+        raise BenchError(f"{name} sees {seen}, and here are {shown}", hint)
+    if theirs is not None and ours is not None:
+        cut = [(needs_backbone(regions.source), regions.bins) for regions in (theirs, ours)]
+        if cut[0] != cut[1] or (not cut[0][0] and saved.visual_dim != data.visual_dim):
+            raise BenchError(
+                f"{name} was trained on other regions: those of {theirs.source}, of {saved.visual_dim} channels",
+                "add --regions SOURCE (and --region-bins), of the kind that it was trained on",
+            )
+    through_backbone = theirs is None or needs_backbone(theirs.source)
+    if through_backbone and getattr(saved.preprocessing, "control", "none") != "none":
+        raise BenchError(
+            f"{name} is a control run: it sees features of images that were preprocessed in another way",
+            "the command that made it, with --control, re-uses its scores; `bench caption` captions images with it",
+        )
+    if through_backbone and saved.backbone_digest != data.backbone.digest:
+        raise BenchError(
+            f"{name} sees the features of {saved.features.backbone}, not those of {data.backbone.describe()}",
+            f"add --backbone {saved.features.backbone} with the weights that it was trained with",
+        )
 
 
 def is_saved(name: str, workspace: Workspace) -> bool:

@@ -8,25 +8,25 @@ from itertools import cycle, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.hub_model import described
+from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import SavedModel, open_saved
 from harness.data.images import load_image
 from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation
 from harness.measure.energy import missing_energy
-from harness.measure.environment import describe_environment
 from harness.measure.latency import missing_latency
 from harness.utils.plugins import contain_exits
-from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results import Store
 from results.records import RunSpec
-from results.store.recosting import add_costs, runs_without_cost
+from results.store.rescoring import add_costs, runs_without_cost
 from zoo import Captioner, Visual
 
 if TYPE_CHECKING:
-    from harness.inference.hub.captioner import HubCaptioner
+    from harness.benchmark.work import Services
+    from harness.inference.hub_captioner import HubCaptioner
 
 ROUNDS = 2
 """How often each image is captioned: what rounds differ by is noise, what images differ by is not."""
@@ -76,34 +76,30 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
     )
 
 
-def time_deferred(
-    specs: Sequence[RunSpec], context: RunContext, workspace: Workspace, store: Store, reporter: Reporter
-) -> None:
+def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here.
 
     A run whose weights are not here is passed over, with that reason.
     """
+    store, workspace, reporter = services.store, services.workspace, services.reporter
     keys = runs_without_cost(store, DEFERRED)
-    left = []
+    by_model: dict[str, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
         if _is_here(spec, workspace):
-            left.append(spec)
+            by_model.setdefault(spec.model, []).append(spec)
         else:
             add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
-    if not left:
+    if not by_model:
         return
-    where = describe_environment(context.execution.device)  # another machine may have trained them
-    execution = context.execution
-    alone = replace(context, execution=replace(execution, config=replace(execution.config, jobs=1)))
-    seeds = context.preset.timed_seeds or len(left)
-    by_model: dict[str, list[RunSpec]] = {}
-    for spec in left:
-        by_model.setdefault(spec.model, []).append(spec)
+    left = [spec for runs in by_model.values() for spec in runs]
+    config = RunConfig.of(left[0])
+    seeds = config.opening.preset.timed_seeds or len(left)
     chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
+    where = services.environment(torch.device(config.opening.device))  # another machine may have trained them
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
-            timed = _time_hub(spec, alone) if spec.kind == "hub" else _time_stored(workspace, _folder(spec), alone)
-            add_costs(store, spec.key, timed.costs, {"measurement": where | timed.state})
+            timed = _time_stored(spec, services)
+            add_costs(store, spec.key, timed.costs, {"measurement": {**where, **timed.state}})
             task.advance(detail=spec.model)
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
@@ -136,18 +132,18 @@ def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
     return time_generation(work, len(seen), device, effort=effort, threads=THREADS)
 
 
-def _time_hub(spec: RunSpec, context: RunContext) -> Timed:
-    try:
-        return time_hub(described(spec.config).open(context.execution.device, context.execution.precision), context)
-    except Exception as error:  # as of `_time_stored`
-        return _untimed(str(error) or type(error).__name__)
-
-
-def _time_stored(workspace: Workspace, key: str, context: RunContext) -> Timed:
+def _time_stored(spec: RunSpec, services: Services) -> Timed:
+    workspace, key = services.workspace, _folder(spec)
     folder = workspace.run_folder(key)
     try:
-        workspace.fetch_run(key)
+        config = RunConfig.of(spec)
+        alone = replace(config.execution, jobs=1)
+        context = services.context(config.model_copy(update={"execution": alone}))
         with contain_exits():
+            if spec.kind == "hub":
+                captioner = described(spec.config).open(context.execution.device, context.execution.precision)
+                return time_hub(captioner, context)
+            workspace.fetch_run(key)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return _untimed(str(error) or type(error).__name__)

@@ -1,8 +1,12 @@
-"""Training of one run: the data and objective of each stage, and validation."""
+"""Training of one run: the data and objective of each stage, validation, and features of a model's own backbone.
+
+Between end-to-end stages the backbone is another one, so that its features are extracted anew, as ExpansionNet v2 does
+between its steps B and C; the cache is keyed by the weights, so that an interrupted stage finds it again."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import pickle
 from collections.abc import Callable, Sequence
@@ -12,16 +16,19 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from torch import Tensor, nn
 
-from harness.benchmark.backbone_features import CachedBackboneSource, cache_own_features
 from harness.benchmark.context import RunContext
 from harness.config.preset import Decoding
 from harness.config.schedule import Schedule, Stage
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.batches import CaptionBatches, VisualSource
 from harness.data.dataset import Sample
+from harness.data.feature_cache import extract_features
 from harness.data.features import Features
 from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs
-from harness.data.resident import resident
+from harness.data.images import ImagePreprocessing
+from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
@@ -35,7 +42,8 @@ from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter
 from harness.utils.run_events import Validated
 from results.records import EpochRecord
-from zoo import Captioner, HasBackbone
+from zoo import Captioner, HasBackbone, Visual, VisualSpec
+from zoo.models.end_to_end import grid_tokens
 
 
 def fit(
@@ -293,3 +301,73 @@ def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Dis
     silent = Reporter(Console(file=io.StringIO()))
     data = _StageDataMaker(task, collective, device, Path, silent)
     task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent).fit()
+
+
+class CachedBackboneSource:
+    """What the backbone of a model on pixels gave, for that model."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # it asks for pixels
+        """Grid features of the images, in the order asked for."""
+        return self._features.visual(image_ids, VisualSpec("grid", self._features.dim))
+
+
+def cache_own_features(model: HasBackbone, context: RunContext, reporter: Reporter) -> Path:
+    """The folder with the features of the model's backbone in its present state, extracted or re-used.
+
+    With the run's own weights they are the run's, which other models share; otherwise they are of the images to train
+    and validate with alone.
+    """
+    data = context.data
+    backbone, skip = data.backbone, set(data.skipped)
+    if not _same_weights(model.backbone, data.backbone):
+        backbone = _Tuned(model.backbone, data.backbone)
+        needed = {sample.image_id for sample in (*data.train, *data.val)}
+        skip = {sample.image_id for sample in data.dataset.samples} - needed
+    with reporter.task(f"  features ({backbone.name})", len(data.dataset.samples) - len(skip)) as task:
+        return extract_features(
+            data.dataset,
+            backbone,
+            cache_dir=data.cache,
+            skip=skip,
+            device=str(context.execution.device),
+            progress=lambda done, _: task.reach(done),
+            notify=reporter.note,
+        ).folder
+
+
+def _same_weights(inner: nn.Module, backbone: Backbone) -> bool:
+    if not isinstance(backbone, TrainableBackbone):
+        return False
+    theirs = backbone.state_dict()
+    return all(torch.equal(value.cpu(), theirs[name].cpu()) for name, value in inner.state_dict().items())
+
+
+@dataclass
+class _Tuned:
+    """A model's backbone after a stage that trained it, as a `Backbone`."""
+
+    network: nn.Module
+    origin: Backbone
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha256(f"tuned {self.origin.digest}".encode())
+        for name, value in sorted(self.network.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        self.digest = digest.hexdigest()
+        self.preprocessing: ImagePreprocessing = self.origin.preprocessing
+        self.name, self.dim, self.grid = f"{self.origin.name}, tuned", self.origin.dim, self.origin.grid
+
+    def describe(self) -> str:
+        return f"{self.origin.describe()}, tuned#{self.digest[:8]}"
+
+    @torch.inference_mode()
+    def __call__(self, pixels: Tensor) -> Tensor:
+        was_training = self.network.training
+        self.network.eval()
+        tokens = grid_tokens(self.network, pixels).float()
+        self.network.train(was_training)
+        return tokens

@@ -15,11 +15,10 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.pass_costs import pass_costs
 from harness.config.schedule import Stage
 from harness.data.vocabulary import as_read
-from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
 from harness.measure.flops.counting import FlopCounts
 from harness.measure.memory import PeakMemory
-from harness.measure.speed import measure_speed
+from harness.measure.speed import a100_seconds, measure_speed, peak_macs
 from harness.training.dropout import DropoutRates
 from harness.training.sentence_graphs import stages_for
 from harness.training.state import TrainingSummary
@@ -113,7 +112,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 def training_costs(
     summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, context: RunContext
 ) -> dict[str, Quantity]:
-    """What training came to; the A100's hours are an estimate with bounds (`harness.measure.accelerators`)."""
+    """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
     elapsed = summary.seconds + summary.data_wait_seconds
     values = {
         "train_seconds": Quantity(summary.seconds),

@@ -37,7 +37,8 @@ COMMANDS: Final = {
     "scored.",
     "new-model": "Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of one's "
     "own from.",
-    "plan": "Show what bench run with the same options would do, with estimates of time and disk; nothing is started.",
+    "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is "
+    "started.",
     "regress": "Judge a workspace's finished runs against a baseline, or write one with --update.",
     "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, "
     "method.",
@@ -45,6 +46,7 @@ COMMANDS: Final = {
     "schedules": "List the training schedules and the presets that use them, or show one schedule whole.",
     "tune": "Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same "
     "budget.",
+    "work": "Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is left.",
     "cost": "Time, memory and energy of captioning, and of training.",
     "data": "List, download, convert, verify and prepare data sets.",
     "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",

@@ -57,8 +57,7 @@ def claims(
     """
     from harness.config.load import load_claims
     from reports.tables.fields import FIELDS
-    from results.comparison.claim_names import check_names
-    from results.comparison.claims import judge
+    from results.comparison.claims import check_names, judge
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:

@@ -19,7 +19,7 @@ from harness.utils.workspace import DEFAULT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from results.comparison.comparison_types import Comparison
+    from results.comparison.comparison import Comparison
     from results.store.store import Store
 
 _EXAMPLES = """
@@ -91,10 +91,10 @@ def _open(text: str) -> Store:
 
 def _stores(before: str, after: str, captions: int) -> Comparison:
     from results.comparison.comparison import compare_stores
-    from results.comparison.run_snapshot import evaluated_images, run_snapshots
+    from results.runs.reading import evaluated_images, finished_with_images
 
     with _open(before) as one, _open(after) as two:
-        sides = run_snapshots(one), run_snapshots(two)
+        sides = finished_with_images(one), finished_with_images(two)
         for text, runs in zip((before, after), sides, strict=True):
             if not runs:
                 raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
@@ -109,11 +109,11 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
 
 def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
     from results.comparison.comparison import compare_runs
-    from results.comparison.run_snapshot import evaluated_images, run_key, run_snapshots
+    from results.runs.reading import evaluated_images, finished_with_images, run_key
 
     with open_results(workspace, db) as store:
         keys = [run_key(store, name) for name in names]
-        runs = {each.run.key: each for each in run_snapshots(store, keys)}
+        runs = {run.key: run for run in finished_with_images(store, keys)}
         return compare_runs(runs[keys[0]], runs[keys[1]], evaluated_images(store), captions)
 
 

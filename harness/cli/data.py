@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -34,9 +34,6 @@ from harness.cli.output import OutFile, OutFolder, cache_errors, deliver
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
-
-if TYPE_CHECKING:
-    from harness.data.download import Downloaded
 
 
 def _describe_splits(splits: Iterable[str]) -> str:
@@ -131,16 +128,16 @@ def download(
     source = source if mirror is None else source.mirrored(mirror)
     folder = expanded(to or source.folder or data)
     with Reporter() as reporter:
-        found = fetch_all(data, source, folder, parts, reporter)
+        fetch_all(data, source, folder, parts, reporter)
     if source.form is not None:
-        typer.echo(f"pictures: fill in the form at {source.form}, and put them into {found.images}/")
-    for line in _next(data, folder, found):
+        typer.echo(f"pictures: fill in the form at {source.form}, and put them into {folder / 'images'}/")
+    for line in _next(data, folder, folder / source.annotations.file):
         typer.echo(line)
 
 
-def _next(data: str, folder: Path, found: Downloaded) -> list[str]:
+def _next(data: str, folder: Path, annotations: Path) -> list[str]:
     """The commands that use what was fetched, as they can be typed."""
-    quoted = [shlex.quote(str(path)) for path in (found.annotations, found.images, folder)]
+    quoted = [shlex.quote(str(path)) for path in (annotations, folder / "images", folder)]
     if data != "nocaps":
         words = f"{quoted[0]} --images {quoted[1]}"
         run = f"bench run --data {words} --backbone resnet50 --models transformer_base,blind,human"
@@ -413,7 +410,7 @@ def features(
 
     Region files are streamed, whatever their size. Exit code 2 names every image whose regions cannot be used.
     """
-    from harness.benchmark.benchmark import choose_device
+    from harness.benchmark.plan import choose_device
     from harness.config.features import feature_config, region_config
     from harness.data.dataset import open_dataset
     from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing

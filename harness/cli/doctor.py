@@ -144,9 +144,8 @@ def _disk(root: Path) -> Check:
 
 def _java() -> list[Check]:
     from harness.metrics.java import JavaError, bundled_java, find_java, java_version
-    from harness.metrics.meteor.process import meteor_jar
-    from harness.metrics.ptb.java import tokenize_java, tokenizer_jar
-    from harness.metrics.ptb.python import tokenize_ptb
+    from harness.metrics.meteor import meteor_jar
+    from harness.metrics.ptb import tokenize_java, tokenize_ptb, tokenizer_jar
 
     try:
         java = find_java()

@@ -17,9 +17,9 @@ from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
     from harness.data.formats import References
+    from harness.metrics.evaluator import Report
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
-    from harness.metrics.report import Report
 
 _EPILOG = """**Examples**
 
@@ -94,9 +94,8 @@ def evaluate(
     """
     from harness.data.formats import check_predictions, read_predictions, read_references
     from harness.data.nocaps import read_domains
-    from harness.metrics.evaluator import Evaluator
+    from harness.metrics.evaluator import Evaluator, report_on
     from harness.metrics.more.measure import MoreSettings
-    from harness.metrics.report import evaluate as run
     from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
@@ -118,13 +117,13 @@ def evaluate(
     ):
         for note in notes:
             reporter.note(f"left out: {note}", style="yellow")
-        report = run(
+        report = report_on(
             chosen,
             captions,
-            domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
+            evaluator,
             name=wanted.name,
             of=len(wanted.captions),
-            evaluator=evaluator,
+            domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
             progress=lambda done, _: task.reach(done),
         )
     _print(report, wanted)
@@ -151,7 +150,8 @@ def _print(report: Report, references: References) -> None:
     from rich.table import Table
 
     from harness.data.nocaps import describe_domains
-    from harness.metrics.evaluation import METRICS, OVERALL
+    from harness.metrics.contract import METRICS, OVERALL
+    from results.statistics.significance import RESAMPLES, SEED
 
     domains = report.evaluation.domains
     table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
@@ -181,7 +181,7 @@ def _print(report: Report, references: References) -> None:
     if domains:
         counts = {domain: len(members) for domain, members in domains.items()}
         console.print(f"domains: {escape(describe_domains(counts))}", soft_wrap=True)
-    console.print(f"scores x100; interval over images, {report.resamples} resamples, seed {report.seed}")
+    console.print(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
     console.print(escape(report.signature.short()), soft_wrap=True)
 
 
@@ -206,7 +206,7 @@ def _measure(
         BenchError: a file or folder cannot be used, or `sets` lacks images.
     """
     from harness.data.formats import read_caption_sets
-    from harness.metrics.chair.objects import objects_of_scenes
+    from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import Captioned, MoreEvaluator
 
     several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from harness.benchmark.engines.choose import HERE
+from harness.benchmark.engines import HERE
 from harness.cli.options import refuse_typed
 from harness.cli.output import OutFile, deliver
 from harness.cli.plan_power import show_power
-from harness.cli.plan_published import show_published_times
-from harness.cli.plan_slurm import PlannedRuns, check_slurm, nodes_of, sbatch_script
+from harness.cli.plan_slurm import nodes_of, sbatch_script
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
@@ -22,37 +24,36 @@ from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from rich.console import Console
 
-    import torch
-
-    from harness.benchmark.benchmark import Request
-    from harness.benchmark.models import RequestedModel
+    from harness.benchmark.plan import Asked, Request
     from harness.benchmark.preview import Preview
-    from harness.cli.plan_estimate import Estimate
-    from harness.cli.plan_table import PlannedCounts
+    from harness.measure.estimate import DataShape, PassCosts, StagePlan
     from harness.utils.progress import Reporter
-
-_MIN_TFLOPS, _MAX_TFLOPS = 1e-6, 1e6
+    from results.runs.planning import Duration
 
 EXAMPLES = """
 Examples:
 
   bench plan
 
-  bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3 --throughput 60
+  bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3
 
-  bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50 --measure
+  bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50
 
   bench plan --models 'updown,aoanet' --seeds 3 --control updown
 
-  bench plan --models all --data coco --preset matched-width --seeds 5 --throughput 60 --slurm train.sbatch
+  bench plan --models all --data dataset_coco.json --preset matched-width --seeds 5 --slurm train.sbatch
 
   bench plan --detect 1.0 --workspace workspace
 
   bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 """
 
+MOMENT_S, MOMENT_IMAGES = 0.1, 4
+"""Least seconds of each of the two timings of a model, and the images of their batches."""
+BUDGET_S = 20.0
+"""After so long no further model is timed."""
 _SEEN = (
     *("images", "backbone", "backbone_weights", "backbone_option", "image_size", "normalisation", "skip_bad_images"),
     *("regions", "region_count", "region_bins", "graphs", "graph_words", "graph_labels", "sentence_graphs"),
@@ -70,11 +71,9 @@ def plan(
     context: typer.Context,
     cells: Annotated[int | None, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = None,
-    throughput: Annotated[float | None, typer.Option(help="TFLOP/s that a device sustains.")] = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Time every model on --device for some seconds.")] = False,
     slurm: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the runs as an array of Slurm, for sbatch."),
+        typer.Option(metavar="FILE", help="Store the runs as planned, and write an array of Slurm, for sbatch."),
         OutFile(rb"#!/bin/bash\n# Written by `bench plan"),
     ] = None,
     detect: Annotated[
@@ -94,24 +93,16 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Show what bench run with the same options would do, with estimates of time and disk; nothing is started.
+    """Show what bench run with the same options would do, with an estimate of time and disk; nothing is started.
 
     Finished runs that would be re-used are counted. Multiply-accumulates are counted. Time is an estimate: what stored
-    runs of these conditions took, or counts over a throughput that is stated, or measured here in a moment. --data may
-    also be coco, flickr30k or flickr8k where there are no such data: their sizes are known. --detect, --seed-deviation
-    and --image-deviation look at --data, --workspace and --db alone.
+    runs of these conditions took, or counts over a speed that is measured here in a moment. --data may also be coco,
+    flickr30k or flickr8k where there are no such data: their sizes are known. --detect, --seed-deviation and
+    --image-deviation look at --data, --workspace and --db alone.
     """
     from harness.measure.estimate import KNOWN
 
-    by_size = options.data in KNOWN and options.data != "scenes" and not expanded(options.data).exists()
-    if detect is None:
-        refuse_typed(
-            context,
-            ("seed_deviation", "image_deviation"),
-            "what a difference is told from, but none is asked for",
-            "add --detect 1.0, for example",
-        )
-    else:
+    if detect is not None:
         unused = set(context.params) - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
         refuse_typed(
             context, sorted(unused), "not used by --detect, which is about scores alone", "leave --detect or these out"
@@ -122,27 +113,26 @@ def plan(
             )
         show_power(detect, seed_deviation, image_deviation, options.data, options.workspace, options.db)
         return
-    if options.data not in KNOWN and not expanded(options.data).exists():
+    refuse_typed(
+        context,
+        ("seed_deviation", "image_deviation"),
+        "what a difference is told from, but none is asked for",
+        "add --detect 1.0, for example",
+    )
+    here = options.data == "scenes" or expanded(options.data).exists()
+    if not here and options.data not in KNOWN:
         raise BenchError(
             f"--data {options.data} does not exist, and the sizes of this data set are unknown",
             f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}",
         )
-    if throughput is not None and measure:
-        raise BenchError("--throughput states what --measure measures", "leave one of the two out")
-    if throughput is not None and not _MIN_TFLOPS <= throughput <= _MAX_TFLOPS:
-        raise BenchError(
-            f"--throughput {throughput:g} is not between {_MIN_TFLOPS:g} and {_MAX_TFLOPS:g} TFLOP/s",
-            "for example --throughput 60",
-        )
-    if by_size:
+    if not here:
         refuse_typed(
             context,
-            _SEEN,
+            (*_SEEN, "slurm"),
             f"not read, since no {options.data} is here and its sizes alone are known",
             "say what models see by --cells and --channels, or name data that are here: --data FOLDER",
         )
-    check_slurm(slurm, options.control)
-    request = make_request(options, by_size=by_size)
+    request = make_request(options, by_size=not here)
     if slurm is not None:
         nodes_of(request.execution.devices)  # every model is counted below, which takes a while
     if request.workspace.remote is not None:
@@ -150,125 +140,218 @@ def plan(
 
     from rich.console import Console
 
-    from harness.benchmark.benchmark import choose_device
-    from harness.benchmark.control import choose_control
-    from harness.benchmark.models import resolve_models, within_recipe
-    from harness.cli.plan_estimate import Timing, estimate, stored_durations
-    from harness.cli.plan_table import show_estimates, show_first, show_time
-    from harness.measure.estimate import feature_bytes, run_bytes
+    from harness.benchmark.plan import resolve
     from harness.utils.progress import Reporter
 
-    device, console = choose_device(request.device), Console(highlight=False)
-    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub)
-    models, _ = within_recipe(models, request.models, request.preset)
-    control = None if request.control is None else choose_control(request.control, models, request.features)
-    for model in models:
-        if model.kind in {"trained", "pretrained", "hub"}:
-            request.preset.check_model(model.name)
+    console = Console(highlight=False)
     with Reporter(console) as reporter:
-        found = _look(request, models, control, by_size, device, reporter)
+        asked = resolve(request, reporter)
+        found = _look(request, asked, here, reporter)
     shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
-    counts, extra = _counted(request, models, control, found), _extra(request, control)
-    names = [model.name for model in models if model.kind == "trained"]
-    others = [model.name for model in models if model.kind != "trained"]
-    timing = Timing(device, throughput, measure)
-    if throughput is None and not measure:
-        timing.stored = stored_durations(request, found.dataset)
-        if options.on != HERE or slurm is not None:
-            where = "by --slurm" if slurm is not None else f"--on {options.on}"
-            timing.elsewhere = f"no run is stored here, and those {where} are elsewhere: state --throughput TFLOP/s"
-    devices = request.execution.devices
-    estimates = [estimate(name, request.preset, shape, timing, devices) for name in names]
-    show_first(found.first, found.unknown, console)
-    if names:
-        for warning in request.preset.schedule.idle_stages(shape.train, round(shape.train * shape.captions)):
-            console.print(warning, style="yellow", soft_wrap=True)
-    show_estimates(estimates, counts, console)
-    untrained = f", rows without training {len(others)}" if others else ""
-    controls = "".join(f", control runs of {name} {more * request.seeds}" for name, more in extra.items())
-    total = sum(counts.runs.values())
-    what = "run" if total == 1 else "runs"
-    seeds = _seeds(request.first_seed, request.seeds)
-    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{untrained}{controls}")
-    if counts.finished is not None:
-        done = sum(counts.finished.values())
-        console.print(f"{done} finished before and re-used, {total - done} to do")
-    features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
-    disk = features + sum(counts.left(each.model) * run_bytes(each.costs.parameters) for each in estimates)
-    console.print(
-        f"disk: about {disk / 1e9:.2f} GB: features of {shape.cells} x {shape.channels} once, weights and checkpoints"
-    )
+    _show(request, asked, found, shape, options.on != HERE or slurm is not None, console)
     if slurm is not None:
-        _write_array(slurm, options, names, others, request, estimates)
+        _write_array(slurm, request, found)
         console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
-    show_time(estimates, counts, devices, timing, console)
-    show_published_times(request.preset, console)
 
 
-def _look(
-    request: Request,
-    models: Sequence[RequestedModel],
-    control: RequestedModel | None,
-    by_size: bool,
-    device: torch.device,
-    reporter: Reporter,
-) -> Preview:
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one run of a model takes; seconds are None where `why` says why they are not known."""
+
+    model: str
+    costs: PassCosts
+    stages: Sequence[StagePlan]
+    captioning: StagePlan
+    seconds: float | None
+    source: Literal["stored", "measured", ""] = ""
+    why: str = ""
+
+
+def _look(request: Request, asked: Asked, here: bool, reporter: Reporter) -> Preview:
     """What is known of the data and of finished runs; of data that are not here, the sizes alone."""
     from harness.benchmark.preview import Preview, preview
     from harness.measure.estimate import KNOWN
 
-    if by_size:
-        known, recipe = KNOWN[request.data], request.preset.recipe
-        if recipe is not None and recipe.restval == "dropped":
-            known = replace(known, train=known.train - known.restval)
-        return Preview(request.data, known, unknown=f"{request.data} is known by its sizes alone")
-    return preview(request, models, control, device, reporter)
+    if here:
+        return preview(request, asked, reporter)
+    known, recipe = KNOWN[request.data], request.preset.recipe
+    if recipe is not None and recipe.restval == "dropped":
+        known = replace(known, train=known.train - known.restval)
+    return Preview(request.data, known, unknown=f"{request.data} is known by its sizes alone")
 
 
-def _counted(
-    request: Request, models: Sequence[RequestedModel], control: RequestedModel | None, found: Preview
-) -> PlannedCounts:
-    """Runs and finished ones by model, trained models first."""
-    from harness.cli.plan_table import PlannedCounts
-
-    extra = _extra(request, control)
-    ordered = sorted(models, key=lambda model: model.kind != "trained")
-    runs = {
-        model.name: request.seeds * (1 + extra.get(model.name, 0)) if model.kind == "trained" else 1
-        for model in ordered
-    }
-    if found.unknown:
-        return PlannedCounts(runs, None)
-    done = Counter(spec.model for spec in found.specs if spec.key in found.finished)
-    return PlannedCounts(runs, done)
-
-
-def _extra(request: Request, control: RequestedModel | None) -> dict[str, int]:
-    """How often `--control` trains a model's seeds besides."""
+def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, elsewhere: bool, console: Console) -> None:
+    """Print the table of runs, and what all of them take."""
     from harness.benchmark.control import nothing_to_vary
+    from harness.measure.estimate import feature_bytes, run_bytes
 
-    return {} if control is None else {control.name: 1 if nothing_to_vary(control, request.features) else 2}
+    names = [model.name for model in asked.trained()]
+    others = [model.name for model in asked.models if model.kind != "trained"]
+    seeds, control, first = request.seeds, asked.control, request.first_seed
+    extra = 0 if control is None else 1 if nothing_to_vary(control, request.features) else 2
+    runs = dict.fromkeys(names, seeds) | dict.fromkeys(others, 1)
+    if control is not None:
+        runs[control.name] += extra * seeds
+    done = Counter(spec.model for spec in found.specs if spec.key in found.finished)
+    stored = _stored_durations(request, found.dataset)
+    estimates, spent = [], 0.0
+    for name in names:
+        started = time.monotonic()
+        why = "no run is stored here, and runs are elsewhere" if elsewhere else ""
+        why = why or (f"{BUDGET_S:.0f} s of measuring are over" if spent >= BUDGET_S else "")
+        estimates.append(_estimate(name, request, shape, asked.opening.device, stored.get(name), why))
+        spent += time.monotonic() - started
+    for what in found.first:
+        console.print(f"first: {what}", soft_wrap=True, markup=False)
+    if found.unknown:
+        console.print(f"re-used: not known, {found.unknown}", soft_wrap=True, markup=False)
+        if names:
+            for warning in request.preset.schedule.idle_stages(shape.train, round(shape.train * shape.captions)):
+                console.print(warning, style="yellow", soft_wrap=True)
+    for stage in estimates[0].stages if estimates else ():
+        console.print(f"stage {stage.stage}: {stage.epochs:,} epochs, {stage.steps:,} steps, {stage.images:,} images")
+    _print_table(estimates, runs, None if found.unknown else done, console)
+    total, untrained = sum(runs.values()), f", rows without training {len(others)}" if others else ""
+    which = "" if not first else f" ({first})" if seeds == 1 else f" ({first} to {first + seeds - 1})"
+    controls = "" if control is None else f", control runs of {control.name} {extra * seeds}"
+    what = "run" if total == 1 else "runs"
+    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{which}{untrained}{controls}")
+    if not found.unknown:
+        console.print(f"{sum(done.values())} finished before and re-used, {total - sum(done.values())} to do")
+    left = {name: count - done[name] for name, count in runs.items()}
+    features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
+    disk = features + sum(left[each.model] * run_bytes(each.costs.parameters) for each in estimates)
+    console.print(
+        f"disk: about {disk / 1e9:.2f} GB: features of {shape.cells} x {shape.channels} once, weights and checkpoints"
+    )
+    _print_time(estimates, left, request.execution.devices, asked.opening.device, console)
 
 
-def _write_array(
-    file: Path,
-    options: RunOptions,
-    names: Sequence[str],
-    others: Sequence[str],
-    request: Request,
-    estimates: Sequence[Estimate],
+def _estimate(
+    model: str, request: Request, shape: DataShape, device: str, stored: Duration | None, why: str
+) -> Estimate:
+    """Count one run of a model, and tell its time: as stored, or else measured for a moment, unless `why` is said."""
+    from harness.benchmark.pass_costs import pass_costs
+    from harness.measure.estimate import plan_captioning, plan_stages
+    from harness.measure.memory import create_within_memory
+    from harness.measure.speed import measure_speed
+    from harness.training.sentence_graphs import stages_for
+
+    preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
+    built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
+    length = min(shape.caption_length, built.max_len)
+    costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
+    decoding = preset.decoding
+    stages = plan_stages(stages_for(built, preset.schedule), costs, shape, decoding.max_len)
+    captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
+    if stored is not None:
+        return Estimate(model, costs, stages, captioning, stored.seconds, "stored")
+    if why:
+        return Estimate(model, costs, stages, captioning, None, why=why)
+    speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=MOMENT_S)
+    seconds = sum(each.seconds(speed, request.execution.devices) for each in (*stages, captioning))
+    return Estimate(model, costs, stages, captioning, seconds, "measured")
+
+
+def _stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
+    """What runs of the request's preset on the data of this name took in its workspace; empty where there is none yet.
+
+    Raises:
+        BenchError: the workspace is no folder.
+        StoreError: `--db` is no database, or cannot be read.
+    """
+    from harness.benchmark.identity.signature import training_fields
+    from harness.benchmark.preview import has_results
+    from harness.cli.inputs import open_results
+    from results.runs.planning import run_durations
+
+    place = request.workspace
+    if os.path.lexists(place.root) and not place.root.is_dir():
+        raise BenchError(f"the workspace {place.root} is not a folder", "name a folder with --workspace")
+    if not has_results(request):
+        return {}
+    with open_results(place.root, place.db) as store:
+        return run_durations(store, dataset, training_fields(request.preset))
+
+
+def _print_table(
+    estimates: Sequence[Estimate], runs: Mapping[str, int], done: Mapping[str, int] | None, console: Console
 ) -> None:
-    """The script of Slurm; options of data and features are added where it is submitted, as it says."""
-    words = ["--preset", options.preset, *(f"--set={setting}" for setting in options.change or ())]
-    words += [*(f"--plugin={each}" for each in options.plugin or ()), "--workspace", str(options.workspace)]
-    words += [] if options.db is None else ["--db", options.db]
-    by_model = {each.model: each.seconds for each in estimates if each.seconds is not None}
-    planned = PlannedRuns(names, others, request.first_seed, request.seeds, request.execution.devices, by_model)
-    deliver(sbatch_script(file.name, planned, words), file, "--slurm")
+    """A line a row of the benchmark: runs to do and re-used ones, and what one run of a trained model takes."""
+    from harness.utils.progress import describe_seconds
+    from reports.tables.numbers import count
+    from reports.text.grid import Grid
+
+    header, rows = ("New", "Re-used", "Parameters", "Work", "Time"), []
+    by_model = {each.model: each for each in estimates}
+    for name, number in runs.items():
+        told = ["-", "-", "-"]
+        if (each := by_model.get(name)) is not None:
+            macs = sum(stage.training + stage.decoding for stage in each.stages) + each.captioning.decoding
+            seconds = "-" if each.seconds is None else describe_seconds(each.seconds)
+            told = [count(each.costs.parameters), f"{count(macs)}MAC", seconds]
+        reused = 0 if done is None else done.get(name, 0)
+        rows.append((name, f"{number - reused}", "?" if done is None else f"{reused}", *told))
+    numbers = sum(2 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
+    # A name alone may be cut, so that a model has one line and every number is whole.
+    shown = [(shortened_to(name, console.width - numbers), *told) for name, *told in rows]
+    console.print(Grid(("Model", *header), shown).rich())
+    console.print("Work and time are of one run: training, validation and captioning.")
 
 
-def _seeds(first: int, count: int) -> str:
-    """How many seeds, and which where these are not the first ones."""
-    if not first:
-        return str(count)
-    return f"{count} ({first})" if count == 1 else f"{count} ({first} to {first + count - 1})"
+def _print_time(
+    estimates: Sequence[Estimate], left: Mapping[str, int], devices: int, device: str, console: Console
+) -> None:
+    """The time of all runs that are left, one after the other, what it is told from, and why it cannot be told."""
+    from harness.utils.progress import describe_seconds
+
+    to_do = [each for each in estimates if left[each.model]]
+    if estimates and not to_do:
+        console.print("time: none to train")
+    if known := [each for each in to_do if each.seconds is not None]:
+        seconds = sum(left[each.model] * (each.seconds or 0.0) for each in known)
+        sources = Counter(each.source for each in known)
+        said = {
+            "stored": "as stored runs of these conditions took, all of their work included",
+            "measured": f"by a speed measured on {device} here for a moment",
+        }
+        told = "; ".join(
+            said[source] + (f" ({number} models)" if len(sources) > 1 else "") for source, number in sources.items()
+        )
+        hours = f"{seconds * devices / 3600:,.2f} device-hours"
+        console.print(f"an ESTIMATE of {hours} ({describe_seconds(seconds)} on {devices}), {told};")
+        without = "; extraction of features, scoring and waiting for data are not in it"
+        console.print("one model at a time" + (without if "measured" in sources else ""))
+    for why in dict.fromkeys(each.why for each in to_do if each.seconds is None):
+        models = [each.model for each in to_do if each.why == why and each.seconds is None]
+        of = f" of {', '.join(models)}" if len(models) < len(to_do) else ""
+        console.print(f"time{of}: not estimated, {why}", soft_wrap=True)
+
+
+def shortened_to(name: str, width: int) -> str:
+    """A name in so many columns: its middle is left out, since variants differ at their ends."""
+    if len(name) <= width:
+        return name
+    kept = max(width - 1, 2)
+    return f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
+
+
+def _write_array(file: Path, request: Request, found: Preview) -> None:
+    """Store the runs that are left as planned, and write the array that executes them by their keys."""
+    from results import Store
+
+    left = [spec for spec in found.specs if spec.key not in found.finished]
+    if found.record is None or not left:
+        raise BenchError(
+            f"--slurm: {'no run is left to do' if found.record is not None else found.unknown}",
+            "type `bench data features` with the same options first" if found.record is None else "leave --slurm out",
+        )
+    request.workspace.create()
+    with Store(request.workspace.database) as store:
+        store.record_dataset(found.record)
+        store.plan(left)
+    place = request.workspace
+    words = ["--workspace", str(place.root.absolute())]
+    words += [] if place.db is None else ["--db", place.db]
+    words += [] if place.storage is None else ["--storage", place.storage]
+    deliver(sbatch_script(file.name, [spec.key for spec in left], request.execution.devices, words), file, "--slurm")

@@ -9,7 +9,7 @@ from harness.cli.inputs import open_results
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from results.runs.variances import StoredVariances
+    from results.runs.planning import StoredVariances
 
 SEEDS: Final = (2, 3, 5, 10, 20)
 MIN_POINTS, MAX_POINTS = 0.01, 1000.0
@@ -86,7 +86,7 @@ def _verdict(points: float, images: int, seed: float, image: float) -> list[str]
 
 
 def _stored(data: str, workspace: Path, db: str | None) -> StoredVariances:
-    from results.runs.variances import stored_variances
+    from results.runs.planning import stored_variances
 
     try:
         with open_results(workspace, db) as store:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from results.comparison.baseline import Baseline
-    from results.comparison.gate_result import GateResult, Settings
-    from results.runs.views import Failure
+    from results.comparison.gate import GateResult, Settings
+    from results.runs.run import Run
 
 _EXAMPLES = """
 Examples:
@@ -92,10 +92,8 @@ def regress(
     seeds and images (of one seed: over images), and a least effect. Times are only reported. Exit code 1: a regression,
     or an expected run was not measured; 2: could not judge.
     """
-    from results.comparison.baseline import read_baseline
-    from results.comparison.baseline_making import baseline_of
-    from results.comparison.run_snapshot import run_snapshots
-    from results.runs.fetch import failures
+    from results.comparison.baseline import baseline_of, read_baseline
+    from results.runs.reading import failures, finished_with_images
 
     if not update and (drop or metric):
         raise BenchError("--drop and --metric define a new baseline", "add --update")
@@ -108,7 +106,7 @@ def regress(
     expected = read_baseline(baseline) if not update or baseline.exists() else None
     metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
     with open_results(workspace, db) as store:
-        runs = run_snapshots(store)
+        runs = finished_with_images(store)
         measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
     if unknown := sorted(tolerances.keys() - set(metrics)):
         raise BenchError(
@@ -116,7 +114,7 @@ def regress(
             f"it has: {', '.join(metrics)}; choose others with --update --metric",
         )
 
-    from results.comparison.gate_result import Settings
+    from results.comparison.gate import Settings
 
     settings = Settings(tolerances, exact, strict_timing, require_power)
     if update:
@@ -125,7 +123,7 @@ def regress(
     assert expected is not None
 
     from reports.text.regression import conclusion, may_be_meant
-    from results.comparison.regression import judge
+    from results.comparison.gate import judge
 
     judgement = judge(expected, measured, unfinished, settings)
     deliver(_findings(judgement, format), out)
@@ -160,15 +158,14 @@ def _update(
     path: Path,
     old: Baseline | None,
     new: Baseline | None,
-    unfinished: Sequence[Failure],
+    unfinished: Sequence[Run],
     metrics: Sequence[str],
     drop: Sequence[str],
     settings: Settings,
 ) -> None:
     """Write the new baseline, unless it would lose what the old one expects, and say what fall it could not see."""
-    from results.comparison.baseline import write_out
-    from results.comparison.baseline_making import check_metrics, compare_baselines
-    from results.comparison.gate_foresight import foresee, unseen
+    from results.comparison.baseline import check_metrics, compare_baselines, write_out
+    from results.comparison.gate import foresee, unseen
 
     if new is None:
         raise BenchError(

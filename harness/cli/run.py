@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.benchmark.engines.choose import HERE
+from harness.benchmark.engines import HERE
 from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.training.launch import every_rank, in_every_process, is_launched
@@ -17,8 +17,13 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.benchmark.benchmark import Summary
+    from harness.benchmark.work import Services
     from harness.utils.progress import Reporter
     from results import Store
+    from results.records import RunSpec
 
 _MIN_PROCESSES = 8
 """That may train a model together on any CPU, as a rehearsal of a larger machine."""
@@ -61,10 +66,11 @@ def run(options: RunOptions) -> None:
     """
     request = make_request(options)
 
-    from harness.benchmark.benchmark import choose_device, run_benchmark
+    from harness.benchmark.benchmark import run_benchmark
+    from harness.benchmark.plan import choose_device
+    from harness.benchmark.run_config import RunConfig
     from harness.config.execution import usable_cores
-    from harness.utils.live_table import LiveReporter
-    from harness.utils.run_events import RunsEnded
+    from harness.utils.live_table import LiveReporter, RunTable
     from reports.text.terminal import print_ablations
     from results import Store
 
@@ -82,49 +88,40 @@ def run(options: RunOptions) -> None:
                 f"write --devices {usable_cores()}",
             )
     with every_rank(processes), LiveReporter() as reporter:
-        tables = _FirstTables(place, reporter, options.place_unfinished)
+        started, due = time.monotonic(), _FIRST_TABLE_S
 
-        def on_run(ended: int, planned: int) -> None:
-            reporter.watch(RunsEnded(ended, planned))
-            tables(ended, planned)
+        def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
+            names = {spec.key: f"{spec.model} seed {spec.seed}" for spec in specs}
+            elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
+            reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
 
-        summary = run_benchmark(request, reporter, on_run)
+        def on_run(summary: Summary) -> None:
+            """Show the leaderboard of what is finished while other runs go on, ever more rarely."""
+            nonlocal due
+            passed, ended, planned = time.monotonic() - started, summary.ended, len(summary.planned)
+            if passed < due or ended == planned:
+                return
+            while due <= passed:
+                due *= 2
+            reporter.note(f"so far, {ended} of {planned} runs:")
+            try:
+                with Store(place.database) as store:
+                    page = _show(store, place, reporter, place_unfinished=options.place_unfinished)
+            except Exception as error:  # the runs to go are worth more than a table on the way
+                reporter.note(f"no leaderboard yet: {type(error).__name__}: {error}", style="yellow")
+            else:
+                reporter.note(f"{planned - ended} runs to go; report so far: {page}")
+
+        summary = run_benchmark(request, reporter, on_plan, on_run)
     with Store(place.database) as store:
         page = _show(store, place, reporter, place_unfinished=options.place_unfinished)
         print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
     counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
     counts |= {"failed": summary.failed}
-    always = {"finished", "re-used", "failed"}
-    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what in always)
+    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what != "skipped")
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")
     if summary.failed or summary.skipped or summary.lacking:
         sys.exit(1)
-
-
-class _FirstTables:
-    """Shows the leaderboard of what is finished while other runs go on, ever more rarely."""
-
-    def __init__(self, workspace: Workspace, reporter: Reporter, place_unfinished: bool) -> None:
-        self._workspace, self._reporter, self._place_unfinished = workspace, reporter, place_unfinished
-        self._started, self._due = time.monotonic(), _FIRST_TABLE_S
-
-    def __call__(self, ended: int, planned: int) -> None:
-        """Called as a run ends, with the number of those that have, and of all."""
-        passed = time.monotonic() - self._started
-        if passed < self._due or ended == planned:
-            return
-        while self._due <= passed:
-            self._due *= 2
-        from results import Store
-
-        self._reporter.note(f"so far, {ended} of {planned} runs:")
-        try:
-            with Store(self._workspace.database) as store:
-                page = _show(store, self._workspace, self._reporter, place_unfinished=self._place_unfinished)
-        except Exception as error:  # the runs to go are worth more than a table on the way
-            self._reporter.note(f"no leaderboard yet: {type(error).__name__}: {error}", style="yellow")
-        else:
-            self._reporter.note(f"{planned - ended} runs to go; report so far: {page}")
 
 
 def _show(store: Store, workspace: Workspace, reporter: Reporter, *, place_unfinished: bool) -> Path:

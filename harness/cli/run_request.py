@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.benchmark.engines.choose import HERE
-from harness.cli.engines import chosen_engine
+from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli.inputs import (
     check_precision,
     check_tuned,
@@ -22,7 +21,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
-    from harness.benchmark.benchmark import Request
+    from harness.benchmark.plan import Request
 
 
 def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
@@ -36,7 +35,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     """
     from harness.config.features import FeatureConfig
     from harness.config.load import load_preset
-    from harness.utils.plugins import load_plugins
+    from harness.utils.plugins import absolute_plugins, load_plugins
 
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig()
@@ -80,23 +79,21 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             f"--on {options.on}, but this is one of {processes} processes that were started together",
             "start one process, with --devices where several devices are to train each model",
         )
-    engine = chosen_engine(
-        options.on,
-        at_once,
-        processes,
-        options.cpus_per_run,
-        options.gpus_per_run,
-        options.memory_per_run,
-        options.hours_per_run,
-    )
+    given = {
+        "--cpus-per-run": options.cpus_per_run,
+        "--gpus-per-run": options.gpus_per_run,
+        "--memory-per-run": options.memory_per_run,
+        "--hours-per-run": options.hours_per_run,
+    }
+    check_engine(options.on, given, processes)
     load_plugins(options.plugin)
     if options.log:
         from harness.training.trackers import check_trackers
 
         check_trackers(options.log)
 
-    from harness.benchmark.benchmark import Request
-    from harness.benchmark.hub_options import hub_options
+    from harness.benchmark.hub_model import hub_options
+    from harness.benchmark.plan import Request
     from harness.benchmark.pretrained import parse_places
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
@@ -104,6 +101,8 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
 
     place = Workspace(options.workspace, options.db, options.storage)
     place.check_name()
+    cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
+    resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
     return Request(
         models=split_patterns(options.models),
         data=options.data,
@@ -120,11 +119,11 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         rerun=options.rerun,
         accept_code_changes=options.accept_code_changes,
         execution=ExecutionConfig(
-            processes, at_once, options.compiled, tuple(options.plugin or ()), tuple(options.log or ())
+            processes, at_once, options.compiled, absolute_plugins(options.plugin), tuple(options.log or ())
         ),
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
         tuned=find_tuned(settings, place, options.tuned, options.tuned_from, options.untuned),
-        engine=engine(),
+        engine=choose_engine(options.on, resources, at_once),
     )

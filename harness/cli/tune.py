@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.benchmark.engines.choose import HERE, check_tuning_engine
+from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, with_sentence_graphs
 from harness.cli.options import (
     BackboneOption,
@@ -114,7 +114,7 @@ def tune(
     on a Ray cluster; typed in several terminals, the processes share the trials of each model.
     """
     from harness.config.load import load_preset
-    from harness.utils.plugins import load_plugins
+    from harness.utils.plugins import absolute_plugins, load_plugins
 
     settings = load_preset(preset, tuple(change or ()))
     features = chosen_features(
@@ -136,14 +136,12 @@ def tune(
     check_precision(precision)
     at_once = number_of_jobs(jobs)
     given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--memory-per-run": memory_per_run}
-    check_tuning_engine(on, given)
+    check_engine(on, given, tuning=True)
     load_plugins(plugin)
 
     from harness.benchmark.tune.storage import require_optuna
 
     require_optuna()
-    from harness.benchmark.engines.choose import choose_crew_engine
-    from harness.benchmark.engines.interface import Resources
     from harness.benchmark.tune import tune as tuning
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
@@ -164,8 +162,8 @@ def tune(
         device=device,
         precision=precision,
         skip_bad_images=skip_bad_images,
-        execution=ExecutionConfig(jobs=at_once, plugins=tuple(plugin or ())),
-        engine=choose_crew_engine(on, Resources(cpus_per_run or 1.0, gpus_per_run, memory_per_run), at_once),
+        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(plugin)),
+        engine=choose_engine(on, Resources(cpus_per_run or 1.0, gpus_per_run, memory_per_run), at_once),
     )
     with Reporter() as reporter:
         found = tuning.tune(request, reporter)

@@ -15,7 +15,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from zoo import model_card
 from zoo.errors import ZooError
-from zoo.sizes import SIZES, check_heads, check_sizes
+from zoo.registry import SIZES, check_heads, check_sizes
 
 NOT_IN_KEY: Final[Mapping[str, str]] = {
     "summary": "description for the reader",

@@ -122,8 +122,6 @@ class CaptionBatches:
         fixed_width: bool = False,
         graphs: Sequence[Sequence[NumberedGraph]] | None = None,
     ) -> None:
-        if min(batch_size, captions_per_image) < 1 or max_len < 2 or seed < 0:
-            raise ValueError("batch_size and captions_per_image must be at least 1, max_len 2 and seed 0")
         bare = [sample.file for sample in samples if not sample.captions]
         if bare or not samples:
             raise BenchError(
@@ -207,13 +205,13 @@ class _End:
     error: Exception | None
 
 
-def prefetched(source: Iterable[T], depth: int = PREFETCHED) -> Iterator[T]:
-    """Run an iterator in a thread, at most `depth` items ahead.
+def prefetched(source: Iterable[T]) -> Iterator[T]:
+    """Run an iterator in a thread, at most `PREFETCHED` items ahead.
 
     Order and items stay the same, an exception is raised again here, and the thread ends with this generator, whether
     it is exhausted, closed or dropped.
     """
-    ready: queue.Queue[T | _End] = queue.Queue(depth)
+    ready: queue.Queue[T | _End] = queue.Queue(PREFETCHED)
     stopped = threading.Event()
 
     def offer(entry: T | _End) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -23,9 +22,8 @@ Chunk = tuple[int, int]
 """Image rows, from and to."""
 Computed = tuple[int, Iterable[Half]]
 """The number of a chunk, and the features of its batches in order."""
-Spread = Callable[[str, Any, Sequence[int]], Generator[Computed, None, None]]
-"""Has other processes compute chunks: what opens such a process (`engines/crew.py`), what all of them
-share, and the numbers of the chunks; gives each chunk as it is done, in any order."""
+Spread = Callable[["Chunks", Sequence[int]], Generator[Computed, None, None]]
+"""Has other processes compute the chunks of these numbers; gives each as it is done, in any order."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,14 @@ class Chunks:
             for index in wanted:
                 yield index, (self._half(next(pixels)) for _ in range(*places[index], self.batch_size))
 
+    def __call__(self, number: int) -> list[Half]:
+        """The features of one chunk, in another process."""
+        [(_, batches)] = ((found, list(computed)) for found, computed in self.compute([number]))
+        return batches
+
+    def close(self) -> None:
+        """Nothing stays open between chunks."""
+
     def _half(self, pixels: Single) -> Half:
         features = self.backbone(torch.from_numpy(pixels).to(self.device)).to(torch.float16)
         if not torch.isfinite(features).all():
@@ -79,17 +85,3 @@ class Chunks:
                     yield stack_pixels([future.result() for future in ahead.popleft()])
         finally:
             readers.shutdown(cancel_futures=True)
-
-
-OPENER = f"{__name__}:open_extractor"
-
-
-@contextlib.contextmanager
-def open_extractor(chunks: Chunks, place: int, reporter: object) -> Iterator[Callable[[int], list[Half]]]:  # noqa: ARG001
-    """In another process: the features of one chunk after another, by their numbers."""
-
-    def compute(number: int) -> list[Half]:
-        [(_, batches)] = ((found, list(computed)) for found, computed in chunks.compute([number]))
-        return batches
-
-    yield compute

@@ -17,6 +17,11 @@ from harness.utils.hashing import canonical_json
 Box = tuple[float, float, float, float]
 _LONGEST_SIDE = 2**31
 """Pixels; an annotation with a longer side tells no size that an image can have."""
+_LATER = {"tokens", "restval"}
+"""Fields that came after results had been stored under fingerprints; recipes that use them are signed with what these
+make: `tokens` with the vocabulary, `restval` with the images that are left."""
+_EDGE = 4096  # bytes read at each end of an image file
+SCENES = "scenes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,7 @@ class Dataset:
         return self.root / sample.file
 
 
-_LATER = {"tokens", "restval"}
-"""Fields that came after results had been stored under fingerprints; recipes that use them are signed with what these
-make: `tokens` with the vocabulary, `restval` with the images that are left."""
 _FIELDS = tuple(field.name for field in fields(Sample) if field.name not in _LATER)
-_EDGE = 4096  # bytes read at each end of an image file
 
 
 def fingerprint(root: Path, samples: Iterable[Sample], faults: Mapping[int, str]) -> str:
@@ -132,9 +133,6 @@ def picture_digest(path: Path) -> bytes:
     finally:
         os.close(descriptor)
     return hashlib.sha256(size.to_bytes(8, "big") + ends).digest()
-
-
-SCENES = "scenes"
 
 
 def check_dataset(spec: str) -> None:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +64,11 @@ class Annotations(RemoteFile):
     member: str | None = None
     splits: dict[str, int] | None = None
     images: int | None = None
+
+    @property
+    def file(self) -> str:
+        """The name of the file of captions."""
+        return self.member or self.name
 
 
 class PictureArchive(RemoteFile):
@@ -129,15 +133,7 @@ def find_source(name: str) -> Source:
     return sources[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Downloaded:
-    """Where the annotations and the pictures of a data set lie; whether or not this command fetched them."""
-
-    annotations: Path
-    images: Path
-
-
-def download(name: str, source: Source, folder: Path, what: Collection[str], reporter: Reporter) -> Downloaded:
+def download(name: str, source: Source, folder: Path, what: Collection[str], reporter: Reporter) -> None:
     """Fetch the parts of a data set that are not in `folder` yet.
 
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
@@ -153,24 +149,22 @@ def download(name: str, source: Source, folder: Path, what: Collection[str], rep
             f"the pictures of {name} are given to who asks for them alone: fill in the form at {source.form}",
             f"bench data download {name} --what annotations, and put the pictures into {folder / 'images'}",
         )
-    found = Downloaded(folder / (source.annotations.member or source.annotations.name), folder / "images")
-    staging = folder / STAGING
+    annotations, images, staging = folder / source.annotations.file, folder / "images", folder / STAGING
     with _writing(folder):
         staging.mkdir(parents=True, exist_ok=True)
         with locked(staging / "lock", lambda: reporter.note(f"waiting for another download into {folder}")):
             if "images" in what:
                 _check_room(source, folder)
             if "annotations" in what:
-                _fetch_annotations(source.annotations, found.annotations, staging, reporter)
+                _fetch_annotations(source.annotations, annotations, staging, reporter)
             if "images" in what:
                 for archive in source.archives:
-                    _fetch_archive(archive, found.images, staging, reporter)
-                if source.archives and found.annotations.is_file():
-                    _check_all_named(found)
+                    _fetch_archive(archive, images, staging, reporter)
+                if source.archives and annotations.is_file():
+                    _check_all_named(annotations, images)
                 if source.singly is not None:
-                    _fetch_singly(source.singly, found.annotations, found.images / name, reporter)
+                    _fetch_singly(source.singly, annotations, images / name, reporter)
             shutil.rmtree(staging, ignore_errors=True)
-    return found
 
 
 def fetch(
@@ -338,21 +332,20 @@ def _is_whole(folder: Path, count: int) -> bool:
     return True
 
 
-def _check_all_named(found: Downloaded) -> None:
+def _check_all_named(annotations: Path, images: Path) -> None:
     """BenchError where a picture that the annotations name is not there."""
     there: dict[str, set[str]] = {}
     missing = []
-    for entry in read_entries(found.annotations)[1]:
+    for entry in read_entries(annotations)[1]:
         folder, name = str(entry.get("filepath", "")), str(entry.get("filename"))
         if folder not in there:
-            there[folder] = _pictures(found.images / folder)
+            there[folder] = _pictures(images / folder)
         if name not in there[folder]:
             missing.append(f"{folder}/{name}")
     if missing:
         raise BenchError(
-            f"{len(missing):,} pictures that {found.annotations.name} names are not in {found.images}: "
-            f"{', '.join(missing[:3])}",
-            f"move {found.images} away, then type the same command again",
+            f"{len(missing):,} pictures that {annotations.name} names are not in {images}: {', '.join(missing[:3])}",
+            f"move {images} away, then type the same command again",
         )
 
 

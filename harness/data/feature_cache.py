@@ -1,9 +1,9 @@
-"""Cache of a frozen backbone's features on disk: resumable, shared between processes, verified by checksums.
+"""Cache of a frozen backbone's features on disk: resumable, and shared between processes.
 
-A cache folder `features/<key>/` holds `plan.json` (settings of an unfinished extraction), `chunks.log` (a line with
-index and sha256 for every chunk written to the array file), `lock`, and in the end `features.npy` and `meta.json`,
-whose existence marks the array as complete. Batches never cross a chunk, so an extraction that is killed and resumed
-computes the same batches, hence the same bytes, as an uninterrupted one.
+A cache folder `features/<key>/` holds `plan.json` (settings of an unfinished extraction), `chunks.log` (the
+number of every chunk that is on the disk, a line each), `lock`, and in the end `features.npy` and `meta.json`, whose
+existence marks the array as complete. Batches never cross a chunk, so an extraction that is killed and resumed computes
+the same batches, hence the same bytes, as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Collection
@@ -19,13 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
-from harness.data.chunks import OPENER, Chunk, Chunks, Spread
+from harness.data.chunks import Chunks, Spread
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features, array_header
 from harness.utils.atomic import write_text
@@ -99,15 +99,34 @@ class _Extraction:
         return len(self.chunks.samples), height * width, backbone.dim
 
     def run(self, progress: Progress) -> None:
-        """Compute the missing chunks, then mark the array as complete."""
-        header = array_header(self.shape)
+        """Compute the missing chunks, then mark the array as complete; a chunk is logged once its bytes are on disk."""
         unfinished, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
-        total, places, backbone = self.shape[0], self.chunks.places(), self.chunks.backbone
-        self._prepare(unfinished, log_path, header)
-        with unfinished.open("r+b") as array:
-            sums = self._finished_chunks(array, log_path, len(header), places)
-            progress(sum(end - start for (start, end), done in zip(places, sums, strict=True) if done), total)
-            self._compute(array, log_path, len(header), sums, progress)
+        places, backbone, (images, cells, dim) = self.chunks.places(), self.chunks.backbone, self.shape
+        self._prepare(unfinished, log_path)
+        logged = log_path.read_text().rpartition("\n")[0] if log_path.is_file() else ""  # less a torn last line
+        finished = set(map(int, logged.split()))
+        log_path.write_text("".join(f"{index}\n" for index in sorted(finished)))
+        missing = [index for index in range(len(places)) if index not in finished]
+        done = images - sum(places[index][1] - places[index][0] for index in missing)
+        progress(done, images)
+        compute = self.chunks.compute if self.spread is None else partial(self.spread, self.chunks)
+        if missing:
+            with (
+                unfinished.open("r+b") as array,
+                log_path.open("a") as log,
+                contextlib.closing(compute(missing)) as computed,
+            ):
+                for index, batches in computed:
+                    array.seek(len(array_header(self.shape)) + places[index][0] * cells * dim * 2)
+                    for rows in batches:
+                        array.write(rows.tobytes())
+                        done += len(rows)
+                        progress(done, images)
+                    array.flush()
+                    os.fsync(array.fileno())
+                    log.write(f"{index}\n")
+                    log.flush()
+                    os.fsync(log.fileno())
         if isinstance(backbone, TrainableBackbone):
             backbone.rest()  # frees its memory for training, whose peak memory is measured
         unfinished.replace(self.folder / ARRAY)
@@ -130,14 +149,16 @@ class _Extraction:
             "dataset": self.chunks.dataset.name,
         }
 
-    def _prepare(self, partial: Path, log_path: Path, header: bytes) -> None:
+    def _prepare(self, partial: Path, log_path: Path) -> None:
         """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of full size."""
         plan_path, plan = self.folder / "plan.json", json.dumps(self._plan())
         finished = self.folder / ARRAY
         if finished.is_file() and not partial.is_file():  # killed just before it was marked as complete
             finished.replace(partial)
-        wanted = len(header) + int(np.prod(self.shape)) * 2
-        if plan_path.is_file() and plan_path.read_text() == plan and _size(partial) == wanted:
+        header = array_header(self.shape)
+        wanted = len(header) + math.prod(self.shape) * 2
+        there = plan_path.is_file() and plan_path.read_text() == plan
+        if there and partial.is_file() and partial.stat().st_size == wanted:
             return
         for stale in (plan_path, log_path, partial, finished):
             stale.unlink(missing_ok=True)
@@ -149,50 +170,6 @@ class _Extraction:
             array.truncate(wanted)
             os.fsync(array.fileno())
         write_text(plan_path, plan)
-
-    def _finished_chunks(self, array: IO[bytes], log_path: Path, offset: int, chunks: list[Chunk]) -> list[str]:
-        """Sha256 of every chunk in the log whose bytes match it; an empty string for the others."""
-        sums = [""] * len(chunks)
-        row_bytes = self.shape[1] * self.shape[2] * 2
-        for line in log_path.read_text(errors="replace").splitlines() if log_path.is_file() else ():
-            index, _, digest = line.partition(" ")
-            if index.isdecimal() and int(index) < len(chunks):
-                start, end = chunks[int(index)]
-                array.seek(offset + start * row_bytes)
-                if hashlib.sha256(array.read((end - start) * row_bytes)).hexdigest() == digest:
-                    sums[int(index)] = digest
-        # A partly written last line must not merge with the next one.
-        log_path.write_text("".join(f"{index} {digest}\n" for index, digest in enumerate(sums) if digest))
-        return sums
-
-    def _compute(self, array: IO[bytes], log_path: Path, offset: int, sums: list[str], progress: Progress) -> None:
-        """Fill the chunks without a checksum; a chunk is logged only when its bytes are on the disk."""
-        row_bytes = self.shape[1] * self.shape[2] * 2
-        places, missing = self.chunks.places(), [index for index, digest in enumerate(sums) if not digest]
-        done = self.shape[0] - sum(places[index][1] - places[index][0] for index in missing)
-        if not missing:
-            return
-        compute = self.chunks.compute if self.spread is None else partial(self.spread, OPENER, self.chunks)
-        with log_path.open("a") as log, contextlib.closing(compute(missing)) as computed:
-            for index, batches in computed:
-                digest = hashlib.sha256()
-                array.seek(offset + places[index][0] * row_bytes)
-                for rows in batches:
-                    digest.update(rows.tobytes())
-                    array.write(rows.tobytes())
-                    done += len(rows)
-                    progress(done, self.shape[0])
-                array.flush()
-                os.fsync(array.fileno())
-                sums[index] = digest.hexdigest()
-                log.write(f"{index} {sums[index]}\n")
-                log.flush()
-                os.fsync(log.fileno())
-
-
-def _size(path: Path) -> int:
-    """Size of a file in bytes; -1 if it does not exist."""
-    return path.stat().st_size if path.is_file() else -1
 
 
 def make_once(

@@ -6,14 +6,14 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from harness.utils.errors import BenchError
 from results.files import check_regular, read_text
-from zoo.captioner import Visual, VisualKind, VisualSpec
+from zoo.captioner import Visual, VisualSpec
 
 ARRAY = "features.npy"
 META = "meta.json"
@@ -21,40 +21,6 @@ ROWS_AT_ONCE = 64
 
 Half = np.ndarray[Any, np.dtype[np.float16]]
 Single = np.ndarray[Any, np.dtype[np.float32]]
-
-
-class VisualFeatures(Protocol):
-    """Cached visual input: grid cells, the same number for every image, or regions, whose number varies.
-
-    Attributes:
-        dim: channels C.
-        digest: hex, over everything that determines the features.
-        folder: of the cache.
-    """
-
-    dim: int
-    digest: str
-    folder: Path
-
-    def __contains__(self, image_id: int) -> bool:
-        """Whether the image has features."""
-        ...
-
-    def visual_dim(self, kind: VisualKind) -> int:
-        """The `visual_dim` of models with this kind of visual input; 0 for none and for pixels."""
-        ...
-
-    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Visual input of the images for this `VisualSpec`, float32 on the CPU, padded and masked."""
-        ...
-
-    def pooled(self, image_ids: Sequence[int]) -> Single:
-        """One vector per image, the mean over valid features (B, C)."""
-        ...
-
-    def typical(self, image_ids: Sequence[int]) -> int:
-        """The image whose costs are measured."""
-        ...
 
 
 class NullSource:
@@ -128,14 +94,6 @@ class Features:
         """Number of images."""
         return len(self.image_ids)
 
-    def __contains__(self, image_id: int) -> bool:
-        """Whether the image has features."""
-        return image_id in self._rows
-
-    def visual_dim(self, kind: VisualKind) -> int:
-        """The `visual_dim` of models with this kind of visual input; 0 for none and for pixels."""
-        return self.dim if kind in {"grid", "regions", "pooled"} else 0
-
     def grid_features(self, image_ids: Sequence[int]) -> Half:
         """Cells (B, L, C) of the images, in the order asked for."""
         try:
@@ -168,7 +126,7 @@ class Features:
 
         "regions" are the cells with their boxes. "none" gets one zero per image.
         """
-        if spec.dim != self.visual_dim(spec.kind):
+        if spec.dim != (self.dim if spec.kind in {"grid", "regions", "pooled"} else 0):
             raise BenchError(f"the model expects {spec.dim} visual channels, but the features have {self.dim}")
         if spec.kind == "pixels":
             raise BenchError("the model needs pixels, but these are cached features")

@@ -23,6 +23,11 @@ _TWICE = "predicted more than once"
 EMPTY = "with an empty caption"
 WHOLE_NUMBER = "whole number of 64 bits"
 _MAX_ID = 2**63
+_FORMAT = 'it is a list of {"image_id": 1, "caption": "a dog"}, with several entries of an image'
+_LINE_ENDS: Final = "\n\r\v\f\u0085\u2028\u2029"
+_CONTROLS: Final = "".join(map(chr, range(32))).replace("\t", "")
+_TO_SPACE: Final = dict.fromkeys(map(ord, _LINE_ENDS + _CONTROLS), " ")
+METEOR_SEPARATOR: Final = "|||"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +238,6 @@ def is_image_id(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID <= value < _MAX_ID
 
 
-_FORMAT = 'it is a list of {"image_id": 1, "caption": "a dog"}, with several entries of an image'
-
-
 def read_caption_sets(path: Path) -> dict[int, list[str]]:
     """The captions of each image, in the file's order.
 
@@ -253,12 +255,6 @@ def read_caption_sets(path: Path) -> dict[int, list[str]]:
             raise BenchError(f"--sets {path}: entry {number} has no image_id or no caption", _FORMAT)
         found.setdefault(image_id, []).append(caption)
     return found
-
-
-_LINE_ENDS: Final = "\n\r\v\f\u0085\u2028\u2029"
-_CONTROLS: Final = "".join(map(chr, range(32))).replace("\t", "")
-_TO_SPACE: Final = dict.fromkeys(map(ord, _LINE_ENDS + _CONTROLS), " ")
-METEOR_SEPARATOR: Final = "|||"
 
 
 def sanitise_caption(caption: str) -> str:

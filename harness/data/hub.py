@@ -25,6 +25,8 @@ from zoo.errors import first_line
 
 REPOSITORY: Final = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _PARTS: Final = ("*.json", "*.txt", "*.model", "*.safetensors")
+_CONNECT_TIMEOUT_S = 3.0
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 class WeightsAbsent(BenchError):  # noqa: N818 - a state of things, for which a metric is NULL
@@ -139,10 +141,6 @@ def cached_snapshot(repository: str, revision: str | None) -> Path | None:
         return Path(snapshot_download(repository, revision=revision, local_files_only=True))
     except Exception:  # of the library: not cached, an unreadable cache ...
         return None
-
-
-_CONNECT_TIMEOUT_S = 3.0
-_PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 def hub_is_reachable() -> bool:

@@ -128,16 +128,8 @@ class ImagePreprocessing:
     control: Control = "none"
 
     def __post_init__(self) -> None:
-        if min(self.height_width) < 1:
-            raise ValueError(f"size must be at least one pixel a side, not {self.size}")
-        if self.resize not in ("squash", "shortest-centre-crop"):
-            raise ValueError(f"resize must be 'squash' or 'shortest-centre-crop', not {self.resize!r}")
-        if self.interpolation not in _RESAMPLING:
-            raise ValueError(f"interpolation must be 'bilinear' or 'bicubic', not {self.interpolation!r}")
-        if self.control not in ("none", "other-filter", "rescaled"):
-            raise ValueError(f"control must be 'none', 'other-filter' or 'rescaled', not {self.control!r}")
-        if min(self.std) <= 0:
-            raise ValueError(f"std must be above 0, not {self.std}")
+        if min(self.height_width) < 1 or min(self.std) <= 0:
+            raise ValueError(f"size must be at least one pixel a side and std above 0, not {self.size} and {self.std}")
 
     @property
     def height_width(self) -> tuple[int, int]:

@@ -15,6 +15,8 @@ from harness.utils.json_io import read_json
 from results.published import domain_footnote
 
 SPLIT = "nocaps"
+NAMES = ("in-domain", "near-domain", "out-domain")
+_FORM = 'give {"IMAGE": "in-domain", ...}, IMAGE being an id, a file name or an Open Images id, for every image'
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,6 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path |
     return Joined(
         content | {"images": [*entries, *joined]}, len(joined), raised, dict(Counter(references.domains.values()))
     )
-
-
-NAMES = ("in-domain", "near-domain", "out-domain")
-_FORM = 'give {"IMAGE": "in-domain", ...}, IMAGE being an id, a file name or an Open Images id, for every image'
 
 
 def read_domains(file: Path, references: References) -> dict[int, str]:

@@ -14,10 +14,10 @@ from harness.data.backbones.timm_backbone import preprocessing_doubts
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder
-from harness.data.features import META, Features, VisualFeatures
+from harness.data.features import META, Features
 from harness.data.karpathy import SEEMS_SIZED
 from harness.data.regions.cache import file_grid_folder, prepare_file_grid, prepare_regions, regions_folder
-from harness.data.regions.features import RegionFeatures
+from harness.data.regions.features import RegionFeatures, VisualFeatures
 from harness.data.regions.opening import needs_backbone
 from harness.data.regions.regions import NO_SIZE
 from harness.data.verify import find_bad_images, known_bad_images

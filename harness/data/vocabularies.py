@@ -32,6 +32,8 @@ _PRETRAINED = "captionbench pretrained tokenizer 1"
 MERGES = 5000
 _UNKNOWN = "  "
 """The library's token for characters that occur in no training caption; subwords have at most one space."""
+_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+_HINT = "fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,6 @@ class SubwordVocabulary(Vocabulary):
 
     def encode(self, caption: str, max_len: int) -> list[int]:
         """As `Vocabulary.encode`; a caption that is too long loses whole words, never part of one."""
-        if max_len < 1:
-            raise ValueError(f"max_len must be at least 1, not {max_len}")
         numbers: list[int] = []
         for word in self.tokenize(caption):
             pieces = self._pieces(word)
@@ -136,10 +136,6 @@ class SubwordVocabulary(Vocabulary):
 
 def _spaced(words: Iterable[str]) -> str:
     return "".join(f" {word}" for word in words)
-
-
-_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
-_HINT = "fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ class _Stored(BaseModel, strict=True):
 
     format: Literal["captionbench vocabulary 2", "captionbench subwords 1", "captionbench pretrained tokenizer 1"]
     preparation: Literal["words", "karpathy-tokens", "expansionnet"]
-    specials: dict[Literal["pad", "bos", "eos", "unk"], int] = Field(min_length=4)
+    specials: dict[str, int]
     words: list[str]
     merges: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []
     tokenizer: str = ""
@@ -249,7 +245,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         first = error.errors()[0]
         said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except Exception as error:  # of a tokenizer the library raises nothing more precise
-        said = str(error)
+        said = f"no {error}" if isinstance(error, KeyError) else str(error)
     raise BenchError(
         f"{path} is no vocabulary of captionbench, or damaged: {shortened(said, 300)}",
         "copy it from the run that it belongs to",
@@ -261,7 +257,7 @@ def _built(stored: _Stored) -> Vocabulary:
     if len(set(words)) != len(words):
         raise ValueError("it lists a word twice")
     "".join(words).encode()  # which halves of a pair of surrogates refuse
-    common: dict[str, Any] = {str(name): number for name, number in stored.specials.items()}
+    common: dict[str, Any] = {name: stored.specials[name] for name in ("pad", "bos", "eos", "unk")}
     common["preparation"] = stored.preparation
     if stored.format == FORMAT:
         return Vocabulary(words, **common)

@@ -29,6 +29,11 @@ _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
 _SYMBOL = re.compile(r"([^\w0-9])")
 _DROPPED = frozenset({"", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"})
+_KARPATHYS = ("train", "val", "test")
+"""Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
+PAD, BOS, EOS, UNK = range(4)
+"""Default numbers of the special tokens."""
+FORMAT = "captionbench vocabulary 2"
 
 
 def tokenize(caption: str) -> list[str]:
@@ -82,10 +87,6 @@ def _in_word(letter: str) -> bool:
     return letter.isalnum() or letter in "'-" or (not letter.isascii() and unicodedata.category(letter)[0] in "LMN")
 
 
-_KARPATHYS = ("train", "val", "test")
-"""Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
-
-
 def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
     """Samples with the captions that a vocabulary of this preparation reads: raw ones, or tokens joined by spaces."""
     if preparation != OWN_TOKENS:
@@ -113,10 +114,6 @@ def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str
 
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
-
-PAD, BOS, EOS, UNK = range(4)
-"""Default numbers of the special tokens."""
-FORMAT = "captionbench vocabulary 2"
 
 
 @dataclass(frozen=True)
@@ -161,9 +158,7 @@ class Vocabulary:
         Raises:
             BenchError: a special token is missing, or a word is listed twice.
         """
-        names = PREPARATIONS[preparation].specials
-        if names is None:
-            raise ValueError(f"the preparation {preparation!r} has no names for the special tokens")
+        names = PREPARATIONS[preparation].specials or ()
         missing = [name for name in names if name not in entries]
         if missing:
             raise BenchError(f"the vocabulary lacks {', '.join(missing)}", f"it must hold {', '.join(names)}")
@@ -197,8 +192,6 @@ class Vocabulary:
 
     def encode(self, caption: str, max_len: int) -> list[int]:
         """The caption's token numbers without `bos`, ended by `eos`; at most `max_len`, `eos` included."""
-        if max_len < 1:
-            raise ValueError(f"max_len must be at least 1, not {max_len}")
         return [self._ids.get(word, self.unk) for word in self.tokenize(caption)[: max_len - 1]] + [self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -16,6 +16,8 @@ from harness.utils.progress import Reporter
 from zoo import Captioner
 from zoo.decoding import SearchRules, beam_search
 
+IMAGES_AT_ONCE = 50
+
 
 @dataclass(frozen=True, slots=True)
 class Captions:
@@ -43,7 +45,6 @@ def caption_images(
     precision: str,
     reporter: Reporter,
     title: str,
-    batch_size: int = 50,
 ) -> Captions:
     """Caption the images in order with beam search; the model is in evaluation mode meanwhile.
 
@@ -57,7 +58,7 @@ def caption_images(
     found: dict[int, list[int]] = {}
     generated, seconds = 0, 0.0
     with autocast(device, precision), reporter.task(title, len(image_ids)) as task:
-        for ids, visual in evaluation_batches(image_ids, features, model.visual, batch_size):
+        for ids, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
             started = time.monotonic()
             hypotheses = beam_search(
                 model,

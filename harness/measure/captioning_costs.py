@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -18,14 +19,15 @@ from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
-from harness.measure.flops.generation import count_generation
+from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.measure.flops.kept import KeptCounts
-from harness.measure.latency import captioning, measure_latency, missing_latency, time_work
+from harness.measure.latency import missing_latency, time_work
 from harness.measure.model_modes import eval_mode
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual
+from zoo.decoding import beam_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,33 @@ def count_captioning(
         max_len: tokens of the caption.
         kept: counts to take up and to add to; without it everything is counted.
     """
+    counting = count_flops if kept is None else kept.flops
+    return _counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
+
+
+def count_generating(
+    network: nn.Module,
+    vision: nn.Module | None,
+    generate: Callable[[int, int], None],
+    *,
+    beam_size: int,
+    max_len: int,
+) -> Counted:
+    """Count captioning of one image by a network's own `generate`; arguments as of `count_generation`."""
+    return _counted(network, lambda: count_generation(vision, generate, beam_size=beam_size, max_len=max_len))
+
+
+def _counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCounts]) -> Counted:
     found = Counted()
 
-    def count() -> dict[str, Quantity]:
-        counting = count_flops if kept is None else kept.flops
-        found.counts = counting(model, visual, caption_length=max_len, beam_size=beam_size)
-        return found.counts.quantities()
+    def costs() -> dict[str, Quantity]:
+        counts = count()
+        found.counts = counts if isinstance(counts, FlopCounts) else None
+        return counts.quantities()
 
-    parameters = Quantity(float(sum(parameter.numel() for parameter in model.parameters())))
+    parameters = Quantity(float(sum(parameter.numel() for parameter in network.parameters())))
     found.costs = {"parameters": parameters} | _or_missing(
-        count, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC}
+        costs, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC}
     )
     return found
 
@@ -122,41 +141,26 @@ def time_captioning(
     precision: str = "fp32",
     full_length: bool = False,
 ) -> Timed:
-    """Measure time and energy of captioning batches by beam search on the model's device.
+    """Measure time and energy of captioning batches by beam search on the model's device, from features to tokens.
 
     Args:
-        model: left as it was found.
-        visuals: the batches, of one size.
-        effort: how long to measure.
-        beam_size, max_len, bos, eos, threads, precision, full_length: as in `measure_latency`.
+        model: left as it was found, training flags included.
+        visuals: the batches, of one size; batches of 1 give the latency of a single image.
+        beam_size, max_len, bos, eos: of the search; captions that end early take less time.
+        effort, threads: as in `time_generation`.
+        precision: of `harness.utils.precision.autocast`.
+        full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
     """
     device = next(model.parameters()).device
     seen = [visual.to(device) for visual in visuals]
-    found = Timed()
+    turns, banned = cycle(seen), (eos,) if full_length else ()
 
-    def clock() -> dict[str, Quantity]:
-        timed = measure_latency(
-            model,
-            seen,
-            beam_size=beam_size,
-            max_len=max_len,
-            bos=bos,
-            eos=eos,
-            repeats=effort.repeats,
-            threads=threads,
-            precision=precision,
-            full_length=full_length,
-        )
-        found.state = {**describe_state(device), "threads": timed.threads, "noise": list(timed.noise)}
-        return timed.quantities()
+    def caption() -> None:
+        memory = model.encode(next(turns))
+        beam_search(model, memory, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, banned=banned)
 
-    def weigh() -> dict[str, Quantity]:
-        work = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
-        with torch.inference_mode(), eval_mode(model), autocast(device, precision):
-            return measure_energy(work, seen[0].batch_size, device, window_s=effort.energy_seconds)
-
-    found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
-    return found
+    with eval_mode(model), autocast(device, precision):
+        return time_generation(caption, len(seen), device, effort=effort, threads=threads, batch=seen[0].batch_size)
 
 
 def time_generation(
@@ -173,8 +177,9 @@ def time_generation(
     Args:
         work: captions the next batch on the device.
         count: different batches.
+        effort: how long to measure.
+        threads: torch's intra-op threads; None keeps the current number. Reported either way.
         batch: images of each.
-        effort, threads: as in `time_captioning`.
     """
     found = Timed()
 
@@ -188,28 +193,6 @@ def time_generation(
             return measure_energy(work, batch, device, window_s=effort.energy_seconds)
 
     found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
-    return found
-
-
-def count_generating(
-    network: nn.Module,
-    vision: nn.Module | None,
-    generate: Callable[[int, int], None],
-    *,
-    beam_size: int,
-    max_len: int,
-) -> Counted:
-    """Count captioning of one image by a network's own `generate`; arguments as of `count_generation`."""
-    found = Counted()
-
-    def count() -> dict[str, Quantity]:
-        macs = count_generation(vision, generate, beam_size=beam_size, max_len=max_len)
-        return macs.quantities()
-
-    parameters = Quantity(float(sum(parameter.numel() for parameter in network.parameters())))
-    found.costs = {"parameters": parameters} | _or_missing(
-        count, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC}
-    )
     return found
 
 

@@ -1,14 +1,93 @@
-"""Energy of a device by its own counter, with and without its idle power."""
+"""NVIDIA's management library (NVML), and energy by its counter, with and without a device's idle power."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-from harness.measure.nvml import NvmlError, nvml_device
+from results.errors import install_extra
 from results.records import Quantity
+
+
+class NvmlError(Exception):
+    """NVML gives no information about this device; the message is the reason."""
+
+
+class NvmlDevice:
+    """One device; every method raises NvmlError if the device does not report the value."""
+
+    def __init__(self, library: Any, handle: Any, used_here: bool) -> None:
+        self._library, self._handle, self._used_here = library, handle, used_here
+
+    def energy(self) -> float:
+        """Joules since the driver was loaded."""
+        return float(self._ask("nvmlDeviceGetTotalEnergyConsumption")) / 1000
+
+    def state(self) -> dict[str, Any]:
+        """Clocks in MHz, temperature in degrees Celsius, power limit in W and other processes; None where unknown."""
+        library = self._library
+        asked = {
+            "clock_mhz": ("nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
+            "memory_clock_mhz": ("nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM),
+            "greatest_clock_mhz": ("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
+            "temperature_c": ("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
+        }
+        found: dict[str, Any] = {}
+        for name, (function, argument) in asked.items():
+            found[name] = self._known(function, argument)
+        limit = self._known("nvmlDeviceGetEnforcedPowerLimit")
+        found["power_limit_w"] = None if limit is None else limit / 1000
+        running = self._known("nvmlDeviceGetComputeRunningProcesses")
+        # Only their number is compared: in a container, process ids differ.
+        found["other_processes"] = None if running is None else max(len(running) - int(self._used_here), 0)
+        return found
+
+    def _known(self, function: str, *arguments: Any) -> Any:
+        try:
+            return self._ask(function, *arguments)
+        except NvmlError:
+            return None
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._library, function)(self._handle, *arguments)
+        except (self._library.NVMLError, self._library.NVMLLibraryMismatchError) as error:
+            raise NvmlError(f"the device does not report it ({error})") from error
+
+
+@contextmanager
+def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
+    """Open NVML within a block.
+
+    Raises:
+        NvmlError: no CUDA device, no library, or NVML does not know the device.
+    """
+    if device.type != "cuda":
+        raise NvmlError("no CUDA device")
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NvmlError(f"nvidia-ml-py is not installed: {install_extra('energy')}") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlError(f"NVML does not start ({error})") from error
+    try:
+        try:
+            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError as error:
+            raise NvmlError(f"NVML does not know this device ({error})") from error
+        index = torch.cuda.current_device() if str(device) == "cuda" else device.index
+        # A process appears on a device with its first tensor, not with the first call of torch.cuda.
+        yield NvmlDevice(pynvml, handle, torch._C._cuda_hasPrimaryContext(index))
+    finally:
+        pynvml.nvmlShutdown()
+
 
 COSTS = {"energy_per_image": "J", "energy_per_image_above_idle": "J", "idle_power": "W"}
 """Names of the stored costs, with units."""

@@ -15,7 +15,7 @@ import torch
 
 import harness
 from harness.config.execution import usable_cores
-from harness.measure.nvml import NvmlError, nvml_device
+from harness.measure.energy import NvmlError, nvml_device
 
 _PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
 

@@ -21,8 +21,7 @@ import harness
 from harness.measure.captioning_costs import Effort, time_captioning
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
-from harness.measure.memory import PeakMemory
-from harness.measure.model_memory import create_within_memory
+from harness.measure.memory import PeakMemory, create_within_memory
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugins
 from results.records import Quantity

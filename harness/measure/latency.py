@@ -1,23 +1,189 @@
-"""Latency and throughput of captioning a batch, on a given number of threads."""
+"""Latency and throughput of captioning a batch: timings, their statistics, and what makes them unreliable."""
 
 from __future__ import annotations
 
+import math
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
+import numpy as np
 import torch
 
-from harness.measure.cpu_contention import OtherLoad
-from harness.measure.model_modes import eval_mode
-from harness.measure.timings import MIN_RUNS, Timing
 from harness.utils.errors import BenchError
-from harness.utils.precision import autocast
 from results.records import Quantity
-from zoo.captioner import Captioner, Visual
-from zoo.decoding import beam_search
+
+SPREAD = 0.10
+"""Quartiles of the same work further apart than this fraction of the median are noisy."""
+DRIFT = 0.05
+"""Medians of the first and the second half that differ by more than this fraction of the median are noisy."""
+MIN_RUNS = 5
+"""Minimum number of runs for a margin."""
+_PLACEMENT = 0.03
+"""Relative difference between processes, due to memory placement, which cannot be seen within one run."""
+_NORMAL_95 = 1.96
+_DRAWN_RUNS = 2000
+
+Seconds = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of the same work, or of several pieces of work round after round, in the order taken.
+
+    Differences between pieces are not noise: a caption of twelve words takes longer than one of eight. Differences
+    of the same piece between rounds are.
+
+    Attributes:
+        seconds: at least two; for several pieces, at least two whole rounds.
+        pieces: their number; each is timed once a round.
+    """
+
+    seconds: tuple[float, ...]
+    pieces: int = 1
+
+    @property
+    def median(self) -> float:
+        """The median of all timings."""
+        return float(np.median(self.seconds))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """First and third quartile of all timings."""
+        low, high = np.percentile(self.seconds, (25, 75))
+        return float(low), float(high)
+
+    @property
+    def margin(self) -> float | None:
+        """Bound on the difference to the median of another run over the same pieces, which holds in 9 of 10 tries.
+
+        From the distribution-free 95 % interval of the median: by order statistics for one piece, by resampling runs
+        for several. It is widened for autocorrelated timings, and multiplied by the square root of two since the other
+        median varies too. At least the difference of the two halves, and 3 % for differences between processes. None
+        for fewer than `MIN_RUNS`.
+        """
+        if len(self.seconds) < MIN_RUNS:
+            return None
+        reach = self._reach_of_one() if self.pieces == 1 else self._reach_of_several()
+        return max(math.sqrt(2) * reach, self._drift, _PLACEMENT * self.median)
+
+    def noise(self) -> tuple[str, ...]:
+        """Why the timings are unreliable, one sentence each; empty if they are steady."""
+        found = []
+        low, high = np.percentile(self._noise, (25, 75))
+        if (spread := high - low) > SPREAD:
+            found.append(
+                f"the quartiles of the same work lie {100 * spread:.0f} % of the median apart, more than "
+                f"{100 * SPREAD:.0f} %"
+            )
+        if (drift := self._drift / self.median) > DRIFT:
+            found.append(
+                f"the medians of the two halves differ by {100 * drift:.0f} % of the median, more than "
+                f"{100 * DRIFT:.0f} %"
+            )
+        return tuple(found)
+
+    def _reach_of_one(self) -> float:
+        """Distance of the ends of the median's interval, by order statistics."""
+        count, likeness = len(self.seconds), _likeness(np.array(self.seconds))
+        reach = _NORMAL_95 / 2 * math.sqrt(count * (1 + likeness) / (1 - likeness))
+        ordered, median = sorted(self.seconds), self.median
+        low = ordered[max(math.floor(count / 2 - reach) - 1, 0)]
+        high = ordered[min(math.ceil(count / 2 + reach), count - 1)]
+        return max(median - low, high - median)
+
+    def _reach_of_several(self) -> float:
+        """The same from resampled runs: the time of each piece, times the noise of a random timing."""
+        noise, rounds = self._noise, len(self._rounds)
+        drawn = np.random.default_rng(0).choice(noise, (_DRAWN_RUNS, len(noise))) * np.tile(self._levels, rounds)
+        reach = float(np.quantile(np.abs(np.median(drawn, axis=1) - self.median), 0.95))
+        likeness = _likeness(noise)
+        return reach * math.sqrt((1 + likeness) / (1 - likeness))
+
+    @property
+    def _rounds(self) -> Seconds:
+        """The timings by round and piece."""
+        return np.array(self.seconds).reshape(-1, self.pieces)
+
+    @property
+    def _levels(self) -> Seconds:
+        """Median of each piece."""
+        return np.median(self._rounds, axis=0)
+
+    @property
+    def _noise(self) -> Seconds:
+        """Each timing as a multiple of its piece's median, in the order taken.
+
+        Each timing contributes to its piece's median, so the deviations are scaled up for few rounds.
+        """
+        rounds = len(self._rounds)
+        away = (self._rounds / self._levels - 1).ravel()
+        return 1 + away * (math.sqrt(rounds / (rounds - 1)) if self.pieces > 1 else 1.0)
+
+    @property
+    def _drift(self) -> float:
+        rounds = self._rounds
+        half = len(rounds) // 2
+        return float(abs(np.median(rounds[half:]) - np.median(rounds[:half])))
+
+
+def _likeness(noise: Seconds) -> float:
+    """Correlation of the ranks of neighbours, in [0, 0.95]; of ranks, which are robust to outliers."""
+    ranks = np.argsort(np.argsort(noise)) - (len(noise) - 1) / 2
+    return min(max(float(ranks[:-1] @ ranks[1:] / (ranks @ ranks)), 0.0), 0.95)
+
+
+BUSY_CORES = 0.25
+"""Timings are noisy if other processes keep more cores busy than this."""
+_STAT = Path("/proc/stat")
+_BUSY = (0, 1, 2, 5, 6, 7)
+"""Of the kernel's columns: user, nice, system, irq, softirq and steal."""
+
+
+class OtherLoad:
+    """Mean number of cores that other processes used within a block: `with OtherLoad() as load: ...; load.cores`.
+
+    None if the kernel does not report it. Children count as this process once they have ended.
+    """
+
+    def __init__(self, *, stat: Path = _STAT) -> None:
+        self._stat = stat
+        self.cores: float | None = None
+
+    def __enter__(self) -> Self:
+        self._begin = self._now()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end = self._now()
+        if self._begin is None or end is None:
+            return
+        elapsed, machine, own = (after - before for before, after in zip(self._begin, end, strict=True))
+        # The kernel counts in hundredths of a second, too coarse for a shorter block.
+        self.cores = max(machine - own, 0.0) / elapsed if elapsed >= 0.1 else None
+
+    def noise(self) -> tuple[str, ...]:
+        """Why timings within the block are unreliable; empty if there was little other load, or it is unknown."""
+        if self.cores is None or self.cores <= BUSY_CORES:
+            return ()
+        return (f"other processes kept {self.cores:.1f} of {os.cpu_count()} cores busy",)
+
+    def _now(self) -> tuple[float, float, float] | None:
+        """Wall-clock seconds, and seconds of processor time of the machine and of this process."""
+        try:
+            columns = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+            machine = sum(int(columns[column]) for column in _BUSY) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError, AttributeError):
+            return None
+        return time.perf_counter(), machine, sum(os.times()[:4])
+
 
 COSTS = {
     "latency_median": "s",
@@ -77,45 +243,6 @@ def missing_latency(reason: str) -> dict[str, Quantity]:
 _FEW = f"fewer than {MIN_RUNS} timed runs"
 
 
-def measure_latency(
-    model: Captioner,
-    visuals: Sequence[Visual],
-    *,
-    beam_size: int,
-    max_len: int,
-    bos: int = 1,
-    eos: int = 2,
-    repeats: int = 30,
-    warmup: int | None = None,
-    threads: int | None = None,
-    precision: str = "fp32",
-    full_length: bool = False,
-) -> Latency:
-    """Time encoding and beam search of batches in turn, from features on the model's device to finished tokens.
-
-    Args:
-        model: left as it was found, training flags included.
-        visuals: the batches, of one size; batches of 1 give the latency of a single image.
-        beam_size: 1 is greedy.
-        max_len: tokens generated at most; captions that end early take less time.
-        repeats: how often each batch is timed, round after round.
-        warmup: untimed runs before; unless given, a tenth of the repeats or of the batches, whichever are more.
-        threads: torch's intra-op threads; None keeps the current number. Reported either way.
-        precision: of `harness.utils.precision.autocast`.
-        full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
-
-    Raises:
-        BenchError: `repeats` is below 2.
-    """
-    device, count = next(model.parameters()).device, len(visuals)
-    seen = [visual.to(device) for visual in visuals]
-    caption = captioning(model, seen, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, full_length=full_length)
-    with eval_mode(model), autocast(device, precision):
-        return time_work(
-            caption, count, device, batch=seen[0].batch_size, repeats=repeats, warmup=warmup, threads=threads
-        )
-
-
 def time_work(
     caption: Callable[[], None],
     count: int,
@@ -123,14 +250,14 @@ def time_work(
     *,
     batch: int,
     repeats: int,
-    warmup: int | None = None,
     threads: int | None = None,
 ) -> Latency:
-    """Time captioning of `count` batches in turn.
+    """Time captioning of `count` batches in turn, after untimed runs: a tenth of the repeats or of the batches.
 
     Args:
         caption: captions the next batch, of `batch` images.
-        repeats, warmup, threads: as in `measure_latency`.
+        repeats: how often each batch is timed, round after round.
+        threads: torch's intra-op threads; None keeps the current number. Reported either way.
 
     Raises:
         BenchError: `repeats` is below 2.
@@ -138,24 +265,11 @@ def time_work(
     if repeats < 2:
         raise BenchError(f"{repeats} timed runs have no spread", hint="time at least 2 runs")
     with torch.inference_mode(), _threads(threads) as used_threads, OtherLoad() as load:
-        for _ in range(max(repeats // 10, count // 10, 1) if warmup is None else warmup):
+        for _ in range(max(repeats // 10, count // 10, 1)):
             caption()
         seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))
     timing = Timing(seconds, count)
     return Latency(timing, batch, used_threads, (*timing.noise(), *load.noise()))
-
-
-def captioning(
-    model: Captioner, visuals: Sequence[Visual], *, beam_size: int, max_len: int, bos: int, eos: int, full_length: bool
-) -> Callable[[], None]:
-    """The measured work: captioning the next batch, on the model's device; arguments as in `measure_latency`."""
-    banned, turns = ((eos,) if full_length else ()), cycle(visuals)
-
-    def caption() -> None:
-        memory = model.encode(next(turns))
-        beam_search(model, memory, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, banned=banned)
-
-    return caption
 
 
 def seconds_of(work: Callable[[], None], device: torch.device) -> float:

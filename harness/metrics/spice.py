@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ import numpy as np
 
 from harness.data.download import fetch
 from harness.metrics.contract import Array
-from harness.metrics.java import JavaError, java_command, java_environment, java_version
+from harness.metrics.java import JavaError, java_command, java_version, run_java
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
@@ -42,7 +41,7 @@ ARCHIVE: Final = "stanford-corenlp-full-2015-12-09"
 ARCHIVE_URL: Final = f"https://nlp.stanford.edu/software/{ARCHIVE}.zip"
 _ARCHIVE_SHA1: Final = "55c9d653eb30ace7d5a60eb3138e424f9442e539"
 """As pinned by HazyResearch's deepdive; Stanford publishes no checksum."""
-_TIMEOUT_S: Final = 6 * 3600.0
+TIMEOUT_S: Final = 6 * 3600.0
 # Its serialiser (fst 2.47) accesses private fields of these packages, which Java 17 and later forbid.
 _OPENED: Final = ("lang", "util", "math", "net", "text", "util.concurrent")
 
@@ -71,16 +70,13 @@ def run_spice(
     *,
     java: Path,
     heap_mb: int = SPICE_HEAP_MB,
-    folder: Path | None = None,
-    timeout_s: float = _TIMEOUT_S,
 ) -> Array:
     """SPICE of each tokenised caption, in the references' order: (N,) F-scores.
 
     Raises:
         JavaError: the models are missing, or the program fails, hangs, or gives results for other images.
     """
-    place = folder or find_spice()
-    if place is None:
+    if (place := find_spice()) is None:
         raise JavaError("not run: SPICE's models are not installed", "bench prefetch spice")
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
         asked, answered, cache = (Path(temporary) / name for name in ("in.json", "out.json", "cache"))
@@ -92,17 +88,7 @@ def run_spice(
         asked.write_text(json.dumps(questions), encoding="utf-8")
         options = (str(asked), "-cache", str(cache), "-out", str(answered), "-subset", "-silent")
         command = java_command(java, *_opens(java), "-jar", str(place / SPICE_JAR), *options, heap_mb=heap_mb)
-        try:
-            done = subprocess.run(
-                command, cwd=place, capture_output=True, timeout=timeout_s, env=java_environment(), check=False
-            )
-        except OSError as error:
-            raise JavaError(f"SPICE: {java} cannot be started: {error.strerror or error}") from error
-        except subprocess.TimeoutExpired as error:
-            raise JavaError(f"SPICE: no answer within {timeout_s:g} s") from error
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-            raise JavaError(f"SPICE: the Java process ended with status {done.returncode}{': ' + said if said else ''}")
+        run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=place)
         try:
             scores = {
                 entry["image_id"]: float(entry["scores"]["All"]["f"]) for entry in json.loads(answered.read_text())

@@ -23,7 +23,7 @@ from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from results.files import check_regular
 from zoo.errors import first_line, first_sentence
-from zoo.weights.finite import refuse_not_finite
+from zoo.weights.safety import refuse_not_finite
 
 PREFIX = "step-"
 KEPT = 2

@@ -28,8 +28,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams.counting import NARROW_WORDS, Captions, WordNumbers
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import NARROW_WORDS, Captions, DocumentFrequencies, WordNumbers
 from harness.training.objectives import without_gradients
 from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState

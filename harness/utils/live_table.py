@@ -1,10 +1,14 @@
-"""A table of the runs at work that a terminal shows while they go on, above the bars; elsewhere lines are printed."""
+"""A table of the runs at work that a terminal shows while they go on, above the bars; read from the store.
+
+Whatever machine a run is on, its worker says in the store what it is at (`harness.benchmark.work.RunReporter`).
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
@@ -15,104 +19,83 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.utils.progress import Reporter, describe_seconds
-from harness.utils.run_events import (
-    EvaluationBegins,
-    RunBegins,
-    RunEnds,
-    RunEvent,
-    RunsEnded,
-    TrainingStands,
-    Validated,
-)
 
 UNKNOWN = "-"
-
-
-@dataclass(slots=True)
-class _Row:
-    """A worker's run; `first` and `last` are when its share of training was first and last told, and the share."""
-
-    name: str
-    begun: float
-    stage: str = UNKNOWN
-    epoch: str = UNKNOWN
-    best: float | None = None
-    first: tuple[float, float] | None = None
-    last: tuple[float, float] | None = None
-
-    def left(self, now: float) -> float | None:
-        """Seconds of training that are left at the speed since it was first told; None before that can be said."""
-        if self.first is None or self.last is None or self.last[1] <= self.first[1]:
-            return None
-        pace = (self.last[0] - self.first[0]) / (self.last[1] - self.first[1])
-        return max(pace * (1 - self.last[1]) - (now - self.last[0]), 0.0)
+READ_S = 1.0
+"""How often the store is read."""
+Said = Mapping[str, Any]
+"""What a run last said that it is at: stage, epoch, epochs, best (a fraction), left_s."""
 
 
 class RunTable:
-    """What every worker does, kept from its events."""
+    """What all runs of a command are at.
 
-    def __init__(self) -> None:
-        self._rows: dict[int, _Row] = {}
+    Args:
+        names: of its runs, by key, as the table shows them.
+        read: gives status and what was last said of every run.
+    """
+
+    def __init__(
+        self, names: Mapping[str, str], read: Callable[[], Mapping[str, tuple[str | None, Said | None]]]
+    ) -> None:
+        self._names, self._read = names, read
+        self._at_work: dict[str, Said] = {}
+        self._begun: dict[str, float] = {}
         self._took: list[float] = []
-        self._ended, self._planned = 0, 0
+        self._ended = 0
 
-    def watch(self, event: RunEvent, worker: int, now: float) -> None:
-        """Take in what a worker says; seconds of any clock that does not go back."""
-        if isinstance(event, RunsEnded):
-            self._ended, self._planned = event.ended, event.planned
-        elif isinstance(event, RunBegins):
-            self._rows[worker] = _Row(f"{event.model} seed {event.seed}", now)
-        elif (row := self._rows.get(worker)) is None:
-            return
-        elif isinstance(event, RunEnds):
-            self._took.append(now - self._rows.pop(worker).begun)
-        elif isinstance(event, EvaluationBegins):
-            row.stage, row.epoch, row.first, row.last = "evaluation", UNKNOWN, None, None
-        elif isinstance(event, Validated):
-            row.best = event.score if row.best is None else max(row.best, event.score)
-        else:
-            self._train(row, event, now)
+    def update(self, now: float) -> None:
+        """Read the store; seconds of any clock that does not go back."""
+        found = self._read()
+        self._ended = sum(status in {"finished", "failed", "skipped"} for status, _ in found.values())
+        at_work = {key: said or {} for key, (status, said) in found.items() if status == "running"}
+        self._took += [now - self._begun.pop(key) for key in list(self._begun) if key not in at_work]
+        for key in at_work:
+            self._begun.setdefault(key, now)
+        self._at_work = at_work
 
-    def _train(self, row: _Row, event: TrainingStands, now: float) -> None:
-        if row.stage != event.stage:
-            row.best = None
-        row.stage, row.epoch = event.stage, f"{event.epoch}/{event.epochs}"
-        row.best = event.best if row.best is None else row.best
-        row.first, row.last = row.first or (now, event.done), (now, event.done)
+    def lines(self) -> list[tuple[str, str]]:
+        """By key, what each run at work is at, in a line."""
+        found = []
+        for key, said in self._at_work.items():
+            if said.get("stage"):
+                epoch = "" if said.get("epoch") is None else f" epoch {said['epoch']}/{said['epochs']}"
+                best = "" if said.get("best") is None else f", best validation CIDEr-D {100 * said['best']:.1f}"
+                found.append((key, f"  {self._names[key]}: {said['stage']}{epoch}{best}"))
+        return found
 
     def left(self, now: float) -> float | None:
         """Seconds until all runs have ended, if as many as now stay at work; None where it cannot be told.
 
         A run that does not tell takes as long as the others on average.
         """
-        told = {worker: row.left(now) for worker, row in self._rows.items()}
-        took = [*self._took]
-        took += [now - self._rows[worker].begun + left for worker, left in told.items() if left is not None]
+        told = {key: said.get("left_s") for key, said in self._at_work.items()}
+        took = [*self._took, *(now - self._begun[key] + left for key, left in told.items() if left is not None)]
         if not took:
             return None
         mean = fmean(took)
-        lefts = [
-            max(mean - (now - self._rows[worker].begun), 0.0) if left is None else left for worker, left in told.items()
-        ]
-        waiting = max(self._planned - self._ended - len(self._rows), 0)
-        return (sum(lefts) + waiting * mean) / max(len(self._rows), 1) or None
+        lefts = [max(mean - (now - self._begun[key]), 0.0) if left is None else left for key, left in told.items()]
+        waiting = max(len(self._names) - self._ended - len(told), 0)
+        return (sum(lefts) + waiting * mean) / max(len(told), 1) or None
 
     def render(self, now: float) -> RenderableType:
         """The table, or nothing where no run is at work."""
-        if not self._rows:
+        at_work = dict(self._at_work)
+        if not at_work:
             return Text()
-        left = self.left(now)
         table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, expand=True)
         table.add_column("Run", no_wrap=True, overflow="ellipsis", ratio=1)
         table.add_column("Stage", no_wrap=True, overflow="ellipsis", max_width=18)
         for heading, width in (("Epoch", 7), ("CIDEr-D", 7), ("Time left", 11)):
             table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-        for row in self._rows.values():
-            best = UNKNOWN if row.best is None else f"{100 * row.best:.1f}"
-            table.add_row(Text(row.name), Text(row.stage), row.epoch, best, _said(row.left(now)))
+        for key, said in at_work.items():
+            best = UNKNOWN if said.get("best") is None else f"{100 * said['best']:.1f}"
+            epoch = UNKNOWN if said.get("epoch") is None else f"{said['epoch']}/{said['epochs']}"
+            stage = Text(said.get("stage") or UNKNOWN)
+            table.add_row(Text(self._names[key]), stage, epoch, best, _described(said.get("left_s")))
         table.add_section()
-        total = f"{self._ended} of {self._planned} runs ended"
-        table.add_row(Text(total, style="bold"), "", "", "", Text(_said(left), style="bold"))
+        total = f"{self._ended} of {len(self._names)} runs ended"
+        table.add_row(Text(total, style="bold"), "", "", "", Text(_described(self.left(now)), style="bold"))
         return table
 
 
@@ -120,28 +103,47 @@ class LiveReporter(Reporter):
     """A reporter that shows the table above its bars, where it has any."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.runs = RunTable()
+        self.runs: RunTable | None = None
+        self._over = threading.Event()
         super().__init__(console)
+
+    def follow(self, runs: RunTable, *, tell: bool) -> None:
+        """Show this table from now on; where the console is no terminal, `tell` has a line printed for each epoch."""
+        self.runs = runs
+        if self.bars is not None or tell:
+            threading.Thread(target=self._keep_reading, daemon=True, name="live-table").start()
 
     def make_bars(self, *columns: Any, **options: Any) -> Progress:
         """The bars with the table above them."""
-        return _TableAndBars(self.runs, *columns, **options)
+        return _TableAndBars(self, *columns, **options)
 
-    def watch(self, event: RunEvent, worker: int = 0) -> None:
-        """See `Reporter.watch`."""
-        self.runs.watch(event, worker, time.monotonic())
+    def __exit__(self, *error: Any) -> None:
+        self._over.set()
+        super().__exit__(*error)
+
+    def _keep_reading(self) -> None:
+        runs, told = self.runs, dict[str, str]()
+        assert runs is not None
+        while not self._over.wait(READ_S):
+            with suppress(Exception):  # a store that is busy or gone is the runs' business
+                runs.update(time.monotonic())
+            for key, line in runs.lines() if self.bars is None else ():
+                if told.get(key) != line:
+                    self.note(line)
+                told[key] = line
 
 
 class _TableAndBars(Progress):
-    def __init__(self, runs: RunTable, *columns: Any, **options: Any) -> None:
-        self._runs = runs
+    def __init__(self, reporter: LiveReporter, *columns: Any, **options: Any) -> None:
+        self._reporter = reporter
         super().__init__(*columns, **options)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """The table, then the bars."""
-        yield self._runs.render(time.monotonic())
+        if self._reporter.runs is not None:
+            yield self._reporter.runs.render(time.monotonic())
         yield from super().get_renderables()
 
 
-def _said(seconds: float | None) -> str:
+def _described(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else describe_seconds(seconds)

@@ -29,6 +29,11 @@ def load_plugins(names: Iterable[str] | None) -> None:
         load_plugin(name)
 
 
+def absolute_plugins(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Names of plug-ins that other processes, in other folders, can load."""
+    return tuple(str(Path(name).absolute()) if name.endswith(".py") else name for name in names or ())
+
+
 def load_plugin(name: str) -> None:
     """Import a plug-in by module name or by path of a `.py` file.
 

@@ -81,12 +81,8 @@ class Reporter:
         """What a terminal shows while tasks go on; given what `Progress` takes."""
         return Progress(*columns, **options)
 
-    def watch(self, event: RunEvent, worker: int = 0) -> None:
-        """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it.
-
-        Args:
-            worker: who says it; 0 is this process.
-        """
+    def watch(self, event: RunEvent) -> None:
+        """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it."""
 
     def __enter__(self) -> Self:
         if self.bars:

@@ -6,14 +6,6 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class RunBegins:
-    """A worker begins a run."""
-
-    model: str
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingStands:
     """How far the training of a worker's run is.
 
@@ -42,17 +34,4 @@ class EvaluationBegins:
     """The run is trained, or needs no training: its captions are made and scored."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnds:
-    """The worker's run has ended, however it did."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunsEnded:
-    """How many runs of a command have ended, re-used ones included, and how many there are."""
-
-    ended: int
-    planned: int
-
-
-RunEvent = RunBegins | TrainingStands | Validated | EvaluationBegins | RunEnds | RunsEnded
+RunEvent = TrainingStands | Validated | EvaluationBegins

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 from reports.html.gallery import GalleryPage, script_call
 from reports.tables.numbers import printable
 from results.records import AttentionRecord
-from results.runs import fetch
-from results.runs.views import Group, Row
+from results.runs import reading
+from results.runs.leaderboard import Group, Row
 from results.store.store import Store
 
 BUDGET = 3_000_000
@@ -28,29 +29,12 @@ _SHOWN = 0.1
 """A region with less than this share of the greatest weight is not drawn."""
 
 
-_Area = tuple[float, float, float, float]
+Panel = list[Any]
+"""One word as its script has it: the word, where it looked in words, an overlay, regions.
 
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """A box in per cent of the picture, and its opacity, from 0 to 1; `most` marks the greatest weight."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    opacity: float
-    most: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One word: `heat` is a PNG in a data URI to be stretched over the picture, or "" where there are `regions`."""
-
-    word: str
-    heat: str
-    regions: tuple[Region, ...]
-    where: str
+The overlay is a PNG in a data URI to be stretched over the picture, or "" where there are regions: left, top, width and
+height in per cent of the picture, opacity from 0 to 1, and 1 for the greatest weight.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +43,7 @@ class CaptionAttention:
 
     name: str
     label: str
-    key: str
-    panels: tuple[Panel, ...]
+    panels: list[Panel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +79,7 @@ class AttentionPage:
     def scripts(self) -> dict[str, str]:
         """The scripts of all images by file: captions in the page's order, each a list of its words' panels."""
         return {
-            image.data: script_call(
-                "attention", image.data, [[_written(panel) for panel in each.panels] for each in image.captions]
-            )
+            image.data: script_call("attention", image.data, [each.panels for each in image.captions])
             for image in self.images
         }
 
@@ -113,7 +94,7 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
     left = BUDGET
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
         rows = [row for group in groups if (group.fingerprint, group.split) == place for row in group.rows]
-        records = [(row, fetch.attention_maps(store, row.keys[0], place[1])) for row in rows]
+        records = [(row, reading.attention_maps(store, row.keys[0], place[1])) for row in rows]
         names = Counter(row.model for row in rows)
         shown = {key: label for row in rows if names[row.model] > 1 for key in row.keys if (label := labels.get(key))}
         ids = sorted({image_id for _, of_row in records for image_id in of_row})
@@ -154,35 +135,27 @@ def attention_pages(
 
 
 def _caption_attention(row: Row, record: AttentionRecord, labels: Mapping[str, str]) -> CaptionAttention:
-    areas = [_area(box) for box in record.boxes or ()]
-    panels = (_panel(word, weights, record, areas) for word, weights in zip(record.words, record.weights, strict=True))
-    return CaptionAttention(row.model, labels.get(row.keys[0], ""), row.keys[0], tuple(panels))
+    panels = [_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True)]
+    return CaptionAttention(row.model, labels.get(row.keys[0], ""), panels)
 
 
-def _panel(word: str, weights: Sequence[float], record: AttentionRecord, areas: Sequence[_Area]) -> Panel:
-    greatest = max(weights)
+def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Panel:
+    greatest, word = max(weights), printable(word)
     if not greatest:
-        return Panel(word, "", (), "nowhere")
-    most = weights.index(greatest)
+        return [word, "nowhere", "", []]
+    most, shares = weights.index(greatest), [weight / greatest for weight in weights]
     if record.grid is not None:
         height, width = record.grid
-        centre = ((most % width + 0.5) / width, (most // width + 0.5) / height)
-        return Panel(word, _heat((weight / greatest for weight in weights), width, height), (), _where(*centre))
-    left, top, right, bottom = (record.boxes or ())[most]
-    regions = (
-        Region(*area, round(_STRONGEST * share, 2), number == most)
-        for number, (area, weight) in enumerate(zip(areas, weights, strict=True))
-        if (share := weight / greatest) >= _SHOWN
-    )
-    return Panel(word, "", tuple(regions), _where((left + right) / 2, (top + bottom) / 2))
-
-
-def _written(panel: Panel) -> list[object]:
-    """A panel as its script has it: word, place in words, overlay, regions with their corner, size and opacity."""
+        where = _where((most % width + 0.5) / width, (most // width + 0.5) / height)
+        return [word, where, _heat(shares, width, height), []]
+    boxes = record.boxes or ()
+    left, top, right, bottom = boxes[most]
     regions = [
-        [region.x, region.y, region.width, region.height, region.opacity, int(region.most)] for region in panel.regions
+        [*_area(box), round(_STRONGEST * share, 2), int(number == most)]
+        for number, (box, share) in enumerate(zip(boxes, shares, strict=True))
+        if share >= _SHOWN
     ]
-    return [printable(panel.word), panel.where, panel.heat, regions]
+    return [word, _where((left + right) / 2, (top + bottom) / 2), "", regions]
 
 
 def _heat(shares: Iterable[float], width: int, height: int) -> str:
@@ -195,7 +168,7 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
 
 
-def _area(box: Sequence[float]) -> _Area:
+def _area(box: Sequence[float]) -> tuple[float, ...]:
     """Left, top, width and height in per cent of the picture."""
     x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
     width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
@@ -211,4 +184,4 @@ def _where(x: float, y: float) -> str:
 
 def _size(panel: Panel) -> int:
     """About how many bytes a panel takes in its script."""
-    return 50 + len(panel.heat) + 30 * len(panel.regions)
+    return 50 + len(panel[2]) + 30 * len(panel[3])

@@ -21,8 +21,7 @@ from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
 from reports.tables.numbers import percent, printable
-from results.runs.fetch import gallery
-from results.runs.views import GalleryItem
+from results.runs.gallery import GalleryItem, gallery
 from results.store.store import Store
 
 WRITTEN_OUT = 24
@@ -57,59 +56,28 @@ _IRREGULAR = {
 
 
 @dataclass(frozen=True, slots=True)
-class ShownCaption:
-    """One caption: its model, its CIDEr-D, and its text in pieces, each marked if no reference
-    has a form of it.
-
-    `label` distinguishes rows of one model; `rest` is what a very long caption has beyond its first characters.
-    """
-
-    name: str
-    label: str
-    key: str
-    reference: bool
-    cider: float | None
-    pieces: tuple[tuple[str, bool], ...]
-    rest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One image that is written out.
-
-    `picture` is its file, or "" with the reason why there is none; `attention` the page of its captions'
-    attention maps, "" where none are stored.
-    """
-
-    item: GalleryItem
-    picture: str
-    reason: str
-    captions: tuple[ShownCaption, ...]
-    attention: str
-
-
-@dataclass(frozen=True, slots=True)
 class GalleryPage:
-    """One split: its hardest images as `cards`, and the data of all as texts of scripts by file, the index first.
+    """One split: all its images, the hardest first, of which some `cards` are written out, and the scripts by file.
 
-    Both are empty where the store has no caption of the split, as in a published copy.
-    `items` are all images of the split, `pictures` theirs as (file, "") or ("", reason) by image id, `domains` counts
-    those of each domain, where there are any. `attention` is the page of those that have attention maps, or "".
+    Both are empty where the store has no caption of the split, as in a published copy. `pictures` are (file, "") or
+    ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the page of the images that have
+    attention maps, or "".
     """
 
     file: str
     title: str
-    items: tuple[GalleryItem, ...]
-    pictures: dict[int, tuple[str, str]]
-    cards: tuple[Card, ...]
-    data: dict[str, str]
-    domains: dict[str, int]
+    items: Sequence[GalleryItem]
+    pictures: Mapping[int, tuple[str, str]]
+    cards: Sequence[GalleryItem]
+    data: Mapping[str, str]
+    labels: Mapping[str, str]
     attention: str
+    attended: Collection[int] = ()
 
     @property
-    def total(self) -> int:
-        """How many images the split has."""
-        return len(self.items)
+    def domains(self) -> dict[str, int]:
+        """How many images each domain has, where there are any."""
+        return Counter(item.domain for item in self.items if item.domain is not None)
 
 
 def gallery_pages(
@@ -141,25 +109,16 @@ def gallery_pages(
         suffix = f"-{number}" if pages else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
         data = gallery_data(shown, pictures, labels, f"gallery/{number}-", (attention, attended)) if shown else {}
-        cards = tuple(
-            Card(
-                item,
-                *pictures[item.image_id],
-                captions=_captions(item, labels),
-                attention=attention if item.image_id in attended else "",
-            )
-            for item in shown[:WRITTEN_OUT]
-        )
-        domains = Counter(item.domain for item in items if item.domain is not None)
         pages[fingerprint, split] = GalleryPage(
             file=f"gallery{suffix}.html",
             title=f"{dataset.name} {split}",
-            items=tuple(items),
+            items=items,
             pictures=pictures,
-            cards=cards,
+            cards=shown[:WRITTEN_OUT],
             data=data,
-            domains=dict(domains),
+            labels=labels,
             attention=attention,
+            attended=attended,
         )
     return pages
 
@@ -276,23 +235,6 @@ def _write_pictures(
             (folder / file).write_bytes(picture.content)
             found[image_id] = (file, "")
     return found
-
-
-def _captions(item: GalleryItem, labels: Mapping[str, str]) -> tuple[ShownCaption, ...]:
-    known = stems(item.references)
-    names = [caption.model for caption in item.captions]
-    return tuple(
-        ShownCaption(
-            name=caption.model,
-            label=labels.get(caption.key, "") if names.count(caption.model) > 1 else "",
-            key=caption.key,
-            reference=caption.role == "reference",
-            cider=caption.cider,
-            pieces=pieces(caption.caption[:LONG_CAPTION], known),
-            rest=caption.caption[LONG_CAPTION:],
-        )
-        for caption in item.captions
-    )
 
 
 def _dictionary(items: Iterable[GalleryItem]) -> list[str]:

@@ -12,7 +12,9 @@ from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.fields import FIELDS, METRICS, ROLES
 from results.runs.controls import Controls
-from results.runs.views import Group, RunDetail, SignificanceTest
+from results.runs.leaderboard import Group
+from results.runs.run import Run
+from results.runs.standings import SignificanceTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +28,16 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One field of a signature: its name, what it means, its value, and whether it separates the group from others."""
-
-    name: str
-    meaning: str
-    value: str
-    separates: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of one table, its signature to copy, its test, controls and tuning, and the models of its rows."""
+    """The conditions of one table, its signature to copy, its test, controls and tuning, and the models of its rows.
+
+    `fields` are name, value, meaning, and whether a field separates the table from others of its split.
+    """
 
     id: str
     title: str
     models: tuple[str, ...]
-    fields: tuple[Condition, ...]
+    fields: list[tuple[str, str, str, bool]]
     signature: str
     test: SignificanceTest | None
     controls: tuple[str, ...]
@@ -86,7 +81,7 @@ def method(contents: Contents, colour: Mapping[str, int]) -> Method:
     )
 
 
-def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int]) -> Tuning | None:
+def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> Tuning | None:
     """The trials that the models of a tuned table store; None for an untuned one, or where no trial has a score."""
     label = group.signature.get("tuned")
     if label is None:
@@ -113,14 +108,11 @@ def tuning(group: Group, runs: Mapping[str, RunDetail], colour: Mapping[str, int
 def _conditions(id: str, group: Group, contents: Contents, controls: Controls, tuned: Tuning | None) -> Conditions:
     names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
     values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
-    fields = (
-        Condition(name, FIELDS.get(name, ""), values[name], name in group.separating) for name in dict.fromkeys(names)
-    )
     return Conditions(
         id=id,
         title=contents.title(group),
         models=tuple(dict.fromkeys(row.model for row in group.rows)),
-        fields=tuple(fields),
+        fields=[(name, values[name], FIELDS.get(name, ""), name in group.separating) for name in dict.fromkeys(names)],
         signature=signature_text(group.signature, group.split),
         test=group.test,
         controls=control_sentences(controls),
@@ -128,7 +120,7 @@ def _conditions(id: str, group: Group, contents: Contents, controls: Controls, t
     )
 
 
-def _trials(run: RunDetail) -> list[tuple[float, float | None]]:
+def _trials(run: Run) -> list[tuple[float, float | None]]:
     """Learning rate and score, None where it has none, of each trial."""
     found = run.config.get("tuning", {}).get("trials", [])
     return [(trial["learning_rate"], trial["score"]) for trial in found]

@@ -18,7 +18,10 @@ from reports.tables.fields import ROLES
 from reports.tables.printed import PrintedRow, printed_table, published_beside
 from reports.tables.table import Cell, Column, Line, Table, differences
 from results.records import Quantity
-from results.runs.views import GalleryItem, Group, Row, RunDetail, Spread
+from results.runs.gallery import GalleryItem
+from results.runs.leaderboard import Group, Row
+from results.runs.run import Run
+from results.runs.spreads import Spread
 
 _COSTS = (
     "parameters",
@@ -63,7 +66,7 @@ class Result:
 class ModelRun:
     """One run of a model: its conditions and main score."""
 
-    run: RunDetail
+    run: Run
     objective: str
     split: str
     score: Cell
@@ -103,7 +106,7 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
     Args:
         examples: of captions, by data and split; those of a row's first seed are shown.
     """
-    by_model: dict[str, list[RunDetail]] = {}
+    by_model: dict[str, list[Run]] = {}
     for run in contents.runs.values():
         by_model.setdefault(run.model, []).append(run)
     found = []
@@ -232,7 +235,7 @@ def _shared(settings: Sequence[list[tuple[str, str]]]) -> list[tuple[str, str]]:
     return [(name, next(iter(seen)) if len(seen) == 1 else "differs between runs") for name, seen in by_name.items()]
 
 
-def _run(run: RunDetail) -> ModelRun:
+def _run(run: Run) -> ModelRun:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.state}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)

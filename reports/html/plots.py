@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from results.runs.views import RunDetail
+from results.runs.run import Run
 
 COLOURS = 8
 SHAPES = 3
@@ -213,7 +213,7 @@ def legend(
     return [Entry(name, colour[name], name in open_ended) for name in order]
 
 
-def colours(runs: Iterable[RunDetail]) -> dict[str, int]:
+def colours(runs: Iterable[Run]) -> dict[str, int]:
     """A colour and shape for every model, the same in all plots; they repeat once all pairs are used."""
     names = sorted({run.model for run in runs})
     return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}

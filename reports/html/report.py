@@ -22,7 +22,7 @@ from markupsafe import Markup
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.curves import curve_plots, curve_sections, training_end
-from reports.html.gallery import gallery_pages
+from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
 from reports.html.plots import LETTER_WIDTH, Entry, Plot, colours, shortened
@@ -35,7 +35,7 @@ from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.verdict import needs_longer_training
 from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import RunDetail
+from results.runs.run import Run
 from results.store.store import Store
 
 MARKER = ".captionbench-report"
@@ -167,12 +167,13 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         skipped=[(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     )
     if domains:
-        write("nocaps.html", "nocaps.html.j2", sections=domains)
-    write("costs.html", "costs.html.j2", sections=cost_sections(contents))
-    write("trade-offs.html", "trade_offs.html.j2", sections=trade_off_sections(contents, colour))
-    write("curves.html", "curves.html.j2", sections=curve_sections(contents, colour))
+        write("nocaps.html", "sections.html.j2", sections=domains)
+    write("costs.html", "sections.html.j2", sections=cost_sections(contents))
+    write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
+    write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
-        write(gallery.file, "gallery.html.j2", "gallery.html", gallery=gallery, galleries=list(galleries.values()))
+        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION}
+        write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")
     for page in attention:
@@ -191,7 +192,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
 
 
 def _run_content(
-    run: RunDetail, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
+    run: Run, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
     described = card(run)
     seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reports.html.plots import Entry, Plot
 from reports.tables import numbers
 from reports.tables.boards import Board, apart
 from reports.tables.columns import by_domain
 from reports.tables.contents import ONE_MODEL, Contents
-from reports.tables.costs import CostTable, cost_tables
+from reports.tables.costs import cost_tables
 from reports.tables.numbers import percent
-from results.runs.views import Group
+from reports.tables.table import Told
+from results.runs.leaderboard import Group
 
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""
@@ -49,14 +51,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The tables of one set of rows by title, and by model its counted parts; `apart` separates it from others."""
+    """What one set of rows shows: plots with their legend, tables by title, and by model the counted parts.
+
+    `apart` is what separates it from others of its data.
+    """
 
     id: str
     title: str
     track: str
     apart: str
-    tables: dict[str, CostTable]
-    operators: list[tuple[str, list[Part]]]
+    tables: Mapping[str, Told]
+    legend: Sequence[Entry] = ()
+    plots: Sequence[Plot] = ()
+    operators: Sequence[tuple[str, list[Part]]] = ()
 
 
 def summary(contents: Contents) -> str:
@@ -122,11 +129,12 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
         tables = {}
         for name, table in made.items():
             if table and any(table.values(place) for place in range(len(table.columns))):
-                tables[name] = CostTable(table, ())
+                tables[name] = Told(table)
             elif table:
-                tables[name] = CostTable(None, (f"No row has {name}: {'; '.join(table.marks)}.",))
+                tables[name] = Told(None, (f"No row has {name}: {'; '.join(table.marks)}.",))
         if tables:
-            found.append(_section(f"domains-{len(found) + 1}", contents.title(group), group, tables))
+            id = f"domains-{len(found) + 1}"
+            found.append(Section(id, contents.title(group), group.track, apart(group), tables))
     return found
 
 
@@ -139,8 +147,9 @@ def cost_sections(contents: Contents) -> list[Section]:
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
         counted = [(row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows]
         if tables := cost_tables(group, contents.facets):
-            section = _section(f"costs-{number}", group.dataset, group, tables)
-            found.append(replace(section, operators=[(model, parts) for model, parts in counted if parts]))
+            parts = [(model, of) for model, of in counted if of]
+            section = Section(f"costs-{number}", group.dataset, group.track, apart(group), tables, operators=parts)
+            found.append(section)
     return found
 
 
@@ -156,10 +165,6 @@ def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
         for name, part in operators.items()
         if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys()
     ]
-
-
-def _section(id: str, title: str, group: Group, tables: dict[str, CostTable]) -> Section:
-    return Section(id, title, group.track, apart(group), tables, [])
 
 
 def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.html.plots import Entry, Plot, Series, legend, trade_off_plot
+from reports.html.plots import Plot, Series, legend, trade_off_plot
+from reports.html.sections import Section
 from reports.tables import numbers
 from reports.tables.boards import apart
 from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_cell
 from reports.tables.contents import Contents
-from reports.tables.table import Cell, Column, Table, table_of
+from reports.tables.table import Cell, Column, Table, Told, table_of
 from results.records import Quantity
-from results.runs.views import Group, Row, RunDetail
+from results.runs.leaderboard import Group, Row
+from results.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +64,9 @@ _OTHERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Amount:
-    """A row's cost in the unit of an axis, what bounds it, and whether it was measured with noise."""
-
-    value: float
-    bounds: tuple[float, float] | None
-    noisy: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TradeOffSection:
-    """One group's plots, their legend, and the numbers behind them with the fronts a row is on."""
-
-    id: str
-    title: str
-    track: str
-    apart: str
-    legend: list[Entry]
-    plots: tuple[Plot, ...]
-    table: Table
-
-
-def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[TradeOffSection]:
+def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Section]:
     """The groups of which at least one plot of two points can be drawn, those of most rows first."""
-    found: list[TradeOffSection] = []
+    found: list[Section] = []
     for group in contents.groups:
         axes = (_COUNTS[numbers.caption_count({name for row in group.rows for name in row.costs})], *_OTHERS)
         costs = {
@@ -97,10 +77,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Tr
         for axis in axes:
             shown = [row for row in group.rows if _is_drawn(row, axis.cost, costs[row.keys][axis.cost])]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
-            amounts = [_amount(row, costs[row.keys][axis.cost], axis, unit) for row in shown]
-            series = [
-                _series(row, amount, label, colour[row.model]) for row, amount in zip(shown, amounts, strict=True)
-            ]
+            series = [_series(row, costs[row.keys][axis.cost], axis.cost, unit, label, colour) for row in shown]
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
             if plot is not None:
                 plots.append(plot)
@@ -108,7 +85,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Tr
                     best.setdefault(shown[number].keys, []).append(axis.title.lower())
         if plots:
             found.append(
-                TradeOffSection(
+                Section(
                     id=f"trade-offs-{len(found) + 1}",
                     title=contents.title(group),
                     track=group.track,
@@ -119,14 +96,14 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Tr
                         colour,
                         {row.model for row in group.rows if row.still_learning},
                     ),
-                    plots=tuple(plots),
-                    table=_table(group, axes, costs, best, contents),
+                    plots=plots,
+                    tables={"": Told(_table(group, axes, costs, best, contents))},
                 )
             )
     return found
 
 
-def bounded_cost(row: Row, name: str, runs: Mapping[str, RunDetail]) -> Quantity:
+def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
     """A row's cost with what bounds it: its margin where it has one, its own bounds, or else the range over seeds.
 
     The quartiles of a latency are over images, which is no uncertainty.
@@ -152,25 +129,22 @@ def _is_drawn(row: Row, name: str, cost: Quantity) -> bool:
     return measured and not is_of_other_machine(row, name)
 
 
-def _amount(row: Row, cost: Quantity, axis: Axis, unit: float) -> _Amount:
-    assert cost.value is not None
-    bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
-    return _Amount(cost.value / unit, bounds, is_noise(row, axis.cost))
-
-
-def _series(row: Row, amount: _Amount, label: str, colour: int) -> Series:
+def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour: Mapping[str, int]) -> Series:
+    """A row's point: its score over its cost in the unit of the axis."""
     score = row.scores["CIDEr-D"]
     assert score.mean is not None
-    quality = f"CIDEr-D {numbers.percent(score.mean)}"
+    assert cost.value is not None
     bounds = numbers.bounds(score.low, score.high, numbers.percent)
-    text = f"{row.model}: {quality}{f' ({bounds})' if bounds else ''}, {numbers.significant(amount.value)} {label}"
-    text += " (noisy)" if amount.noisy else ""
+    quality = f"CIDEr-D {numbers.percent(score.mean)}{f' ({bounds})' if bounds else ''}"
+    text = f"{row.model}: {quality}, {numbers.significant(cost.value / unit)} {label}"
+    text += " (noisy)" if is_noise(row, name) else ""
     text += ", still learning" if row.still_learning else ""
+    x_bounds = None if cost.low is None or cost.high is None else (cost.low / unit, cost.high / unit)
     y_bounds = None if score.low is None or score.high is None else (100 * score.low, 100 * score.high)
     if y_bounds is None and score.sd is not None:
         y_bounds = (100 * (score.mean - score.sd), 100 * (score.mean + score.sd))
-    spot = (amount.value, 100 * score.mean)
-    return Series(row.model, colour, (spot,), text, amount.bounds, y_bounds, open_end=row.still_learning)
+    spot = (cost.value / unit, 100 * score.mean)
+    return Series(row.model, colour[row.model], (spot,), text, x_bounds, y_bounds, open_end=row.still_learning)
 
 
 def _meaning(axis: Axis, costs: Mapping[tuple[str, ...], Mapping[str, Quantity]]) -> str:
@@ -194,6 +168,7 @@ def _table(
         Column(
             *("CIDEr-D", lambda row, _: score_cell(row.scores.get("CIDEr-D")), "CIDEr-D, times 100; more is better"),
             "C",
+            key="CIDEr-D",
         ),
         Column(
             *("Best trade-off in", lambda row, _: Cell(", ".join(best.get(row.keys, ())))),

@@ -10,7 +10,7 @@ from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.table import Body, Table, differences
 from reports.tables.verdict import verdict
-from results.runs.views import Group
+from results.runs.leaderboard import Group
 
 FEW_ROWS = 2
 

@@ -14,10 +14,11 @@ from reports.tables.numbers import DASH
 from reports.tables.printed import has_published, published_cell
 from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
 from results.records import Quantity
-from results.runs.leaderboard import RANKING_METRIC
+from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
-from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING
-from results.runs.views import FloorTest, Group, Row, RunDetail, Spread, Standing
+from results.runs.run import Run
+from results.runs.spreads import Spread
+from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES
 
 PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
@@ -53,7 +54,7 @@ class Titled:
 
 
 def leaderboards(
-    groups: Sequence[Group], runs: Mapping[str, RunDetail] | None, facets: Facets
+    groups: Sequence[Group], runs: Mapping[str, Run] | None, facets: Facets
 ) -> tuple[tuple[Table, ...], str]:
     """The tables of a group or of several that share their columns, and sentences on columns without any number.
 
@@ -66,14 +67,13 @@ def leaderboards(
     scores = dict.fromkeys((*_SCORES, *numbers.metric_order(stored)))
     measured = {name for row in rows for name in row.costs}
     costs = ("parameters", numbers.caption_count(measured), "latency_median", "train_seconds")
-    spent = [cost_column(name, rows) for name in costs if name in measured]
     columns = (
         _PLACE,
         score_column(main),
         _INTERVAL,
         *([published_column(runs)] if runs and main == RANKING_METRIC and any(map(has_published, groups)) else []),
         *(score_column(name) for name in scores if name in stored and name != main),
-        *(replace(column, name="Computation") if column.short == "MAC" else column for column in spent),
+        *(cost_column(name, rows) for name in costs if name in measured),
     )
     whole = [table_of(group, columns, facets) for group in groups]
     kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]
@@ -88,7 +88,7 @@ def leaderboards(
 
 
 def by_domain(
-    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, RunDetail], facets: Facets
+    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
 ) -> Table | None:
     """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it.
 
@@ -214,7 +214,7 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
     )
 
 
-def published_column(runs: Mapping[str, RunDetail], domains: Mapping[str, int] | None = None) -> Column:
+def published_column(runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Column:
     """The nearest number that a paper prints, with those of `domains` before it (`published_cell`)."""
     return Column(
         "Published",

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from reports.tables.facts import card, objective
-from results.runs import fetch
+from results.runs import reading
 from results.runs.controls import Controls, controls
-from results.runs.finished_runs import FinishedRun
-from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import DatasetInfo, Failure, Group, RunDetail
+from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
+from results.runs.run import DatasetInfo, Run
 from results.store.store import Store
 
 ONE_MODEL = "one model each"
@@ -27,9 +26,9 @@ class Contents:
 
     groups: tuple[Group, ...]
     datasets: tuple[DatasetInfo, ...]
-    failures: tuple[Failure, ...]
-    finished: tuple[FinishedRun, ...]
-    runs: Mapping[str, RunDetail]
+    failures: tuple[Run, ...]
+    finished: tuple[Run, ...]
+    runs: Mapping[str, Run]
     controls: tuple[Controls, ...]
 
     @classmethod
@@ -42,12 +41,12 @@ class Contents:
         Raises:
             StoreError: the store cannot be read, or has no score of this metric.
         """
-        groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished)
+        groups = leaderboard(store, metric, place_unfinished=place_unfinished)
         groups.sort(key=lambda group: -len(group.rows))  # among equals, the store's order
-        failures, finished = fetch.failures(store), fetch.finished(store)
-        runs = fetch.run_details(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
+        failures, finished = reading.failures(store), reading.finished(store)
+        runs = reading.runs_by_key(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
         beside = controls(store, groups, finished)
-        known = fetch.datasets(store)
+        known = reading.datasets(store)
         return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs, tuple(beside))
 
     @cached_property

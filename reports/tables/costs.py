@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from reports.tables import numbers
 from reports.tables.columns import NOISY, Facets, cost_column
-from reports.tables.table import Cell, Column, Table, table_of
-from results.runs.views import Group, Row
+from reports.tables.table import Cell, Column, Table, Told, table_of
+from results.runs.leaderboard import Group, Row
 
 _COMPARED = ("parameters", "gmac_beam_mean_length", "gmac_beam", "train_seconds", "latency_median")
 """Costs with a ratio; of the two that count a caption, only the first that is there has one."""
@@ -18,15 +17,7 @@ _SEED = re.compile(r"seed -?\d+: ")
 _BLIND = "blind"
 
 
-@dataclass(frozen=True, slots=True)
-class CostTable:
-    """A table without columns that say nothing, None where none is left, and sentences for what was left out."""
-
-    table: Table | None
-    sentences: tuple[str, ...]
-
-
-def cost_tables(group: Group, facets: Facets) -> dict[str, CostTable]:
+def cost_tables(group: Group, facets: Facets) -> dict[str, Told]:
     """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
 
     Latencies that are noise are marked, in the place of a column that says so.
@@ -75,7 +66,7 @@ def _ratio(column: Column, group: Group) -> list[Column]:
     return [Column(name, read, f"{column.name}, {meaning}", name, descending=False)]
 
 
-def _told(table: Table) -> CostTable:
+def _told(table: Table) -> Told:
     """The table without columns that are empty or the same in every row, which become sentences."""
     places = range(len(table.columns))
     empty = [place for place in places if not table.values(place)]
@@ -91,7 +82,7 @@ def _told(table: Table) -> CostTable:
         said = "; ".join(f"{table.columns[place].name}: {table.lines[0].cells[place].text}" for place in same)
         sentences.append(f"The same in every row: {said}.")
     kept = [place for place in places if place not in empty and place not in same]
-    return CostTable(table.only(kept) if kept else None, tuple(sentences))
+    return Told(table.only(kept) if kept else None, tuple(sentences))
 
 
 def _is_same(table: Table, place: int) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 
 from reports.tables.numbers import percent
 from results.runs.controls import ControlPair, Controls
-from results.runs.pretraining import Pretraining, stored_pretraining
+from results.runs.leaderboard import Row
+from results.runs.run import Pretraining, Run
 from results.runs.standings import NEAR_ZERO
-from results.runs.views import Row, RunDetail
 from results.statistics.learning import mean_learning
 
 NOT_STATED = "not stated"
@@ -34,7 +34,7 @@ class ModelCard:
     pretraining: Pretraining | None
 
 
-def card(run: RunDetail) -> ModelCard:
+def card(run: Run) -> ModelCard:
     """The card that was stored with the run; the family is part of the name where there is none."""
     found = run.config.get("card")
     fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
@@ -42,10 +42,10 @@ def card(run: RunDetail) -> ModelCard:
     if not stated["summary"] and isinstance(run.config.get("what"), str):
         stated["summary"] = run.config["what"]
     stated["family"] = stated["family"] or run.model.partition("/")[0]
-    return ModelCard(**stated, pretraining=stored_pretraining(run.config))
+    return ModelCard(**stated, pretraining=run.pretraining)
 
 
-def objective(run: RunDetail) -> str:
+def objective(run: Run) -> str:
     """What the run was trained for, stage by stage: "XE", "XE + SCST" ...; "untrained" for references."""
     if run.role == "reference":
         return "untrained"

@@ -138,97 +138,95 @@ class CostKind:
     estimate: bool = False
 
 
-THEMES = ("Size and computation", "Time", "Latency", "Memory", "Energy", "Other")
-
-_SIZE, _TIME, _LATENCY, _MEMORY, _ENERGY, _OTHER = THEMES
-
+_BY_THEME = {
+    "Size and computation": {
+        "parameters": ("Parameters", "elements of all distinct parameters, frozen ones included"),
+        "gmac_beam_mean_length": (
+            "Computation per caption",
+            "beam search for one image, for a caption as long as the test split's captions were on average",
+        ),
+        "gmac_encoder": ("Encoding", "to encode one image's features"),
+        "gmac_start": ("Before the first word", "to set up decoding of one image, such as the keys of cross-attention"),
+        "gmac_step": ("One more word", "the last decoding step of one row of the beam"),
+        "caption_length_mean": ("Caption length", "mean tokens of the test split's captions, the end token included"),
+        "gmac_greedy": (
+            "Longest caption, greedy",
+            "greedy decoding of a caption of as many tokens as are allowed (maxlen)",
+        ),
+        "gmac_beam": ("Longest caption, beam", "beam search for a caption of as many tokens as are allowed (maxlen)"),
+        "gmac_teacher_forced": ("Teacher-forced pass", "one pass over a whole caption, as in training"),
+        "gmac_training": ("Training pass", "forward and backward over one image and one caption"),
+    },
+    "Time": {
+        "train_seconds": ("Training time", "wall-clock time of all training steps, without validation"),
+        "predicted_train_seconds": (
+            "Predicted training time",
+            "from a probe of a moment before the first step, times the steps planned",
+        ),
+        "train_steps": ("Training steps", "optimiser steps"),
+        "train_images_per_second": ("Training speed", "images per second in training"),
+        "train_data_wait": ("Waiting for data", "share of training in which the next batch was not there yet"),
+        "train_beside": ("Models trained alongside", "most other models that trained on the machine at the same time"),
+        "train_gmac": ("Training computation", "all passes over all images that training saw"),
+        "train_gmac_per_second": ("Computation rate", "training computation per second"),
+        "train_utilisation": ("Utilisation", "computation rate against the peak on the device's data sheet"),
+        "train_a100_hours_estimate": (
+            "A100 hours, estimate",
+            "an estimate, not a measurement: hours of one A100, between working at the rate that this device "
+            "reached and working at the share of its peak that this device reached of its own",
+        ),
+        "caption_images_per_second": ("Captioning speed", "images per second over the test split, batched"),
+        "score_seconds": ("Scoring time", "wall-clock time of tokenising and scoring the test split"),
+    },
+    "Latency": {
+        "latency_median": (
+            "Latency",
+            "median time from features to finished captions, over the images that were timed",
+        ),
+        "latency_iqr": ("Quartile range", "inter-quartile range of the latency over images"),
+        "latency_margin": (
+            "Margin of the median",
+            "how far the median of another run over the same images lies, in 9 of 10 tries",
+        ),
+        "latency_noisy": ("Noisy latency", "whether timings of the same image spread or drift, or others were at work"),
+        "latency_throughput": ("Images per second", "at the median latency, one batch after another"),
+        "latency_batch": ("Batch", "images in the batch that latency was timed with"),
+        "latency_threads": ("Processor threads", "processor threads that latency was timed with"),
+        "latency_repeats": ("Timings", "timed runs behind the latency"),
+        "latency_images": ("Images timed", "different images that were timed"),
+    },
+    "Memory": {
+        "train_peak_memory_host": ("Memory in training", "peak resident memory of the whole process in training"),
+        "train_peak_memory_device": (
+            "Accelerator in training",
+            "peak memory of tensors on the accelerator in training",
+        ),
+        "train_peak_memory_reserved": (
+            "Reserved in training",
+            "most memory of the accelerator that torch held in training",
+        ),
+        "caption_peak_memory_host": ("Memory in captioning", "peak resident memory of the whole process in captioning"),
+        "caption_peak_memory_device": (
+            "Accelerator in captioning",
+            "peak memory of tensors on the accelerator in captioning",
+        ),
+        "caption_peak_memory_reserved": (
+            "Reserved in captioning",
+            "most memory of the accelerator that torch held in captioning",
+        ),
+    },
+    "Energy": {
+        "energy_per_image": ("Energy per image", "of the whole device, to caption one image"),
+        "energy_per_image_above_idle": ("Energy above idle", "the part of it above what the device draws while idle"),
+        "idle_power": ("Idle power", "what the device draws while nothing runs"),
+    },
+}
+"""Label and meaning of each cost, by the table it belongs to, in the order they are shown."""
+THEMES = (*_BY_THEME, "Other")
 _COSTS = {
-    "parameters": CostKind("Parameters", "elements of all distinct parameters, frozen ones included", _SIZE),
-    "gmac_beam_mean_length": CostKind(
-        "Computation per caption",
-        "beam search for one image, for a caption as long as the test split's captions were on average",
-        _SIZE,
-    ),
-    "gmac_encoder": CostKind("Encoding", "to encode one image's features", _SIZE),
-    "gmac_start": CostKind(
-        "Before the first word", "to set up decoding of one image, such as the keys of cross-attention", _SIZE
-    ),
-    "gmac_step": CostKind("One more word", "the last decoding step of one row of the beam", _SIZE),
-    "caption_length_mean": CostKind(
-        "Caption length", "mean tokens of the test split's captions, the end token included", _SIZE
-    ),
-    "gmac_greedy": CostKind(
-        "Longest caption, greedy", "greedy decoding of a caption of as many tokens as are allowed (maxlen)", _SIZE
-    ),
-    "gmac_beam": CostKind(
-        "Longest caption, beam", "beam search for a caption of as many tokens as are allowed (maxlen)", _SIZE
-    ),
-    "gmac_teacher_forced": CostKind("Teacher-forced pass", "one pass over a whole caption, as in training", _SIZE),
-    "gmac_training": CostKind("Training pass", "forward and backward over one image and one caption", _SIZE),
-    "train_seconds": CostKind("Training time", "wall-clock time of all training steps, without validation", _TIME),
-    "predicted_train_seconds": CostKind(
-        "Predicted training time", "from a probe of a moment before the first step, times the steps planned", _TIME
-    ),
-    "train_steps": CostKind("Training steps", "optimiser steps", _TIME),
-    "train_images_per_second": CostKind("Training speed", "images per second in training", _TIME),
-    "train_data_wait": CostKind(
-        "Waiting for data", "share of training in which the next batch was not there yet", _TIME
-    ),
-    "train_beside": CostKind(
-        "Models trained alongside", "most other models that trained on the machine at the same time", _TIME
-    ),
-    "train_gmac": CostKind("Training computation", "all passes over all images that training saw", _TIME),
-    "train_gmac_per_second": CostKind("Computation rate", "training computation per second", _TIME),
-    "train_utilisation": CostKind("Utilisation", "computation rate against the peak on the device's data sheet", _TIME),
-    "train_a100_hours_estimate": CostKind(
-        "A100 hours, estimate",
-        "an estimate, not a measurement: hours of one A100, between working at the rate that this device reached and "
-        "working at the share of its peak that this device reached of its own",
-        _TIME,
-        estimate=True,
-    ),
-    "caption_images_per_second": CostKind("Captioning speed", "images per second over the test split, batched", _TIME),
-    "score_seconds": CostKind("Scoring time", "wall-clock time of tokenising and scoring the test split", _TIME),
-    "latency_median": CostKind(
-        "Latency", "median time from features to finished captions, over the images that were timed", _LATENCY
-    ),
-    "latency_iqr": CostKind("Quartile range", "inter-quartile range of the latency over images", _LATENCY),
-    "latency_margin": CostKind(
-        "Margin of the median",
-        "how far the median of another run over the same images lies, in 9 of 10 tries",
-        _LATENCY,
-    ),
-    "latency_noisy": CostKind(
-        "Noisy latency", "whether timings of the same image spread or drift, or others were at work", _LATENCY, True
-    ),
-    "latency_throughput": CostKind("Images per second", "at the median latency, one batch after another", _LATENCY),
-    "latency_batch": CostKind("Batch", "images in the batch that latency was timed with", _LATENCY),
-    "latency_threads": CostKind("Processor threads", "processor threads that latency was timed with", _LATENCY),
-    "latency_repeats": CostKind("Timings", "timed runs behind the latency", _LATENCY),
-    "latency_images": CostKind("Images timed", "different images that were timed", _LATENCY),
-    "train_peak_memory_host": CostKind(
-        "Memory in training", "peak resident memory of the whole process in training", _MEMORY
-    ),
-    "train_peak_memory_device": CostKind(
-        "Accelerator in training", "peak memory of tensors on the accelerator in training", _MEMORY
-    ),
-    "train_peak_memory_reserved": CostKind(
-        "Reserved in training", "most memory of the accelerator that torch held in training", _MEMORY
-    ),
-    "caption_peak_memory_host": CostKind(
-        "Memory in captioning", "peak resident memory of the whole process in captioning", _MEMORY
-    ),
-    "caption_peak_memory_device": CostKind(
-        "Accelerator in captioning", "peak memory of tensors on the accelerator in captioning", _MEMORY
-    ),
-    "caption_peak_memory_reserved": CostKind(
-        "Reserved in captioning", "most memory of the accelerator that torch held in captioning", _MEMORY
-    ),
-    "energy_per_image": CostKind("Energy per image", "of the whole device, to caption one image", _ENERGY),
-    "energy_per_image_above_idle": CostKind(
-        "Energy above idle", "the part of it above what the device draws while idle", _ENERGY
-    ),
-    "idle_power": CostKind("Idle power", "what the device draws while nothing runs", _ENERGY),
+    name: CostKind(*words, theme, flag=name == "latency_noisy", estimate=name == "train_a100_hours_estimate")
+    for theme, costs in _BY_THEME.items()
+    for name, words in costs.items()
 }
 
 
@@ -236,10 +234,10 @@ def cost_kind(name: str, unit: str) -> CostKind:
     """How to show a cost; one that is not in the table above is named after itself and sorted by its unit."""
     if name in _COSTS:
         return _COSTS[name]
-    theme = {"s": _TIME, "images/s": _TIME, "bytes": _MEMORY, "MiB": _MEMORY, "GiB": _MEMORY, "GMAC": _SIZE}
+    theme = {"s": "Time", "images/s": "Time", "bytes": "Memory", "MiB": "Memory", "GiB": "Memory", "GMAC": THEMES[0]}
     words = name.replace("_", " ")
     words = words[:1].upper() + words[1:]
-    return CostKind(words, f"{words}, in {unit}" if unit else words, theme.get(unit, _OTHER))
+    return CostKind(words, f"{words}, in {unit}" if unit else words, theme.get(unit, THEMES[-1]))
 
 
 def caption_count(names: Iterable[str]) -> str:

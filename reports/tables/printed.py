@@ -22,7 +22,8 @@ from results.published import (
     published_for,
 )
 from results.published.scores import METRICS
-from results.runs.views import Group, Row, RunDetail
+from results.runs.leaderboard import Group, Row
+from results.runs.run import Run
 
 _SPLITS = {
     "karpathy-test": "COCO Karpathy test",
@@ -50,9 +51,7 @@ def has_published(group: Group) -> bool:
     return bool(group.rows) and printed_split(group.dataset, group.split) is not None
 
 
-def published_cell(
-    row: Row, group: Group, runs: Mapping[str, RunDetail], domains: Mapping[str, int] | None = None
-) -> Cell:
+def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Cell:
     """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
 
     Where it is of nocaps, those of `domains` stand before it.
@@ -74,12 +73,12 @@ def published_cell(
     return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), note=note)
 
 
-def nearest(row: Row, group: Group, runs: Mapping[str, RunDetail], *, domain: str = "overall") -> PublishedMatch | None:
+def nearest(row: Row, group: Group, runs: Mapping[str, Run], *, domain: str = "overall") -> PublishedMatch | None:
     """The printed CIDEr-D of the group's split with the conditions nearest to the row's; None where there is none."""
     return _nearest(runs[row.keys[0]], group.split, domain)
 
 
-def published_beside(run: RunDetail) -> list[str]:
+def published_beside(run: Run) -> list[str]:
     """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`."""
     found = {split: _nearest(run, split, "overall") for split in run.scores}
     return [
@@ -89,7 +88,7 @@ def published_beside(run: RunDetail) -> list[str]:
     ]
 
 
-def _nearest(run: RunDetail, split: str, domain: str) -> PublishedMatch | None:
+def _nearest(run: Run, split: str, domain: str) -> PublishedMatch | None:
     return best_match(run.model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
 
 

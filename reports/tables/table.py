@@ -9,7 +9,7 @@ from functools import cached_property
 from reports.tables.facts import Badge, contamination, learning_label
 from reports.tables.fields import ROLES
 from reports.tables.numbers import DASH
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,12 @@ class Table:
         notes = dict.fromkeys(note for line in self.all_lines for note in line.notes)
         return {note: letters(number) for number, note in enumerate(notes)}
 
-    @property
+    @cached_property
     def spreads(self) -> list[bool]:
         """By column, whether any of its numbers has a spread, so that all leave room for one."""
         return [any(line.cells[place].spread for line in self.all_lines) for place in range(len(self.columns))]
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """How many ranks the places have."""
         return max((cell.ranks[1] for line in self.all_lines for cell in line.cells if cell.ranks), default=1)
@@ -155,6 +155,14 @@ class Table:
 
         apart = tuple(replace(body, lines=cut(body.lines)) for body in self.apart)
         return Table(tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A table without columns that say nothing, None where none is left, and sentences for what was left out."""
+
+    table: Table | None
+    sentences: tuple[str, ...] = ()
 
 
 def table_of(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, percent
+from results.runs.leaderboard import Group, Row
 from results.runs.standings import NO_SCORES
-from results.runs.views import Group, Row
 
 _NAMED = 4
 _LONGER = {

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
 from reports.text.grid import Grid, escape_markdown, interval, markdown_table, p_value, points
-from results.comparison.claim_types import UNTESTABLE, Claim, ClaimRow, Finding
+from results.comparison.claims import UNTESTABLE, Claim, ClaimRow, Finding
 
 _LEGEND: Final = (
     "Differences in points of the metric, of the first models' mean over seeds less the second's, with its 95 % "

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from reports.tables.numbers import DASH, cost_kind, cost_order, printable
 from reports.text.grid import Grid, cost_line, cost_ratio, escape_markdown, interval, p_value, points, ratio
-from results.comparison.comparison_types import CaptionChange, Comparison, Pair, ScoreChange, Side
+from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 
 MAIN: Final = "CIDEr-D"
 _COSTS: Final = {

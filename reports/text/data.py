@@ -11,7 +11,7 @@ from reports.tables.contents import Contents
 from reports.tables.facts import contamination
 from reports.tables.printed import nearest
 from reports.tables.verdict import verdict
-from results.runs.views import Group, Row
+from results.runs.leaderboard import Group, Row
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.tables.numbers import DASH, amount, cost_kind, printable
-from results.comparison.gate_result import CostChange
+from results.comparison.comparison import CostChange
 
 _LATEX: Final = {
     "\\": r"\textbackslash{}",

@@ -14,8 +14,8 @@ from reports.tables.numbers import DASH
 from reports.tables.table import Cell, Line, Table, letters
 from reports.tables.verdict import verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
+from results.runs.leaderboard import Group
 from results.runs.standings import STILL_LEARNING
-from results.runs.views import Group
 
 ALL = "all"
 DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
 from reports.text.grid import Grid, cost_line, escape_markdown, interval, p_value, points, ratio
-from results.comparison.gate_result import IDENTICAL, GateResult, Row, Status, Tested
+from results.comparison.gate import IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
 _LABELS: Final[dict[Status, str]] = {
@@ -104,7 +104,7 @@ def junit(result: GateResult) -> str:
     return written.decode() + "\n"
 
 
-def _cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
+def _cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
     """What a row is, where none of its other cases tells it: a failure is listed once."""
     others = list(_single_cases(row, result))
     ending = "failure" if result.blocks(row.status) else "skipped"
@@ -113,7 +113,7 @@ def _cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
     yield from others
 
 
-def _whole(row: Row, result: GateResult) -> ElementTree.Element:
+def _whole(row: GateRow, result: GateResult) -> ElementTree.Element:
     whole = _case(row, "as expected")
     if result.blocks(row.status):
         _end(whole, "failure", row.reasons)
@@ -124,7 +124,7 @@ def _whole(row: Row, result: GateResult) -> ElementTree.Element:
     return whole
 
 
-def _single_cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]:
+def _single_cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
     if row.exact != "not judged":
         bits = _case(row, "to the last bit")
         if row.status == "changed":
@@ -147,7 +147,7 @@ def _single_cases(row: Row, result: GateResult) -> Iterator[ElementTree.Element]
             yield _case(row, change.name, f"{cost_line(change)}, {change.slowdown:.2f} times as slow")
 
 
-def _case(row: Row, what: str, said: str = "") -> ElementTree.Element:
+def _case(row: GateRow, what: str, said: str = "") -> ElementTree.Element:
     seeds = ",".join(map(str, row.seeds))
     case = ElementTree.Element("testcase", classname=printable(f"{row.model} seed {seeds}"), name=printable(what))
     if said:
@@ -172,12 +172,12 @@ def _metrics(result: GateResult) -> list[str]:
     return list(dict.fromkeys(tested.metric for row in result.rows for tested in row.tests))
 
 
-def _name(row: Row) -> str:
+def _name(row: GateRow) -> str:
     """The row's model, with its seeds where there are several."""
     return printable(row.model) + (f" ×{len(row.seeds)}" if len(row.seeds) > 1 else "")
 
 
-def _slowdown(row: Row, cost: str) -> str:
+def _slowdown(row: GateRow, cost: str) -> str:
     """How many times as slow as before: 1.25 took a quarter longer, or did a fifth less in a second."""
     change = next((change for change in row.costs if change.name == cost), None)
     return ratio(None if change is None else change.slowdown)
@@ -278,5 +278,5 @@ def _powers(result: GateResult, metric: str) -> Grid:
     return Grid(("", "Split", "Tested", "Smallest fall seen"), rows, 3)
 
 
-def _tested(result: GateResult, metric: str) -> list[tuple[Row, Tested]]:
+def _tested(result: GateResult, metric: str) -> list[tuple[GateRow, Tested]]:
     return [(row, tested) for row in result.rows for tested in row.tests if tested.metric == metric]

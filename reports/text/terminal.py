@@ -15,10 +15,11 @@ from reports.tables.table import Line, Table
 from reports.tables.verdict import needs_longer_training, verdict
 from reports.text.grid import Grid, folded
 from results.published import PAPERS
-from results.published.ablations import AblationTable, ablation_tables
-from results.runs import fetch
-from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import Failure, Group, Row, SignificanceTest
+from results.published.matching import AblationTable, ablation_tables
+from results.runs import reading
+from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
+from results.runs.run import Run
+from results.runs.standings import SignificanceTest
 from results.store.store import Store
 
 _APART = "reference, not ranked"
@@ -37,8 +38,8 @@ def print_leaderboard(
     Raises:
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = fetch.leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
-    failures = fetch.failures(store)  # before anything is printed: reading may fail
+    groups = leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
+    failures = reading.failures(store)  # before anything is printed: reading may fail
     for group in groups:
         _print_group(group, console)
     if not groups:
@@ -63,7 +64,7 @@ def print_ablations(store: Store, preset: str, keys: Collection[str], console: C
         keys: of the runs to show.
     """
     tables = ablation_tables(preset)
-    groups = [group for group in fetch.leaderboard(store) if group.split == "test"] if tables else []
+    groups = [group for group in leaderboard(store) if group.split == "test"] if tables else []
     for table in tables:
         for group in groups:
             measured = {row.model: row for row in group.rows if any(key in keys for key in row.keys)}
@@ -193,7 +194,7 @@ def _number(line: Line, at: int, table: Table, main: str) -> Text:
     return text
 
 
-def _print_failures(failures: Sequence[Failure], console: Console) -> None:
+def _print_failures(failures: Sequence[Run], console: Console) -> None:
     console.print()
     _say("Not finished", console, "bold")
     waiting = [failure for failure in failures if failure.status == "planned"]

@@ -5,18 +5,21 @@ The file is trusted no further than its types: unknown keys, other formats, NaN 
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from results.errors import StoreError
 from results.files import load_json, read_bytes
 from results.records import CODE_FIELDS, Role
-from results.statistics.paired import ByImage
+from results.runs.run import Run
+from results.statistics.significance import MEANS, ByImage
 
 FORMAT: Final = "captionbench-baseline-1"
 _STEPS: Final = 10_000
@@ -98,7 +101,7 @@ class Spent(_Strict):
     high: float | None = None
 
 
-class Run(_Strict):
+class BaselineRun(_Strict):
     """One run: its conditions, code, platform and results.
 
     `losses` are (stage, epoch, mean training loss), to the last bit; empty for rows that need no training.
@@ -144,7 +147,7 @@ class Baseline(_Strict):
     """The expected runs, no two of the same identity."""
 
     format: Literal["captionbench-baseline-1"]
-    runs: tuple[Run, ...] = Field(min_length=1)
+    runs: tuple[BaselineRun, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _no_run_twice(self) -> Self:
@@ -159,13 +162,13 @@ class Baseline(_Strict):
         return list(dict.fromkeys(metric for split in results for metric in split.by_image))
 
 
-def tested_metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def tested_metrics(runs: Sequence[BaselineRun]) -> list[tuple[str, str]]:
     """Splits and metrics of which a run has the images' scores, each once."""
     splits = ((split, results) for run in runs for split, results in run.splits.items())
     return list(dict.fromkeys((split, metric) for split, results in splits for metric in results.by_image))
 
 
-def scores_of_seeds(runs: Sequence[Run], split: str, metric: str) -> list[dict[int, float]] | None:
+def scores_of_seeds(runs: Sequence[BaselineRun], split: str, metric: str) -> list[dict[int, float]] | None:
     """The images' scores of each run; None where one of them has none."""
     packed = [run.splits[split].by_image.get(metric) for run in runs if split in run.splits]
     found = [each.unpack() for each in packed if each is not None]
@@ -202,3 +205,144 @@ def read_baseline(path: Path) -> Baseline:
 def write_out(baseline: Baseline) -> str:
     """The file's text: keys in a fixed order, one number or line of numbers a line, so that changes can be reviewed."""
     return json.dumps(baseline.model_dump(mode="json", exclude_none=True), indent=1, ensure_ascii=False) + "\n"
+
+
+def newest_runs(runs: Iterable[Run], metrics: Collection[str] = ()) -> list[tuple[Run, BaselineRun]]:
+    """The newest run of every identity, also as a baseline holds it, with scores of images on `metrics`."""
+    newest: dict[object, tuple[Run, BaselineRun]] = {}
+    for run in runs:
+        held = run_of(run, metrics)
+        rival = newest.get(held.identity)
+        if rival is None or rival[0].ended <= run.ended:
+            newest[held.identity] = run, held
+    return list(newest.values())
+
+
+def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
+    """The newest run of every identity; StoreError where no run has finished."""
+    held = tuple(run for _, run in newest_runs(runs, metrics))
+    if not held:
+        raise StoreError("no run has finished here", "make some with: bench run --models all")
+    return Baseline(format=FORMAT, runs=held)
+
+
+def check_metrics(metrics: Collection[str], measured: Baseline) -> None:
+    """StoreError where a baseline would not hold what was asked for."""
+    for metric in metrics:
+        if metric not in MEANS:
+            raise StoreError(
+                f"--metric {metric}: the gate tests means over images, which {metric} is not",
+                f"choose of {', '.join(MEANS)}",
+            )
+        if metric not in measured.metrics:
+            raise StoreError(f"--metric {metric}: no run here has a score of it", "bench report says why")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a new baseline changes: runs that it adds, that it drops, and those of other conditions with the fields."""
+
+    added: tuple[BaselineRun, ...]
+    dropped: tuple[BaselineRun, ...]
+    changed: tuple[tuple[BaselineRun, tuple[str, ...]], ...]
+
+
+def compare_baselines(old: Baseline | None, new: Baseline) -> Update:
+    """Which runs `new` adds, lacks, or has under other conditions."""
+    before = {run.identity: run for run in old.runs} if old else {}
+    after = {run.identity: run for run in new.runs}
+    fresh = [run for identity, run in after.items() if identity not in before]
+    dropped, changed = [], []
+    for run in (run for identity, run in before.items() if identity not in after):
+        successor = next((other for other in fresh if other.who == run.who), None)
+        if successor is None:
+            dropped.append(run)
+        else:
+            fresh.remove(successor)
+            changed.append((run, tuple(differing(run.conditions, successor.conditions))))
+    return Update(tuple(fresh), tuple(dropped), tuple(changed))
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """The fields in which two signatures differ, each with both values."""
+    names = dict.fromkeys((*one, *other))
+    pairs = {name: (one.get(name, "none"), other.get(name, "none")) for name in names}
+    return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
+
+
+def distinguishing(runs: Sequence[Run]) -> list[str]:
+    """By run, the conditions that distinguish it from others of its model, on one line: one where that is enough."""
+    found = []
+    for run in runs:
+        rivals = [other.conditions for other in runs if (other.role, other.model) == (run.role, run.model)]
+        names = dict.fromkeys(name for conditions in rivals for name in conditions if name not in CODE_FIELDS)
+        values = {name: {conditions.get(name, "none") for conditions in rivals} for name in names}
+        alone = [name for name in names if len(values[name]) == len(rivals) > 1]
+        shortest = sorted(alone, key=lambda name: max(map(len, values[name])))[:1]
+        chosen = shortest or [name for name in names if len(values[name]) > 1]
+        found.append(", ".join(f"{name}: {run.conditions.get(name, 'none')}" for name in chosen))
+    return found
+
+
+def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
+    """A run as a baseline holds it, with scores of images on `metrics`."""
+    splits = {
+        split: SplitResults(
+            scores={name: score.value for name, score in domains["overall"].items() if score.value is not None},
+            by_image={
+                metric: PerImage.pack(scores)
+                for metric, scores in run.by_image.get(split, {}).items()
+                if metric in metrics and scores
+            },
+            captions=_digest(run.captions.get(split, {})),
+        )
+        for split, domains in run.scores.items()
+    }
+    costs = {
+        name: Spent(value=cost.value, unit=cost.unit, low=cost.low, high=cost.high)
+        for name, cost in run.costs.items()
+        if cost.value is not None
+    }
+    return BaselineRun(
+        model=run.model,
+        role=run.role,
+        seed=run.seed,
+        signature=run.conditions,
+        code=run.made_by,
+        platform=_platform(run.environment),
+        losses=tuple((epoch.stage, epoch.epoch, epoch.train_loss) for epoch in run.epochs),
+        splits=splits,
+        costs=costs,
+    )
+
+
+def _digest(captions: Mapping[int, str]) -> str:
+    """SHA-256 of a split's captions in the order of image ids."""
+    listed = json.dumps(sorted(captions.items()), ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def _platform(environment: Mapping[str, Any]) -> Platform:
+    """From a run's recorded environment, any field of which may be missing."""
+    packages, training = (_table(environment.get(name)) for name in ("packages", "training"))
+    device = environment.get("device")
+    if isinstance(device, dict):
+        device = " ".join(str(device[field]) for field in ("type", "name") if field in device)
+    return Platform(
+        torch=_known(packages.get("torch")),
+        numpy=_known(packages.get("numpy")),
+        os=_known(environment.get("os")),
+        machine=_known(environment.get("machine")),
+        cpu=_known(environment.get("cpu")),
+        threads=_known(environment.get("threads")),
+        device=_known(device),
+        training=", ".join(f"{name} {value}" for name, value in training.items()) or "none",
+    )
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _known(value: Any) -> str:
+    return UNKNOWN if value is None else str(value)

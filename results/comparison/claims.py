@@ -6,24 +6,199 @@ A row of runs takes part as it does in a leaderboard: what has one seed, was sti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import product
+from typing import Any, Final, Literal, Self
 
-from results.comparison.baseline_making import differing
-from results.comparison.claim_types import Claim, ClaimRow, Finding, Sides, Verdict
-from results.comparison.comparison_types import ScoreChange
-from results.comparison.run_snapshot import RunSnapshot, run_snapshots
-from results.comparison.score_tests import SeedsOfSides, numbers_to_test, with_tests
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from results.comparison.baseline import differing
+from results.comparison.comparison import ScoreChange, SeedsOfSides, numbers_to_test, with_tests
+from results.errors import StoreError
+from results.published.scores import METRICS
 from results.records import CODE_FIELDS
-from results.runs.finished_runs import FinishedRun, finished_runs
-from results.runs.leaderboard import leaderboard
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.reading import finished, finished_with_images
+from results.runs.run import Run
 from results.runs.standings import ALONE
-from results.runs.views import Row
 from results.statistics.architecture import OVER_SEEDS
-from results.statistics.paired import mean_of_seeds
-from results.statistics.significance import ALPHA
+from results.statistics.significance import ALPHA, mean_of_seeds
 from results.store.store import Store
+
+Verdict = Literal["supported", "contradicted", "cannot be told", "not comparable", "no runs"]
+UNTESTABLE: Final[tuple[Verdict, ...]] = ("not comparable", "no runs")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Runs(_Strict):
+    """A set of stored runs: models by name or shell pattern, and the filters that they must pass.
+
+    `preset` and `schedule` are names, `stages` those of the schedule's stages, in order; `data` is a data set's name or
+    fingerprint. `signature` has shell patterns for fields of the signature; a field that a run lacks is "none".
+    """
+
+    models: tuple[str, ...] = Field(min_length=1)
+    preset: str | None = None
+    schedule: str | None = None
+    stages: tuple[str, ...] | None = None
+    data: str | None = None
+    signature: dict[str, str] = Field(default_factory=dict)
+
+    def has(self, run: Run) -> bool:
+        """Whether a run belongs to the set."""
+        preset = run.config.get("preset", {})
+        schedule = preset.get("schedule", {})
+        named = (
+            (self.preset, preset.get("name")),
+            (self.schedule, schedule.get("name")),
+            (self.stages, tuple(stage.get("name") for stage in schedule.get("stages", ()))),
+        )
+        return (
+            run.role == "model"
+            and any(fnmatchcase(run.model, pattern) for pattern in self.models)
+            and all(wanted in (None, found) for wanted, found in named)
+            and self.data in (None, run.dataset, run.fingerprint)
+            and all(fnmatchcase(run.conditions.get(name, "none"), own) for name, own in self.signature.items())
+        )
+
+    def described(self) -> str:
+        """Models and filters on one line."""
+        filters = {"preset": self.preset, "schedule": self.schedule, "data": self.data, **self.signature}
+        filters |= {"stages": "+".join(self.stages)} if self.stages else {}
+        shown = ", ".join(f"{name} {value}" for name, value in filters.items() if value is not None)
+        return f"{', '.join(self.models)}{f' ({shown})' * bool(shown)}"
+
+
+class Sides(_Strict):
+    """The runs of which something is claimed, and those that they are compared with."""
+
+    runs: Runs
+    than: Runs
+
+
+class Published(_Strict):
+    """What the paper prints: `runs` less `than` in points, and of a claim of an order the same of `after`."""
+
+    difference: float
+    after: float | None = None
+    metric: str
+    table: str
+
+
+class Claim(Sides):
+    """One claim: `runs` score higher (or lower) than `than`; or their order is another `after`.
+
+    `after` are the same two models, later trained on, say. `varies` names the fields of the signature in which compared
+    runs may differ, since they are what is claimed about. `commands` make the runs.
+    """
+
+    sentence: str = Field(min_length=1)
+    paper: str
+    published: Published
+    metric: str = "CIDEr-D"
+    split: str = "test"
+    direction: Literal["higher", "lower", "reversed"] = "higher"
+    after: Sides | None = None
+    varies: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        order = self.direction == "reversed"
+        if order != (self.after is not None) or order != (self.published.after is not None):
+            raise ValueError("direction: reversed, after, and published.after belong together")
+        return self
+
+    def sides(self) -> Iterator[Sides]:
+        """The two sets that are compared, and those of `after`."""
+        yield self
+        if self.after is not None:
+            yield self.after
+
+
+class ClaimFile(_Strict):
+    """The claims of a file."""
+
+    claims: tuple[Claim, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Two rows compared: models and seeds of either side, and the score's difference with its test.
+
+    `why` says what forbids a verdict, as that a side was still learning; None where nothing does. `said` are remarks.
+    """
+
+    models: tuple[str, str]
+    seeds: tuple[tuple[int, ...], tuple[int, ...]]
+    score: ScoreChange
+    why: str | None = None
+    said: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> float | None:
+        """As a fraction; None where a side has no score."""
+        if self.score.before is None or self.score.after is None:
+            return None
+        return self.score.after - self.score.before
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """A claim on one data set under one set of conditions; without findings where it has no runs to compare.
+
+    `number` is the claim's, from 1. `data` and `conditions` say where: those of the first finding's runs.
+    """
+
+    number: int
+    claim: Claim
+    verdict: Verdict
+    reason: str
+    findings: tuple[Finding, ...] = ()
+    data: str = ""
+    conditions: tuple[tuple[str, Any], ...] = ()
+
+
+_SPLITS: Final = ("val", "test", "nocaps")
+
+
+def check_names(store: Store, claims: Sequence[Claim], fields: Collection[str]) -> None:
+    """Check the names of all claims; what a stored run has is there, too.
+
+    Args:
+        fields: of the signature, those that any run may have.
+
+    Raises:
+        StoreError: a claim names a metric, split or field that there is not.
+    """
+    runs = finished(store)
+    scores = [(split, of["overall"]) for run in runs for split, of in run.scores.items()]
+    known = {
+        "metric": dict.fromkeys((*METRICS, *(metric for _, overall in scores for metric in overall))),
+        "split": dict.fromkeys((*_SPLITS, *(split for split, _ in scores))),
+        "field of the signature": dict.fromkeys((*fields, *(name for run in runs for name in run.conditions))),
+    }
+    for number, claim in enumerate(claims, 1):
+        for what, name in _named(claim):
+            if name not in known[what]:
+                raise StoreError(
+                    f"claim {number}: there is no {what} {name[:60]!r}", f"choose of: {', '.join(known[what])}"
+                )
+
+
+def _named(claim: Claim) -> Iterator[tuple[str, str]]:
+    yield "metric", claim.metric
+    yield "split", claim.split
+    for sides in claim.sides():
+        for side in (sides.runs, sides.than):
+            yield from (("field of the signature", name) for name in side.signature)
+    yield from (("field of the signature", name) for name in claim.varies)
+
 
 NO_NUMBERS = "the database has no scores of single images, or of other images on either side"
 
@@ -33,7 +208,7 @@ class _Found:
     """A leaderboard's row with the first of its runs, whose conditions and configuration are those of all."""
 
     row: Row
-    run: FinishedRun
+    run: Run
     split: str
 
     def conditions(self, varies: Sequence[str]) -> dict[str, str]:
@@ -51,12 +226,11 @@ def judge(store: Store, claims: Sequence[Claim], *, place_unfinished: bool = Fal
 
     With `place_unfinished`, what was still learning has a verdict too, and a remark says so.
     """
-    with store.reading() as connection:
-        runs = {run.key: run for run in finished_runs(connection)}
+    runs = {run.key: run for run in finished(store)}
     tables = {metric: _rows(store, runs, metric, place_unfinished) for metric in {claim.metric for claim in claims}}
     planned = [_pairs(claim, tables[claim.metric]) for claim in claims]
     keys = {key for found in planned for pairs in found for pair in pairs for one in pair for key in one.row.keys}
-    snapshots = {each.run.key: each for each in run_snapshots(store, sorted(keys))} if keys else {}
+    snapshots = {run.key: run for run in finished_with_images(store, sorted(keys))} if keys else {}
     compared = [
         [[_finding(pair, claim, snapshots) for pair in pairs] for pairs in found]
         for claim, found in zip(claims, planned, strict=True)
@@ -76,7 +250,7 @@ def judge(store: Store, claims: Sequence[Claim], *, place_unfinished: bool = Fal
     return rows
 
 
-def _rows(store: Store, runs: dict[str, FinishedRun], metric: str, place_unfinished: bool) -> list[_Found]:
+def _rows(store: Store, runs: dict[str, Run], metric: str, place_unfinished: bool) -> list[_Found]:
     """The leaderboards' rows, of all conditions; none where no run has a score of the metric."""
     if not any(metric in of["overall"] for run in runs.values() for of in run.scores.values()):
         return []
@@ -114,7 +288,7 @@ def _same(claim: Claim, before: _Pair, after: _Pair) -> bool:
     )
 
 
-def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, RunSnapshot]) -> tuple[Finding, SeedsOfSides | None]:
+def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, Run]) -> tuple[Finding, SeedsOfSides | None]:
     """A pair without its test, and the images' numbers by seed where these can be tested."""
     one, other = pair
     after, before = ([snapshots[key] for key in each.row.keys] for each in pair)

@@ -1,38 +1,296 @@
-"""Two runs, or the runs of two stores, side by side: conditions, scores with tests, costs and changed captions."""
+"""Two runs, or the runs of two stores, side by side: conditions, scores with tests, costs and changed captions.
+
+A score is tested over seeds and images where both sides have several seeds, else over images; `bench regress` and
+`bench claims` use the same tests.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
-from results.comparison.baseline_making import differing, distinguishing, newest_runs, run_of
-from results.comparison.comparison_types import CaptionChange, Comparison, Differing, Pair, ScoreChange, Side
-from results.comparison.repeats import MACHINE, cost_changes, other_hardware
-from results.comparison.run_snapshot import RunSnapshot
-from results.comparison.score_tests import SeedsOfSides, numbers_to_test, with_tests
+import numpy as np
+
+from results.comparison.baseline import BaselineRun, Spent, differing, distinguishing, newest_runs, run_of
 from results.records import ImageRecord, Quantity
 from results.runs.leaderboard import RANKING_METRIC
-from results.runs.machines import depends_on_machine
-from results.statistics.paired import mean_of_seeds
+from results.runs.run import Run
+from results.runs.spreads import depends_on_machine
+from results.statistics.architecture import (
+    OVER_IMAGES,
+    OVER_SEEDS,
+    ArchitectureDifference,
+    architecture_difference,
+    joint_degrees,
+    p_of_t,
+)
+from results.statistics.significance import MEANS, ByImage, Difference, holm, mean_of_seeds, paired_differences
+
+MACHINE: Final = ("machine", "cpu", "device")
+HARDWARE: Final = (*MACHINE, "threads", "training")
+_MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
+_NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
+_MARGINS: Final = {"latency_median": "latency_margin"}  # whose quartiles are over images, which is no uncertainty
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a pair: a model's runs over seeds, and the code that ran."""
+
+    model: str
+    role: str
+    seeds: tuple[int, ...]
+    keys: tuple[str, ...]
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreChange:
+    """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
+
+    `test` is of the images' scores, or of their influences where the metric is no mean of these; None with a reason
+    too. Where a run has no influences, the single images' scores are tested, whose interval is not that of the change:
+    `no_interval` says so. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of
+    the latter, `architecture` has standard error and degrees of freedom.
+    """
+
+    split: str
+    metric: str
+    before: float | None
+    after: float | None
+    test: Difference | None = None
+    reason: str | None = None
+    no_interval: str | None = None
+    over: str | None = None
+    architecture: ArchitectureDifference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostChange:
+    """A cost's mean over seeds. `ratio` is after by before, `slowdown` the same turned so that more is slower.
+
+    `ratio` is None where nothing was spent before, `slowdown` for what is no time. `apart`: the intervals do not
+    overlap, where both sides were measured with one.
+    """
+
+    name: str
+    unit: str
+    before: float
+    after: float
+    ratio: float | None
+    slowdown: float | None
+    apart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionChange:
+    """An image whose caption differs, with its CIDEr-D on either side, fractions."""
+
+    model: str
+    split: str
+    image: ImageRecord
+    before: str
+    after: str
+    score_before: float
+    score_after: float
+
+    @property
+    def change(self) -> float:
+        """After less before."""
+        return self.score_after - self.score_before
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """How many of a split's captions differ, and how many of these score better and worse."""
+
+    split: str
+    of: int
+    captions: int
+    better: int
+    worse: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two sides that are compared.
+
+    `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
+    where both sides are of one model. `hardware` is in what the machines differ, so that times have no
+    ratio. `captions` are those that changed most, of `caption_seeds` before and after.
+    `apart` are the conditions that distinguish the first side from that of other pairs of its model.
+    """
+
+    before: Side
+    after: Side
+    conditions: tuple[str, ...]
+    settings: tuple[str, ...]
+    scores: tuple[ScoreChange, ...]
+    costs: tuple[CostChange, ...]
+    hardware: tuple[str, ...]
+    differing: tuple[Differing, ...]
+    captions: tuple[CaptionChange, ...]
+    caption_seeds: tuple[int, int]
+    apart: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All pairs; `only_before` and `only_after` name runs without a counterpart; `tests` were corrected together."""
+
+    pairs: tuple[Pair, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    tests: int
+
+
+NO_INTERVAL: Final = (
+    "the single images' scores are tested, whose mean is not the score, since a run has no influences of images on it "
+    "(`bench run`, as that run was made, adds them)"
+)
+
+SeedsOfSides = tuple[Sequence[ByImage], Sequence[ByImage]]
+"""Numbers of images before and after, of each seed."""
+
+
+def numbers_to_test(
+    before: Sequence[Run], after: Sequence[Run], split: str, metric: str
+) -> tuple[SeedsOfSides, str | None]:
+    """The images' numbers of the seeds that have some, and why the score's change has no interval by them.
+
+    Their mean is the score: they are scores of metrics that are means, influences on others. Where a run lacks
+    influences, they are scores of single images, and there is no interval.
+    """
+    weighed = all(metric in run.influences.get(split, {}) for run in (*before, *after))
+    influences = weighed and metric not in MEANS
+
+    def of(runs: Sequence[Run]) -> list[ByImage]:
+        found = [(run.influences if influences else run.by_image).get(split, {}) for run in runs]
+        return [by_metric[metric] for by_metric in found if metric in by_metric]
+
+    return (of(before), of(after)), None if influences or metric in MEANS else NO_INTERVAL
+
+
+def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:
+    """Scores with their tests, all corrected together; both sides are of the same images.
+
+    One that says why it has no interval is tested over images, whatever its seeds.
+    """
+    paired = paired_differences([(mean_of_seeds(before), mean_of_seeds(after)) for _, (before, after) in scores])
+    found = [_tested(score, sides, test) for (score, sides), test in zip(scores, paired, strict=True)]
+    adjusted = holm([_correctable(score.architecture, test, len(found)) for score, test in found])
+    return [replace(score, test=replace(test, adjusted=p)) for (score, test), p in zip(found, adjusted, strict=True)]
+
+
+def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[ScoreChange, Difference]:
+    """What the score's test is over, and the test."""
+    wide = _over_seeds(*sides) if score.no_interval is None else None
+    if wide is None or wide.low is None or wide.high is None or wide.p is None:
+        return replace(score, over=OVER_IMAGES), test
+    test = replace(test, low=wide.low, high=wide.high, p=wide.p)
+    return replace(score, over=OVER_SEEDS, architecture=wide), test
+
+
+def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: int) -> float:
+    """The p-value that a correction for so many tests may take."""
+    if wide is None or wide.error is None or wide.degrees is None:
+        return test.p
+    degrees = joint_degrees(wide.degrees, wide.seeds, tests)
+    return float(p_of_t(*map(np.asarray, (wide.difference, wide.error, degrees))))
+
+
+def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> ArchitectureDifference:
+    images = list(mean_of_seeds([*before, *after]))
+    one, two = (np.array([[seed[image] for image in images] for seed in side]) for side in (before, after))
+    return architecture_difference(two, one)
+
+
+def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[CostChange]:
+    """Costs that all runs of both sides have, in the order they were recorded in."""
+    found = []
+    for name in before[0].costs:
+        sides = [[_spent(run, name) for run in runs if name in run.costs] for runs in (before, after)]
+        if all(len(side) == len(before) for side in sides):
+            found.append(_cost_change(name, *sides))
+    return found
+
+
+def missing_costs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
+    """Costs that were measured before and were not now."""
+    return [
+        name
+        for name in before[0].costs
+        if any(name in one.costs and name not in two.costs for one, two in _pairs(before, after))
+    ]
+
+
+def is_time(name: str, unit: str) -> bool:
+    """Whether a cost says how fast something is."""
+    return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
+
+
+def other_hardware(
+    before: Sequence[BaselineRun], after: Sequence[BaselineRun], fields: Sequence[str] = HARDWARE
+) -> list[str]:
+    """In what the machines differ, or are not known to be alike."""
+    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, fields))
+    return list(dict.fromkeys(found))
+
+
+def _pairs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> Iterator[tuple[BaselineRun, BaselineRun]]:
+    return zip(before, after, strict=True)
+
+
+def _spent(run: BaselineRun, name: str) -> Spent:
+    """A cost of a run, between the bounds that another run of the same may lie in where it states how far that is."""
+    cost, margin = run.costs[name], run.costs.get(_MARGINS.get(name, ""))
+    if margin is None:
+        return cost
+    return cost.model_copy(update={"low": cost.value - margin.value, "high": cost.value + margin.value})
+
+
+def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:
+    unit = before[0].unit
+    one, two = (fmean(cost.value for cost in side) for side in (before, after))
+    ratio = _times(two, one)
+    slowdown = None
+    if is_time(name, unit) and two > 0:
+        slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
+    return CostChange(name, unit, one, two, ratio, slowdown, _apart(before, after))
+
+
+def _times(one: float, other: float) -> float | None:
+    """How many times the other; None where that is nothing, or too little for a number."""
+    times = one / other if other > 0 else math.inf
+    return times if math.isfinite(times) else None
+
+
+def _apart(before: Sequence[Spent], after: Sequence[Spent]) -> bool:
+    """Whether no interval touches the other side's of the same seed; True where they were measured without."""
+    bounds = [(one.low, one.high, two.low, two.high) for one, two in zip(before, after, strict=True)]
+    return all(
+        low is None or high is None or lower is None or higher is None or high < lower or higher < low
+        for low, high, lower, higher in bounds
+    )
+
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
-_Runs = list[RunSnapshot]
+_Runs = list[Run]
 _Sides = tuple[_Runs, _Runs]
 _Row = tuple[str, str, frozenset[tuple[str, str]]]
 
 
-def compare_runs(before: RunSnapshot, after: RunSnapshot, images: Images, most: int) -> Comparison:
+def compare_runs(before: Run, after: Run, images: Images, most: int) -> Comparison:
     """Two runs, whatever their models; `images` by data set and id; of the captions that changed, the `most`."""
     sides = [before], [after]
     return _comparison([(sides, sides)], images, most)
 
 
-def compare_stores(
-    before: Iterable[RunSnapshot], after: Iterable[RunSnapshot], images: Images, most: int
-) -> Comparison:
+def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:
     """The newest runs of two stores, paired by role, model and conditions; a model's only rows, whatever conditions.
 
     Scores are of all seeds where both sides have several: seeds are unpaired. Elsewhere, and for costs and captions,
@@ -44,11 +302,11 @@ def compare_stores(
         alike = [[other for other in side if other[:2] == row[:2]] for side in (ours, theirs)]
         if len(alike[0]) == len(alike[1]) == 1:
             pairs.append((ours.pop(row), theirs.pop(alike[1][0])))
-    found = _comparison([(_tested(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
+    found = _comparison([(_scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
     return replace(found, only_before=_names(ours), only_after=_names(theirs))
 
 
-def _rows(runs: Iterable[RunSnapshot]) -> dict[_Row, _Runs]:
+def _rows(runs: Iterable[Run]) -> dict[_Row, _Runs]:
     """The newest run of every seed, ascending, by role, model and conditions."""
     rows: dict[_Row, _Runs] = {}
     for each, run in sorted(newest_runs(runs), key=lambda pair: pair[1].seed):
@@ -59,21 +317,21 @@ def _rows(runs: Iterable[RunSnapshot]) -> dict[_Row, _Runs]:
 def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
     apart = distinguishing([runs[0] for runs in rows.values()])
     return tuple(
-        f"{runs[0].run.model} seed {','.join(str(each.run.seed) for each in runs)}{f' ({told})' if told else ''}"
+        f"{runs[0].model} seed {','.join(str(each.seed) for each in runs)}{f' ({told})' if told else ''}"
         for runs, told in zip(rows.values(), apart, strict=True)
     )
 
 
-def _tested(before: _Runs, after: _Runs) -> _Sides:
+def _scored_sides(before: _Runs, after: _Runs) -> _Sides:
     """The runs whose scores are compared."""
     return (before, after) if min(len(before), len(after)) > 1 else _common_seeds(before, after)
 
 
 def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
-    common = {each.run.seed for each in before} & {each.run.seed for each in after}
+    common = {each.seed for each in before} & {each.seed for each in after}
     if not common:
         return before[:1], after[:1]
-    return [each for each in before if each.run.seed in common], [each for each in after if each.run.seed in common]
+    return [each for each in before if each.seed in common], [each for each in after if each.seed in common]
 
 
 def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: int) -> Comparison:
@@ -92,7 +350,7 @@ def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: in
 
 def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
     """Every score that either side has, without its test, and the images' numbers by seed where these can be tested."""
-    runs = [each.run for each in (*before, *after)]
+    runs = [*before, *after]
     names = ((split, metric) for run in runs for split, found in run.scores.items() for metric in found["overall"])
     same_data = len({run.fingerprint for run in runs}) == 1
     for split, metric in dict.fromkeys(names):
@@ -112,7 +370,7 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfS
 
 def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | None]:
     missing = Quantity(None, "not measured")
-    found = [each.run.scores.get(split, {}).get("overall", {}).get(metric, missing) for each in runs]
+    found = [each.scores.get(split, {}).get("overall", {}).get(metric, missing) for each in runs]
     values = [score.value for score in found if score.value is not None]
     if len(values) == len(found):
         return fmean(values), None
@@ -120,7 +378,7 @@ def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | Non
 
 
 def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: Images, most: int) -> Pair:
-    one, two = before[0].run, after[0].run
+    one, two = before[0], after[0]
     sides = [[run_of(run) for run in side] for side in (before, after)]
     same_model = (one.role, one.model) == (two.role, two.model)
     hardware = tuple(other_hardware(sides[0], sides[1], MACHINE))
@@ -143,9 +401,9 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
 
 
 def _side(runs: _Runs) -> Side:
-    first = runs[0].run
-    seeds, keys = tuple(each.run.seed for each in runs), tuple(each.run.key for each in runs)
-    return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.code for run in runs)))
+    first = runs[0]
+    seeds, keys = tuple(each.seed for each in runs), tuple(each.key for each in runs)
+    return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.made_by for run in runs)))
 
 
 def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
@@ -173,10 +431,10 @@ def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _captions(
-    before: RunSnapshot, after: RunSnapshot, images: Mapping[int, ImageRecord], most: int
+    before: Run, after: Run, images: Mapping[int, ImageRecord], most: int
 ) -> tuple[tuple[Differing, ...], tuple[CaptionChange, ...]]:
     """How many captions differ by split, and the `most` whose CIDEr-D changed most; of one data set alone."""
-    if before.run.fingerprint != after.run.fingerprint:
+    if before.fingerprint != after.fingerprint:
         return (), ()
     counts, changes = [], []
     for split, captions in before.captions.items():
@@ -185,7 +443,7 @@ def _captions(
         both = [image for image in captions if image in now]
         found = [
             CaptionChange(
-                after.run.model, split, images[image], captions[image], now[image], scores[0][image], scores[1][image]
+                after.model, split, images[image], captions[image], now[image], scores[0][image], scores[1][image]
             )
             for image in both
             if captions[image] != now[image] and image in scores[0] and image in scores[1] and image in images

@@ -9,9 +9,9 @@ import pandas as pd
 
 from results.frames.runs import CONDITIONS, check_known, signature_text, typed, with_unit
 from results.published import best_match, measured_conditions
-from results.runs.finished_runs import FinishedRun, finished_runs
-from results.runs.leaderboard import RANKING_METRIC, leaderboard
-from results.runs.views import Group, Row
+from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
+from results.runs.reading import finished
+from results.runs.run import Run
 from results.store.store import Store
 
 _FIRST = {
@@ -46,8 +46,7 @@ def leaderboard_frame(
         StoreError: a split that no group is of, or a metric that no run has a score of.
     """
     groups = sorted(leaderboard(store, metric, place_unfinished=place_unfinished), key=lambda group: -len(group.rows))
-    with store.reading() as connection:
-        runs = {run.key: run for run in finished_runs(connection)}
+    runs = {run.key: run for run in finished(store)}
     check_known("split", split, dict.fromkeys(group.split for group in groups))
     shown = [
         (number, group, row)
@@ -88,7 +87,7 @@ def leaderboard_frame(
     return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 
 
-def _identity(number: int, group: Group, row: Row, runs: Sequence[FinishedRun]) -> dict[str, Any]:
+def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[str, Any]:
     """What the row is of, and its conditions."""
     codes = [run.code for run in runs if run.code]
     return {
@@ -130,7 +129,7 @@ def _percent(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
 
 
-def _standing(row: Row, group: Group, run: FinishedRun) -> dict[str, Any]:
+def _standing(row: Row, group: Group, run: Run) -> dict[str, Any]:
     """The row among the others of its group, and beside what papers print."""
     conditions = measured_conditions(group.split, run.signature, run.config)
     match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None

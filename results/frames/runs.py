@@ -11,8 +11,8 @@ import pandas as pd
 from sqlalchemy import Connection, Select, and_, select
 
 from results.errors import StoreError
-from results.runs.finished_runs import code_of
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
+from results.runs.reading import code_of
 from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 
 Rows = Sequence[Sequence[Any]]

@@ -4,18 +4,27 @@
 filled in. Imports neither torch nor pandas nor the database.
 """
 
-from results.published.footnotes import Footnote, domain_footnote, footnotes
 from results.published.matching import (
     Conditions,
     PublishedMatch,
     RunRecipe,
+    TrainingTime,
     best_match,
     measured_conditions,
     printed_split,
     published_for,
+    training_times,
 )
-from results.published.scores import PAPERS, Paper, PublishedScore, printed_rows, scores
-from results.published.times import TrainingTime, training_times
+from results.published.scores import (
+    PAPERS,
+    Footnote,
+    Paper,
+    PublishedScore,
+    domain_footnote,
+    footnotes,
+    printed_rows,
+    scores,
+)
 
 __all__ = [
     "PAPERS",

@@ -1,15 +1,26 @@
-"""The printed number to show beside a measured one, and whether their conditions are the same."""
+"""Which printed numbers are of a model or a preset, and the one to show beside a measured one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
-from results.published.footnotes import Footnote, footnotes
-from results.published.names import NAMES, RECIPES
-from results.published.scores import SPLIT_IMAGES, Backbone, Objective, PublishedScore, scores
+from results.published.scores import (
+    METRICS,
+    SPLIT_IMAGES,
+    Backbone,
+    Footnote,
+    Objective,
+    PublishedScore,
+    footnotes,
+    frozen,
+    printed_rows,
+    scores,
+    stored,
+)
 
 # The names of a measured run's features, for the printed ones that a backbone's name identifies.
 _BACKBONES = {
@@ -18,6 +29,62 @@ _BACKBONES = {
 }
 _MAX_DEVIATIONS = 4
 _OBJECTIVES: dict[str, Objective] = {"cross_entropy": "XE", "self_critical": "RL", "reinforce": "RL"}
+_HOURS: Final = {"train_time_days": 24.0, "train_time_hours": 1.0}
+_DEVICES: Final = re.compile(r"(\d+) Nvidia")
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Rows of one model: those of the named variants and tables (empty: of all), and of one backbone."""
+
+    model: str
+    variants: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    backbone: str = ""
+
+    def covers(self, score: PublishedScore) -> bool:
+        """Whether a printed number is one of these rows'."""
+        return (
+            score.model == self.model
+            and (not self.variants or score.variant in self.variants)
+            and (not self.tables or score.table in self.tables)
+            and self.backbone in {"", score.backbone}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PresetRecipe:
+    """A preset of the paper track; `rows.yaml` says what its fields are."""
+
+    digest: str
+    rows: tuple[Printed, ...] = ()
+    whose: str = "the recipe of other printed rows"
+    ablation: tuple[tuple[str, str], ...] = ()
+    timed: str | None = None
+
+    def made(self, score: PublishedScore) -> bool:
+        """Whether a printed number is of one of its rows."""
+        return any(rows.covers(score) for rows in self.rows)
+
+
+@cache
+def printed_of() -> dict[str, tuple[Printed, ...]]:
+    """By model of the zoo, the printed rows that are of it; models without any are not there."""
+    return {model: _printed(rows) for model, rows in stored("rows.yaml")["models"].items()}
+
+
+@cache
+def recipes() -> dict[str, PresetRecipe]:
+    """By name, the presets of the paper track."""
+    found = {}
+    for preset, entry in stored("rows.yaml")["presets"].items():
+        ablation = tuple(map(tuple, entry.pop("ablation", ())))
+        found[preset] = PresetRecipe(rows=_printed(entry.pop("rows", ())), ablation=ablation, **entry)
+    return found
+
+
+def _printed(rows: Iterable[Mapping[str, Any]]) -> tuple[Printed, ...]:
+    return tuple(Printed(**frozen(row)) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +143,7 @@ def published_for(model: str, *, split: str | None = None, metric: str | None = 
 
     A plug-in's model, and one whose rows no paper prints, has none.
     """
-    printed = NAMES.get(model, ())
+    printed = printed_of().get(model, ())
     return [
         score
         for score in scores()
@@ -176,7 +243,7 @@ def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
     Numbers were made by the recipe of the paper that prints them, or that the printed row is quoted from: a preset is
     compared with the rows alone that it is the recipe of.
     """
-    shipped = RECIPES.get(own.preset)
+    shipped = recipes().get(own.preset)
     if shipped is None:
         return f"preset {own.preset}" if own.preset else "no paper's"
     found = [] if shipped.made(score) else [f"{own.preset} is {shipped.whose}"]
@@ -211,3 +278,88 @@ def _distance(match: PublishedMatch) -> tuple[bool, int, int, bool]:
         len(match.unstated) + len(match.unclear),
         bool(match.score.ensemble),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AblationRow:
+    """One printed row, its scores by metric, and the models of the zoo that are built as it says."""
+
+    scores: Mapping[str, PublishedScore]
+    models: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The row as it is printed."""
+        first = self.first
+        return f"{first.model}: {first.variant}" if first.variant else first.model
+
+    @property
+    def first(self) -> PublishedScore:
+        """Any of its numbers, for what all of them share."""
+        return next(iter(self.scores.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class AblationTable:
+    """A printed table: `rows` in its order, and the `metrics` that it has columns for."""
+
+    paper: str
+    table: str
+    metrics: tuple[str, ...]
+    rows: tuple[AblationRow, ...]
+
+
+def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
+    """The tables whose rows a preset trains; none for other presets."""
+    return tuple(_table(paper, table) for paper, table in _recipe_of(preset).ablation)
+
+
+def _table(paper: str, table: str) -> AblationTable:
+    rows = printed_rows(
+        score for score in scores() if (score.paper, score.table, score.unit) == (paper, table, "percent")
+    )
+    metrics = tuple(name for name in METRICS if any(name in row for row in rows))
+    return AblationTable(paper, table, metrics, tuple(AblationRow(row, _models(row)) for row in rows))
+
+
+def _models(row: Mapping[str, PublishedScore]) -> tuple[str, ...]:
+    """Models that one of the rows of their own covers; end-to-end training is no ablation's."""
+    first = next(iter(row.values()))
+    return tuple(name for name, printed in printed_of().items() if any(rows.covers(first) for rows in printed))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTime:
+    """One printed training time.
+
+    Attributes:
+        score: as it is printed, with its unit and note.
+        device_hours: hours times devices.
+    """
+
+    score: PublishedScore
+    device_hours: float
+
+    @property
+    def footnotes(self) -> list[Footnote]:
+        """What a reader should know of it."""
+        return footnotes(self.score)
+
+
+def training_times(preset: str) -> list[TrainingTime]:
+    """Every printed training time of a preset's recipe, in the papers' order; none where no paper prints one."""
+    return [
+        TrainingTime(score, score.value * _HOURS[score.metric] * _devices(score))
+        for score in scores()
+        if score.metric in _HOURS and score.model == _recipe_of(preset).timed
+    ]
+
+
+def _devices(score: PublishedScore) -> int:
+    """Devices that the note counts; the notes of a single one say "single"."""
+    found = _DEVICES.search(score.note)
+    return int(found[1]) if found else 1
+
+
+def _recipe_of(preset: str) -> PresetRecipe:
+    return recipes().get(preset, PresetRecipe(""))

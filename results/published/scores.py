@@ -1,14 +1,15 @@
-"""The printed numbers, read once and checked field by field."""
+"""The printed numbers, read once and checked field by field, and their footnotes."""
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, cast, get_args
+from typing import Any, Literal
+
+import yaml
 
 from results.errors import StoreError
 
@@ -18,25 +19,7 @@ METRICS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D
 SPLITS = ("karpathy-test", "karpathy-val", "coco-online-c5", "coco-online-c40", "nocaps-val")
 SPLIT_IMAGES = {"karpathy-test": 5000, "karpathy-val": 5000, "nocaps-val": 4500}
 DOMAINS = ("in", "near", "out", "all")
-
-_FILE = "published.csv"
-_COLUMNS = (
-    "paper",
-    "table",
-    "model",
-    "variant",
-    "features",
-    "backbone",
-    "objective",
-    "ensemble",
-    "beam",
-    "split",
-    "domain",
-    "metric",
-    "value",
-    "unit",
-    "note",
-)
+_SERVER_DOMAINS = {"in-domain": 648, "near-domain": 2938, "out-domain": 914}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +100,23 @@ class PublishedScore:
 
 @cache
 def scores() -> tuple[PublishedScore, ...]:
-    """Every printed number, in the order of the file.
-
-    Raises:
-        StoreError: a row that breaks the rules of the file, by line and column.
-    """
-    return read_scores(resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8").splitlines())
+    """Every printed number, in the order of the file."""
+    lines = resources.files(__package__).joinpath("published.csv").read_text(encoding="utf-8").splitlines()
+    return tuple(map(_score, csv.DictReader(lines)))
 
 
-def read_scores(lines: Iterable[str]) -> tuple[PublishedScore, ...]:
-    """Read and check a table of printed numbers; StoreError names the line and the column that is wrong."""
-    reader = csv.DictReader(lines)
-    if tuple(reader.fieldnames or ()) != _COLUMNS:
-        raise StoreError(f"{_FILE}, line 1: the columns are not {','.join(_COLUMNS)}")
-    return tuple(_Line(reader.line_num, row).score() for row in reader)
+def _score(row: dict[str, Any]) -> PublishedScore:
+    size = row.pop("ensemble")
+    blank: dict[str, Any] = {name: row.pop(name) or None for name in ("features", "backbone", "objective")}
+    blank |= {name: row.pop(name) or None for name in ("split", "domain")}
+    return PublishedScore(
+        ensemble=None if size == "" else size != "no",
+        ensemble_size=int(size) if size.isdecimal() else None,
+        beam=int(beam) if (beam := row.pop("beam")) else None,
+        value=float(row.pop("value")),
+        **blank,
+        **row,
+    )
 
 
 def printed_rows(chosen: Iterable[PublishedScore]) -> list[dict[str, PublishedScore]]:
@@ -153,53 +139,65 @@ def printed_rows(chosen: Iterable[PublishedScore]) -> list[dict[str, PublishedSc
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    number: int
-    row: dict[str, str]
+class Footnote:
+    """What a reader should know of some printed numbers: those of the named papers' tables, models and metrics.
 
-    def score(self) -> PublishedScore:
-        if None in self.row or None in self.row.values():
-            raise StoreError(f"{_FILE}, line {self.number}: not {len(_COLUMNS)} columns")
-        for column in ("table", "model", "metric", "unit"):
-            self._check(column, bool(self.row[column]), "is blank")
-        size = self.row["ensemble"]
-        metric, unit = self.row["metric"], self.row["unit"]
-        self._check("unit", (unit == "percent") == (metric in METRICS), f"does not go with {metric}")
-        return PublishedScore(
-            paper=cast("str", self._one_of("paper", tuple(PAPERS))),
-            table=self.row["table"],
-            model=self.row["model"],
-            variant=self.row["variant"],
-            features=self.row["features"] or None,
-            backbone=cast("Backbone | None", self._one_of("backbone", ("", *get_args(Backbone)))),
-            objective=cast("Objective | None", self._one_of("objective", ("", *get_args(Objective)))),
-            ensemble=None if size == "" else size != "no",
-            ensemble_size=None if size in {"", "no", "yes"} else self._whole("ensemble"),
-            beam=None if self.row["beam"] == "" else self._whole("beam"),
-            split=self._one_of("split", ("", *SPLITS)),
-            domain=self._one_of("domain", ("", *DOMAINS)),
-            metric=metric,
-            value=self._number(),
-            unit=unit,
-            note=self.row["note"],
+    `where` are "paper, table" as `PublishedScore.source` writes them; empty fields stand for every one.
+    """
+
+    text: str
+    where: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    objective: str = ""
+
+    def concerns(self, score: PublishedScore) -> bool:
+        """Whether it belongs to a printed number."""
+        return (
+            (not self.where or score.source in self.where)
+            and (not self.models or score.model in self.models)
+            and (not self.variants or score.variant in self.variants)
+            and (not self.metrics or score.metric in self.metrics)
+            and self.objective in {"", score.objective}
         )
 
-    def _one_of(self, column: str, known: tuple[str, ...]) -> str | None:
-        self._check(column, self.row[column] in known, f"is not one of {', '.join(filter(None, known))}")
-        return self.row[column] or None
 
-    def _whole(self, column: str) -> int:
-        self._check(column, self.row[column].isdecimal() and int(self.row[column]) > 0, "is not a positive integer")
-        return int(self.row[column])
+def footnotes(score: PublishedScore) -> list[Footnote]:
+    """Every footnote of a printed number."""
+    return [footnote for footnote in _footnotes() if footnote.concerns(score)]
 
-    def _number(self) -> float:
-        try:
-            value = float(self.row["value"])
-        except ValueError:
-            value = math.nan
-        self._check("value", math.isfinite(value) and value >= 0, "is not a number")
-        return value
 
-    def _check(self, column: str, holds: bool, otherwise: str) -> None:
-        if not holds:
-            raise StoreError(f"{_FILE}, line {self.number}: {column} {self.row[column]!r} {otherwise}")
+def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
+    """The footnote of scores of nocaps by domain where the domains are other images than the printed ones'.
+
+    The server's validation domains and those that copies of the annotations state are not the same.
+
+    Args:
+        images: how many each domain has here, by name ("in-domain", "near-domain", "out-domain"); 0: not known.
+    """
+    if images == _SERVER_DOMAINS:
+        return None
+    here, there = (
+        ", ".join(f"{count:,} {name}" for name, count in counts.items()) for counts in (images, _SERVER_DOMAINS)
+    )
+    told = f"are of other images here: {here}, as the annotations say" if all(images.values()) else "may differ here"
+    return Footnote(
+        f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, "
+        "which fit the annotations' (docs/evaluation.md)."
+    )
+
+
+@cache
+def _footnotes() -> tuple[Footnote, ...]:
+    return tuple(Footnote(**frozen(entry)) for entry in stored("footnotes.yaml"))
+
+
+def stored(name: str) -> Any:
+    """The content of a YAML file beside this one."""
+    return yaml.safe_load(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an entry, lists as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}

@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from results.runs.finished_runs import ByImage, FinishedRun, finished_runs, image_scores
-from results.runs.floors import FLOORS
-from results.runs.leaderboard import RANKING_METRIC
-from results.runs.views import Group
+from results.runs.leaderboard import RANKING_METRIC, Group
+from results.runs.reading import FINISHED, image_scores, read_runs
+from results.runs.run import ByImage, Run
+from results.runs.standings import FLOORS
 from results.statistics.architecture import architecture_difference
 from results.store.store import Store
 
@@ -69,17 +69,17 @@ class _Sides:
     model: str
     split: str
     change: str | None
-    changed: Sequence[FinishedRun]
-    others: Sequence[FinishedRun]
+    changed: Sequence[Run]
+    others: Sequence[Run]
 
 
-def controls(store: Store, groups: Sequence[Group], read: Sequence[FinishedRun] | None = None) -> list[Controls]:
+def controls(store: Store, groups: Sequence[Group], read: Sequence[Run] | None = None) -> list[Controls]:
     """The controls of each of the groups, in their order; the groups are those of `leaderboard(store)`.
 
     `read` are all finished runs, where they have been read already.
     """
     with store.reading() as connection:
-        runs = {run.key: run for run in (finished_runs(connection) if read is None else read)}
+        runs = {run.key: run for run in (read_runs(connection, FINISHED) if read is None else read)}
         rows = [[_scored([runs[key] for key in row.keys], group.split) for row in group.rows] for group in groups]
         sides = _sides(groups, rows)
         involved = {run.id: run for pairs in sides for pair in pairs for run in (*pair.changed, *pair.others)}
@@ -90,9 +90,9 @@ def controls(store: Store, groups: Sequence[Group], read: Sequence[FinishedRun] 
     ]
 
 
-def _sides(groups: Sequence[Group], rows: Sequence[Sequence[Sequence[FinishedRun]]]) -> list[list[_Sides]]:
+def _sides(groups: Sequence[Group], rows: Sequence[Sequence[Sequence[Run]]]) -> list[list[_Sides]]:
     """The pairs of each group; those of a changed preprocessing belong to the group without the change."""
-    changed: dict[object, list[Sequence[FinishedRun]]] = {}
+    changed: dict[object, list[Sequence[Run]]] = {}
     for group, members in zip(groups, rows, strict=True):
         for own in members:
             if own and PREPROCESSING in own[0].signature:
@@ -113,19 +113,19 @@ def _sides(groups: Sequence[Group], rows: Sequence[Sequence[Sequence[FinishedRun
     return found
 
 
-def _same(run: FinishedRun, split: str) -> object:
+def _same(run: Run, split: str) -> object:
     """Equal for runs that differ in nothing but the seed and the preprocessing; another release is no difference."""
     fingerprint, track, signature = run.comparable
     rest = frozenset(item for item in signature if item[0] != PREPROCESSING)
     return fingerprint, track, rest, run.model, frozenset(run.variant.items()), split
 
 
-def _scored(runs: Sequence[FinishedRun], split: str) -> list[FinishedRun]:
+def _scored(runs: Sequence[Run], split: str) -> list[Run]:
     """Those of the runs that have a score, ascending by seed."""
     return sorted((run for run in runs if _score(run, split) is not None), key=lambda run: run.seed)
 
 
-def _score(run: FinishedRun, split: str) -> float | None:
+def _score(run: Run, split: str) -> float | None:
     score = run.scores[split].get("overall", {}).get(RANKING_METRIC)
     return None if score is None else score.value
 

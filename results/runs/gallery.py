@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import select
 
-from results.runs.finished_runs import FinishedRun, finished_runs, image_scores, one_dataset
+from results.records import Role
 from results.runs.leaderboard import RANKING_METRIC, rows_of
-from results.runs.views import GalleryCaption, GalleryItem
-from results.store.schema import Caption, DatasetRow, Image
+from results.runs.reading import FINISHED, image_scores, one_dataset, read_runs
+from results.runs.run import Run
+from results.store.schema import Caption, Image
 from results.store.store import Store
 
-_CHUNK = 1000  # ids a query: databases limit how many values one statement may carry
+
+@dataclass(frozen=True, slots=True)
+class GalleryCaption:
+    """One run's caption of one image; `cider` is its CIDEr-D on that image alone, None where it was not scored."""
+
+    model: str
+    role: Role
+    seed: int
+    key: str
+    caption: str
+    cider: float | None
 
 
-def gallery(store: Store, dataset: str, split: str, runs: Sequence[FinishedRun] | None = None) -> list[GalleryItem]:
+@dataclass(frozen=True, slots=True)
+class GalleryItem:
+    """One image with its references and the models' captions, in the same order of runs for every image.
+
+    `file` is relative to `DatasetInfo.root`. `mean_cider` is over the captions of role "model", None where no model
+    has a score.
+    """
+
+    image_id: int
+    file: str
+    domain: str | None
+    references: tuple[str, ...]
+    captions: tuple[GalleryCaption, ...]
+    mean_cider: float | None
+
+
+def gallery(store: Store, dataset: str, split: str, runs: Sequence[Run] | None = None) -> list[GalleryItem]:
     """The images of a split with their references and captions: lowest mean CIDEr-D of the models first.
 
     Images of equal score come by id, images without one last. Every row of the leaderboard is there once, by its
@@ -25,19 +53,20 @@ def gallery(store: Store, dataset: str, split: str, runs: Sequence[FinishedRun] 
     been read already.
     """
     with store.reading() as connection:
-        dataset_id = one_dataset(connection, dataset)
-        fingerprint = connection.scalars(select(DatasetRow.fingerprint).where(DatasetRow.id == dataset_id)).one()
-        read = finished_runs(connection, fingerprint) if runs is None else runs
+        dataset_id, fingerprint = one_dataset(connection, dataset)
+        read = read_runs(connection, FINISHED) if runs is None else runs
         runs = _shown([run for run in read if run.fingerprint == fingerprint], split)
         scores = image_scores(connection, runs, RANKING_METRIC)
-        in_split = (Image.dataset_id == dataset_id, Image.split == split)
-        means = {
-            image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
-            for image_id in connection.scalars(select(Image.image_id).where(*in_split))
-        }
-        chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))
-        images = _images(connection, dataset_id, chosen)
-        captions = _captions(connection, runs, split, chosen)
+        in_split = select(Image).where(Image.dataset_id == dataset_id, Image.split == split)
+        images = {image["image_id"]: image for image in connection.execute(in_split).mappings()}
+        said = select(Caption.run_id, Caption.image_id, Caption.caption)
+        said = said.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)
+        captions = {(run_id, image_id): caption for run_id, image_id, caption in connection.execute(said)}
+    means = {
+        image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
+        for image_id in images
+    }
+    chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))
     return [
         GalleryItem(
             image_id=image_id,
@@ -62,41 +91,16 @@ def gallery(store: Store, dataset: str, split: str, runs: Sequence[FinishedRun] 
     ]
 
 
-def _shown(runs: Sequence[FinishedRun], split: str) -> list[FinishedRun]:
+def _shown(runs: Sequence[Run], split: str) -> list[Run]:
     """The first seed of every row that captioned the split: models by CIDEr-D, then references by name."""
     firsts = [row[0] for row in rows_of(run for run in runs if split in run.scores)]
 
-    def order(run: FinishedRun) -> tuple[bool, float, str]:
+    def order(run: Run) -> tuple[bool, float, str]:
         score = run.scores[split]["overall"].get(RANKING_METRIC)
         value = score.value if score is not None and run.role == "model" else None
         return run.role == "reference", -(value or 0.0), run.model
 
     return sorted(firsts, key=order)
-
-
-def _images(connection: Connection, dataset_id: int, chosen: Sequence[int]) -> dict[int, RowMapping]:
-    images = {}
-    for ids in chunks(chosen):
-        query = select(Image).where(Image.dataset_id == dataset_id, Image.image_id.in_(ids))
-        images.update({image["image_id"]: image for image in connection.execute(query).mappings()})
-    return images
-
-
-def _captions(
-    connection: Connection, runs: Sequence[FinishedRun], split: str, chosen: Sequence[int]
-) -> dict[tuple[int, int], str]:
-    captions = {}
-    for ids in chunks(chosen):
-        query = select(Caption.run_id, Caption.image_id, Caption.caption).where(
-            Caption.run_id.in_([run.id for run in runs]), Caption.split == split, Caption.image_id.in_(ids)
-        )
-        captions.update({(run_id, image_id): caption for run_id, image_id, caption in connection.execute(query)})
-    return captions
-
-
-def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The ids, as many at a time as one statement may carry."""
-    return (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -3,21 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from results.errors import StoreError
-from results.records import CODE_FIELDS
-from results.runs.finished_runs import FinishedRun, finished_runs, scores_to_test
-from results.runs.learning import learning_of_runs
-from results.runs.machines import Phase, machines_of_most
-from results.runs.pretraining import stored_pretraining
-from results.runs.provenance import outdated
-from results.runs.reseeding import reseeding, with_reseeding
-from results.runs.spreads import row_costs, spreads
-from results.runs.standings import AT_CHANCE, Rows, Scored, standings, why_unfinished
-from results.runs.views import Group, Row
-from results.statistics.learning import Learning
+from results.records import CODE_FIELDS, Quantity, Role
+from results.runs.reading import FINISHED, image_scores, read_runs
+from results.runs.run import Pretraining, Run
+from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, row_costs, spreads
+from results.runs.standings import (
+    AT_CHANCE,
+    Reseeding,
+    Rows,
+    Scored,
+    SignificanceTest,
+    Standing,
+    reseeding,
+    standings,
+    why_unfinished,
+)
+from results.statistics.learning import Learning, State, mean_learning
 from results.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model (or reference) of a leaderboard: its finished runs of one configuration, over seeds.
+
+    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
+    `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
+    seeds that have it (`reason` where none has), its bounds the means of theirs; times, rates and energy only over
+    seeds on the machine of most runs of the group, where the row has such. `other_machines` says where it has not.
+    `code_version` is as planned, "" where unknown. `pretraining` is what the weights saw before the run, None where
+    the run's card names nothing.
+
+    `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
+    such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
+    row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
+    references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
+    row is not of the newest code, None where it is. `held_out[metric]` are scores over the whole split against one
+    reference less, each left out in turn; empty where releases before 0.3.0 scored. `more[metric]` are those of
+    `results.runs.more_metrics`, empty unless asked for.
+    """
+
+    model: str
+    role: Role
+    seeds: tuple[int, ...]
+    keys: tuple[str, ...]
+    scores: dict[str, Spread]
+    domains: dict[str, dict[str, Spread]]
+    costs: dict[str, Quantity]
+    code_version: str = ""
+    other_machines: dict[str, OtherMachine] = field(default_factory=dict)
+    differs: dict[str, str | None] = field(default_factory=dict)
+    standings: dict[str, Standing] = field(default_factory=dict)
+    learning: dict[int, Learning] = field(default_factory=dict)
+    outdated: str | None = None
+    pretraining: Pretraining | None = None
+    held_out: dict[str, Spread] = field(default_factory=dict)
+    more: dict[str, Spread] = field(default_factory=dict)
+
+    @property
+    def training_end(self) -> State:
+        """How training ended, on average over the seeds."""
+        return mean_learning(self.learning.values()).state
+
+    @property
+    def still_learning(self) -> bool:
+        """Whether validation was still rising when training ended, on average over the seeds."""
+        return self.training_end == "still learning"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that may be ranked against each other: same data, same split, same track, same signature.
+
+    `signature` is common to all `rows`, in display order. `rows` are sorted by mean `metric`, best first; rows
+    without one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
+    signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields that
+    differ between this group and any other group of the same data set name and split; empty when it is the only one.
+    A group whose `rows` are empty has references only, no model yet; its signature is empty too. `test` is what the
+    rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
+    newest other one of the same data set and split that has rows with several seeds.
+    """
+
+    dataset: str
+    fingerprint: str
+    split: str
+    track: str
+    signature: dict[str, str]
+    rows: tuple[Row, ...]
+    references: tuple[Row, ...]
+    separating: tuple[str, ...]
+    test: SignificanceTest | None = None
+    metric: str = "CIDEr-D"
+    reseeding: Reseeding | None = None
+
+    @property
+    def name(self) -> str:
+        """Data set and split, and that its models were trained with rewards where those of another group were not."""
+        rewards = "reward" in self.separating and "reward" in self.signature
+        return f"{self.dataset} {self.split}" + (" with rewards" if rewards else "")
+
 
 RANKING_METRIC = "CIDEr-D"
 
@@ -28,12 +114,11 @@ class _Context:
 
     metric: str
     scored: Scored
-    learning: Mapping[int, Learning]
     place_unfinished: bool
 
     def unfinished(self, rows: Rows) -> dict[int, str]:
         """Row numbers of those that get no place, since they had not finished learning, and why."""
-        reasons = {number: why_unfinished(runs, self.learning) for number, runs in enumerate(rows)}
+        reasons = {number: why_unfinished(runs) for number, runs in enumerate(rows)}
         wanted = {AT_CHANCE} if self.place_unfinished else set(reasons.values()) - {None}
         return {number: reason for number, reason in reasons.items() if reason is not None and reason in wanted}
 
@@ -52,16 +137,15 @@ def leaderboard(
         StoreError: no run has a score of this metric.
     """
     with store.reading() as connection:
-        runs = finished_runs(connection)
+        runs = read_runs(connection, FINISHED)
         older = outdated(runs)
-        ended = learning_of_runs(connection, runs)
         metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
         tested = [name for name in metrics if every_metric or name == metric]
-        scored = {name: scores_to_test(connection, runs, name) for name in tested}
+        scored = {name: image_scores(connection, runs, name, of_score=True) for name in tested}
     if runs and metric not in metrics:
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
-    ranked: dict[tuple[object, str], list[FinishedRun]] = {}
-    beside: dict[tuple[str, str], list[FinishedRun]] = {}
+    ranked: dict[tuple[object, str], list[Run]] = {}
+    beside: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         for split in run.scores:
             if run.role == "model":
@@ -69,10 +153,10 @@ def leaderboard(
             else:
                 beside.setdefault((run.fingerprint, split), []).append(run)
 
-    context = _Context(metric, scored, ended, place_unfinished)
+    context = _Context(metric, scored, place_unfinished)
     groups = [_group(members, split, beside, context) for (_, split), members in ranked.items()]
-    finished = {place: max(run.finished_at for run in of).timestamp() for place, of in enumerate(ranked.values())}
-    groups = with_reseeding(groups, finished)
+    finished = {place: max(run.ended for run in of).timestamp() for place, of in enumerate(ranked.values())}
+    groups = _with_reseeding(groups, finished)
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
         Group(
@@ -93,6 +177,20 @@ def leaderboard(
     return [_dated(group, older) for group in groups]
 
 
+def _with_reseeding(groups: Sequence[Group], newest: Mapping[int, float]) -> list[Group]:
+    """Groups without rows of several seeds have the record of the newest of the same data set and split that has some.
+
+    `newest` is when the last run of each group finished, by the group's place.
+    """
+    known = [place for place, group in enumerate(groups) if group.reseeding is not None]
+
+    def nearest(group: Group) -> Reseeding | None:
+        alike = [at for at in known if (groups[at].dataset, groups[at].split) == (group.dataset, group.split)]
+        return groups[max(alike, key=lambda at: newest[at])].reseeding if alike else None
+
+    return [group if group.reseeding else replace(group, reseeding=nearest(group)) for group in groups]
+
+
 def _dated(group: Group, older: Mapping[str, str]) -> Group:
     """The group, its rows that older code made marked as outdated."""
     ranked, beside = (
@@ -101,9 +199,9 @@ def _dated(group: Group, older: Mapping[str, str]) -> Group:
     return replace(group, rows=ranked, references=beside)
 
 
-def rows_of(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
+def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
-    rows: dict[object, list[FinishedRun]] = {}
+    rows: dict[object, list[Run]] = {}
     for run in runs:
         row = (run.comparable, run.role, run.model, frozenset(run.variant.items()))
         rows.setdefault(row, []).append(run)
@@ -111,9 +209,9 @@ def rows_of(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
 
 
 def _group(
-    members: Sequence[FinishedRun],
+    members: Sequence[Run],
     split: str,
-    beside: Mapping[tuple[str, str], Sequence[FinishedRun]],
+    beside: Mapping[tuple[str, str], Sequence[Run]],
     context: _Context,
 ) -> Group:
     first = members[0]
@@ -142,9 +240,7 @@ def _group(
     )
 
 
-def _references(
-    runs: Sequence[FinishedRun], split: str, conditions: Mapping[str, str], context: _Context
-) -> tuple[Row, ...]:
+def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], context: _Context) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
     machines = machines_of_most(run.environment for run in runs)
@@ -152,9 +248,9 @@ def _references(
     return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
 
 
-def _newest(runs: Sequence[FinishedRun], conditions: Mapping[str, str]) -> list[FinishedRun]:
+def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
     """Of a reference that several codes made, the one of the group's results revision, or else the last."""
-    by_code: dict[object, list[FinishedRun]] = {}
+    by_code: dict[object, list[Run]] = {}
     for run in runs:
         same = frozenset(item for item in run.conditions.items() if item[0] not in CODE_FIELDS)
         by_code.setdefault((run.model, run.seed, same), []).append(run)
@@ -166,7 +262,7 @@ def _newest(runs: Sequence[FinishedRun], conditions: Mapping[str, str]) -> list[
 
 
 def _row(
-    runs: Sequence[FinishedRun],
+    runs: Sequence[Run],
     split: str,
     differs: dict[str, str | None],
     context: _Context,
@@ -189,10 +285,10 @@ def _row(
         other_machines=other_machines,
         code_version=runs[0].code_version,
         differs=differs,
-        pretraining=stored_pretraining(runs[0].config),
+        pretraining=runs[0].pretraining,
         held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
         more=spreads({run.seed: run.more.get(split, {}) for run in runs}),
-        learning={run.seed: context.learning[run.id] for run in runs if run.id in context.learning},
+        learning={run.seed: run.learning for run in runs if run.learning is not None},
     )
 
 
@@ -216,3 +312,30 @@ def _separating(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
 
 def _identity(group: Group) -> dict[str, str]:
     return {"data": group.fingerprint, "track": group.track, **group.signature}
+
+
+_NAMED = 3
+
+
+def outdated(runs: Sequence[Run]) -> dict[str, str]:
+    """By key, why a run is not of the newest code: another results revision, or other sources of its model.
+
+    The newest code is that of the run that finished last, of a model that of its own last run.
+    """
+    in_time = sorted((run for run in runs if run.code is not None), key=lambda run: run.ended)
+    newest = {run.model: run for run in in_time}
+    found = {}
+    for run in runs:
+        if run.code is None:
+            found[run.key] = f"captionbench {run.code_version} made it, which did not record its code"
+            continue
+        last, of_model = in_time[-1].code, newest[run.model].code
+        assert last is not None
+        assert of_model is not None
+        if run.code.revision != last.revision:
+            found[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
+        elif run.code.model != of_model.model:
+            changed = [path for path in run.code.changed_files(of_model) if not path.startswith("harness/")]
+            more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+            found[run.key] = f"made before {', '.join(changed[:_NAMED])}{more} changed"
+    return found

@@ -1,17 +1,92 @@
-"""A row's numbers over its seeds: means, deviations and intervals, or why there are none."""
+"""A row's numbers over its seeds: means, deviations and intervals, costs on one machine, or why there are none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import fsum, sqrt
 from statistics import fmean
+from typing import Any, Final, Literal
 
 from results.records import Quantity
-from results.runs.finished_runs import ByImage, FinishedRun
-from results.runs.machines import OtherMachine, Phase, depends_on_machine, machine_of, phase_of
+from results.runs.run import ByImage, Run
 from results.runs.standings import matrix
-from results.runs.views import Spread
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One score over the seeds of a row.
+
+    `n` seeds were measured; `mean` is None when n is 0. `sd` is the sample standard deviation (n - 1 in the
+    denominator), None when n < 2. `reason` says why seeds were not measured; it is always set when n is 0, and may
+    be set beside a mean when some of the seeds lack the score. `low` and `high` bound the 95 % interval of the mean,
+    and `over` says over what: the images alone, or seeds and images (`results.statistics.architecture`). All three are
+    None where images' scores are not stored.
+    """
+
+    mean: float | None
+    sd: float | None
+    n: int
+    reason: str | None = None
+    low: float | None = None
+    high: float | None = None
+    over: str | None = None
+
+
+Phase = Literal["trained", "measured"]
+
+_UNITS: Final = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
+_AFTER_TRAINING: Final = ("latency_", "energy_", "idle_")
+"""Beginnings of costs that are measured after training, perhaps on another machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherMachine:
+    """Why a row's cost is not of all its seeds, or not comparable: some ran on another machine than most of the group.
+
+    `said` names the machines. The cost is the mean over `seeds`, those on the machine of most; where there are none, it
+    is over all, and compares with no other row.
+    """
+
+    said: str
+    seeds: tuple[int, ...]
+
+
+def depends_on_machine(cost: str, unit: str) -> bool:
+    """Whether another machine has another value: times, rates, power, and whether a time is noise."""
+    return unit in _UNITS or cost == "latency_noisy"
+
+
+def phase_of(cost: str) -> Phase:
+    """When a cost is measured."""
+    return "measured" if cost.startswith(_AFTER_TRAINING) else "trained"
+
+
+def machine_of(environment: Mapping[str, Any], phase: Phase) -> str:
+    """The device's name, or else the processor's, from a run's recorded environment; "" where it has none.
+
+    What was measured right after training has no environment of its own.
+    """
+    apart = environment.get("measurement") if phase == "measured" else None
+    return (_name(apart) if isinstance(apart, dict) else "") or _name(environment)
+
+
+def machines_of_most(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, str]:
+    """By phase, the machine of most runs; "" where none is known."""
+    found: dict[Phase, str] = {}
+    known = list(environments)
+    for phase in ("trained", "measured"):
+        counts = Counter(name for environment in known if (name := machine_of(environment, phase)))
+        found[phase] = max(counts, key=lambda name: (counts[name], name), default="")
+    return found
+
+
+def _name(environment: Mapping[str, Any]) -> str:
+    device = environment.get("device")
+    name = device.get("name") if isinstance(device, dict) else None
+    return str(name or environment.get("cpu") or "")
 
 
 def spreads(
@@ -59,7 +134,7 @@ def _interval(
 
 
 def row_costs(
-    runs: Sequence[FinishedRun], machines: Mapping[Phase, str]
+    runs: Sequence[Run], machines: Mapping[Phase, str]
 ) -> tuple[dict[str, Quantity], dict[str, OtherMachine]]:
     """A row's costs over its seeds, and which of them are not, or not of all seeds, from `machines`.
 
@@ -81,7 +156,7 @@ def row_costs(
     return costs, others
 
 
-def _has(run: FinishedRun, cost: str) -> bool:
+def _has(run: Run, cost: str) -> bool:
     return cost in run.costs and run.costs[cost].value is not None
 
 

@@ -1,4 +1,4 @@
-"""Which architecture is better: differences over training seeds and images (`docs/statistics.md`).
+"""Which architecture is better: differences over training seeds and images, and places (`docs/statistics.md`).
 
 The paired tests of `results.statistics.significance` ask about trained weights; these about what training makes. A
 model's scores are an array (S, N) of S seeds and N images. Seeds are a random effect, unpaired between models, images
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from results.statistics.significance import LEVEL, Array
+from results.statistics.significance import ALPHA, LEVEL, Array, holm
 
 NEEDS_SEEDS: Final = "needs seeds: one is no measure of how much training varies"
 NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
@@ -92,31 +92,30 @@ def architecture_difference(first: Array, second: Array, level: float = LEVEL) -
     Raises:
         ValueError: the scores are not of the same number of images, or there are none.
     """
-    return differences_by_pair((first, second), level)[0, 1]
+    comparable = first.ndim == second.ndim == 2 and first.shape[1] == second.shape[1] and first.size
+    reason = (missing(first) or missing(second)) if comparable else None
+    if reason is None:
+        return differences_by_pair((first, second), level)[0, 1]
+    gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
+    sizes = (len(first), len(second)), first.shape[1]
+    return ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
 
 
 def differences_by_pair(models: Sequence[Array], level: float = LEVEL) -> dict[tuple[int, int], ArchitectureDifference]:
-    """The `architecture_difference` of every two models, by their numbers; each model's own part is computed once.
+    """The difference of every two models, by their numbers; each model's own part is computed once.
 
     Raises:
-        ValueError: the scores are not of the same number of images, or there are none.
+        ValueError: a model has one seed or image, or the scores are not of the same number of images.
     """
     for scores in models:
-        if scores.ndim != 2 or not scores.size or scores.shape[1] != models[0].shape[1]:
+        if scores.ndim != 2 or min(scores.shape) < 2 or scores.shape[1] != models[0].shape[1]:
             shapes = ", ".join(str(each.shape) for each in models)
-            raise ValueError(f"scores (seeds, images) of the same images are needed: {shapes}")
-    reasons = [missing(scores) for scores in models]
-    tested = _tested({number: summary(models[number]) for number, why in enumerate(reasons) if why is None}, level)
-    found = {}
-    for one, two in combinations(range(len(models)), 2):
-        sizes = (len(models[one]), len(models[two])), models[one].shape[1]
-        reason = reasons[one] or reasons[two]
-        if reason is None:
-            found[one, two] = ArchitectureDifference(*tested[one, two], None, *sizes)
-        else:
-            gap = float((models[one].mean(axis=0) - models[two].mean(axis=0)).mean())
-            found[one, two] = ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
-    return found
+            raise ValueError(f"scores (seeds, images) of the same images are needed, two or more of each: {shapes}")
+    tested = _tested(dict(enumerate(map(summary, models))), level)
+    return {
+        (one, two): ArchitectureDifference(*test, None, (len(models[one]), len(models[two])), models[one].shape[1])
+        for (one, two), test in tested.items()
+    }
 
 
 def _tested(models: Mapping[int, Summary], level: float) -> dict[tuple[int, int], _Test]:
@@ -213,3 +212,57 @@ def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
 def _ratio(numerator: Array, denominator: Array) -> Array:
     """By element, 0 where the denominator is."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator, dtype=np.float64), where=denominator > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PairOfModels:
+    """Two models by their numbers, and the difference first less second.
+
+    `low` and `high` hold for all pairs of the table at once, `adjusted` is p after Holm's correction for all of them.
+    """
+
+    first: int
+    second: int
+    difference: ArchitectureDifference
+    low: float
+    high: float
+    adjusted: float
+
+
+class Place(NamedTuple):
+    """Best and worst rank of a model, 1 the best."""
+
+    best: int
+    worst: int
+
+
+def places(models: Sequence[Array], alpha: float = ALPHA) -> tuple[list[PairOfModels], list[Place]]:
+    """All pairs of models by their scores (S, N) of the same images in the same order, and each model's place.
+
+    Each interval has the level 1 - alpha / pairs (Bonferroni), so that all hold at once with 1 - alpha, whatever the
+    dependence between pairs. A place runs from 1 plus the number of models that are surely better to the number of
+    models less those that are surely worse (Klein, Wright and Wieczorek 2020): then all places hold at once too.
+
+    Raises:
+        ValueError: a model has one seed or image, or the scores are not of the same number of images.
+    """
+    found = differences_by_pair(models)
+    tests = len(found)
+    columns = [
+        (each.difference, each.error, joint_degrees(each.degrees or 0, each.seeds, tests)) for each in found.values()
+    ]
+    differences, errors, degrees = np.array(columns, dtype=np.float64).reshape(-1, 3).T
+    halves = t_quantile(1 - alpha / max(tests, 1), degrees) * errors
+    bounds = zip((differences - halves).tolist(), (differences + halves).tolist(), strict=True)
+    adjusted = holm(p_of_t(differences, errors, degrees).tolist())
+    pairs = [
+        PairOfModels(*pair, each, low, high, p)
+        for (pair, each), (low, high), p in zip(found.items(), bounds, adjusted, strict=True)
+    ]
+    better, worse = [0] * len(models), [0] * len(models)
+    for each in pairs:
+        if each.low > 0 or each.high < 0:
+            winner, loser = (each.first, each.second) if each.low > 0 else (each.second, each.first)
+            better[loser] += 1
+            worse[winner] += 1
+    return pairs, [Place(1 + better[model], len(models) - worse[model]) for model in range(len(models))]

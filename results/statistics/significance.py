@@ -1,16 +1,16 @@
 """Which differences between results are significant: paired tests over images, intervals, and Holm's correction.
 
-A score that is the mean of the images' scores is tested by sign flips (`sign_flip_columns`), any other by the
-statistics of each image whose sum gives the score (`paired_test`, `bootstrap`). Images are resampled, not seeds: how
-much a model varies over training seeds is another question (`results.statistics.architecture`). Document frequencies
-stay as they are in every resample: taken anew they would bias CIDEr-D upwards.
+Images are resampled, not seeds: how much a model varies over training seeds is another question
+(`results.statistics.architecture`). Document frequencies stay as they are in every resample: taken anew they would bias
+CIDEr-D upwards.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Final, Protocol
 
 import numpy as np
@@ -137,39 +137,6 @@ def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES, s
     return found
 
 
-def paired_test(
-    first: Sequence[Statistics], second: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED
-) -> dict[str, tuple[float, float]]:
-    """Difference first - second and two-sided p-value of every metric that both have.
-
-    Approximate randomisation: for each image the two systems' statistics are exchanged or not, which for a metric that
-    is a mean flips the sign of the image's difference (Noreen 1989; Riezler and Maxwell 2005).
-
-    Raises:
-        ValueError: the systems are not of the same number of images.
-    """
-    names = {name for each in second for name in each.metric.names}
-    first = [each for each in first if set(each.metric.names) <= names]
-    by_names = {each.metric.names: each for each in second}
-    second = [by_names[each.metric.names] for each in first]
-    one = np.concatenate([each.values for each in first], axis=1)
-    two = np.concatenate([each.values for each in second], axis=1)
-    if one.shape != two.shape:
-        raise ValueError(f"systems of different images: {len(one)} and {len(two)}")
-    gap, total_one, total_two = two - one, one.sum(axis=0), two.sum(axis=0)
-    images = len(one)
-    observed = _differences(first, total_one[None], total_two[None])
-    extreme = dict.fromkeys(observed, 0)
-    for exchanged in exchanges(images, resamples=resamples, seed=seed):
-        moved = exchanged @ gap
-        for metric, differences in _differences(first, total_one + moved, total_two - moved).items():
-            # Rounding must not decide about draws that are as extreme as what was observed.
-            extreme[metric] += int((np.abs(differences) >= abs(observed[metric][0]) - 1e-12).sum())
-    return {
-        metric: (float(observed[metric][0]), p_value(count, images, resamples)) for metric, count in extreme.items()
-    }
-
-
 def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, Array]:
     """Scores by metric of (R, K) sums, K the columns of all statistics side by side."""
     found: dict[str, Array] = {}
@@ -182,11 +149,6 @@ def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, Array]
     return found
 
 
-def _differences(statistics: Sequence[Statistics], one: Array, two: Array) -> dict[str, Array]:
-    first, second = _scores(statistics, one), _scores(statistics, two)
-    return {metric: first[metric] - second[metric] for metric in first}
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values, in the order given (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979)."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
@@ -196,3 +158,68 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+ByImage = Mapping[int, float]
+MEANS: Final = ("CIDEr-D", "ROUGE-L", "SPICE")
+"""Metrics whose score is the mean of the images' scores; BLEU and METEOR sum statistics before they divide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Means before and after, `difference` after less before with its 95 % bootstrap interval over images.
+
+    `p` is of the two-sided sign-flip test, `adjusted` after a correction for all that were tested together, if any was.
+    """
+
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+    images: int
+
+
+def paired_differences(pairs: Sequence[tuple[ByImage, ByImage]]) -> list[Difference]:
+    """The difference of every (before, after), scores by image id; ValueError for a pair of different images."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for place, (before, after) in enumerate(pairs):
+        if before.keys() != after.keys() or not before:
+            raise ValueError("scores of different images, or of none, cannot be paired")
+        places.setdefault(tuple(sorted(before)), []).append(place)
+    found: dict[int, Difference] = {}
+    for images, members in places.items():
+        columns = [[pairs[place][1][image] - pairs[place][0][image] for image in images] for place in members]
+        tests = _test(np.array(columns, dtype=np.float64).T)
+        for place, (low, high, p) in zip(members, tests, strict=True):
+            one, two = (fmean(side.values()) for side in pairs[place])
+            found[place] = Difference(one, two, two - one, low, high, p, p, len(images))
+    return [found[place] for place in range(len(pairs))]
+
+
+def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
+    """Each image's mean over seeds; images that a seed lacks are left out."""
+    images = set.intersection(*(set(seed) for seed in seeds))
+    return {image: fmean(seed[image] for seed in seeds) for image in sorted(images)}
+
+
+def _test(differences: Array) -> list[tuple[float, float, float]]:
+    """Low and high end and p-value of each column of differences, (N, K); columns of zeros need no resampling."""
+    found = [(0.0, 0.0, 1.0)] * differences.shape[1]
+    moved = np.flatnonzero(differences.any(axis=0))
+    if not len(moved):
+        return found
+    differences = differences[:, moved]
+    p_values, (low, high) = sign_flip_columns(differences), _interval(differences)
+    for place, column in enumerate(moved.tolist()):
+        found[column] = (float(low[place]), float(high[place]), float(p_values[place]))
+    return found
+
+
+def _interval(differences: Array) -> tuple[Array, Array]:
+    """Percentile bootstrap of the columns' means (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993)."""
+    means = np.concatenate([drawn @ differences for drawn in draws(len(differences))]) / len(differences)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    return low, high

@@ -1,23 +1,75 @@
-"""Opening the database: its URL, how transactions begin, and error messages."""
+"""Opening the database: its URL, how transactions begin on SQLite and PostgreSQL, and error messages."""
 
 from __future__ import annotations
 
+import os
+import random
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 
-from results.errors import StoreError
+from results.errors import StoreError, install_extra
 from results.files import check_regular
-from results.store import postgresql, sqlite
 
 BUSY_TIMEOUT_S = 30.0
 """How long a write waits for other processes' writes before it gives up."""
 
 _WRITES = "store_writes"
+
+# SQLite's own names of its error codes (sqlite3.Error.sqlite_errorname), by prefix; {wait} is the busy timeout.
+_SQLITE_MEANINGS: Final = {
+    "SQLITE_NOTADB": ("is not a SQLite database", "name another file, or move this one away to start a new store"),
+    "SQLITE_CORRUPT": ("is damaged", "restore it from a copy, or move it away to start a new store"),
+    "SQLITE_READONLY": ("cannot be written to", "check the permissions of the file and of its folder"),
+    "SQLITE_PERM": ("cannot be accessed", "check the permissions of the file and of its folder"),
+    "SQLITE_CANTOPEN": ("cannot be opened", "check that it is a file and that its folder may be read and written"),
+    "SQLITE_BUSY": (
+        "is locked by another process and stayed so for {wait:.0f} s",
+        "wait for the other program that writes to it, or end it, then repeat the command",
+    ),
+    "SQLITE_FULL": ("cannot grow: the disk is full", "free some space, then repeat the command: it continues"),
+    "SQLITE_IOERR": ("cannot be read or written: the disk reports an error", "check the disk and its free space"),
+}
+
+ASK_S = 0.002, 0.01
+"""How often a writer asks for the lock, at least and at most: by chance, but the first as often as the last."""
+
+_MISSING: Final = ("no such table", "no such column")
+"""How SQLite begins messages about tables and columns that are not there; it has no code for them."""
+
+_DRIVER: Final = "postgresql+psycopg"
+_NO_DRIVER: Final = f"install PostgreSQL's driver: {install_extra('postgres')}"
+
+_NO_CONNECTION = "08000"  # what the driver gives no SQLSTATE for
+
+# SQLSTATE by prefix; {wait} is how long a write waits.
+_POSTGRESQL_MEANINGS: Final = {
+    "08": (
+        "cannot be reached",
+        "check that the server runs, and the host, port, user, password and database of the URL; "
+        "`createdb NAME` makes a database",
+    ),
+    "57P": ("was shut down by its server", "repeat the command when the server runs again: it continues"),
+    "28": ("refuses the user or the password", "check both in --db or BENCH_DB"),
+    "3D000": ("does not exist", "make it with `createdb NAME`, or name another in --db or BENCH_DB"),
+    "42501": ("may not be written by this user", "grant the user CREATE on the schema, or name another user"),
+    "42P01": ("is damaged", "`bench db info` lists what is missing"),
+    "42703": ("is damaged", "`bench db info` lists what is missing"),
+    "25006": ("cannot be written to: the server is read-only", "name the server that takes writes"),
+    "55P03": (
+        "is locked by another process and stayed so for {wait:.0f} s",
+        "wait for the other program that writes to it, or end it, then repeat the command",
+    ),
+    "53100": ("cannot grow: the server's disk is full", "free some space there, then repeat the command: it continues"),
+}
+
+_ONE_WRITER = 0x63617074  # a number of our own among the database's advisory locks
 
 
 def resolve_url(url_or_path: str | Path | URL) -> URL:
@@ -31,7 +83,7 @@ def resolve_url(url_or_path: str | Path | URL) -> URL:
             raise StoreError(
                 "the database URL cannot be understood", "write a path, or driver://user@host/name"
             ) from error
-        return url.set(drivername=postgresql.DRIVER) if url.drivername in {"postgres", "postgresql"} else url
+        return url.set(drivername=_DRIVER) if url.drivername in {"postgres", "postgresql"} else url
     return URL.create("sqlite", database=str(url_or_path))
 
 
@@ -96,16 +148,16 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
     elif backend == "postgresql":
         options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": read_only}}
     if file is not None and read_only:
-        url = url.set(database=sqlite.read_only_uri(file), query={"uri": "true"})
+        url = url.set(database=_read_only_uri(file), query={"uri": "true"})
     try:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
-        hint = postgresql.NO_DRIVER if backend == "postgresql" else "install the driver that the URL names"
+        hint = _NO_DRIVER if backend == "postgresql" else "install the driver that the URL names"
         raise StoreError(f"no driver for the database {show(url)}: {error}", hint) from error
     if backend == "sqlite":
-        event.listen(engine, "connect", sqlite.set_pragmas)
+        event.listen(engine, "connect", _set_pragmas)
         if not foreign_keys:
-            event.listen(engine, "connect", sqlite.leave_foreign_keys)
+            event.listen(engine, "connect", _leave_foreign_keys)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -120,9 +172,23 @@ def writing(engine: Engine) -> Engine:
 
 
 def use_write_ahead_log(engine: Engine) -> None:
-    """On SQLite, let readers and one writer work side by side; other databases do anyway."""
-    if engine.dialect.name == "sqlite":
-        sqlite.use_write_ahead_log(engine, BUSY_TIMEOUT_S)
+    """On SQLite, let readers and one writer work side by side; other databases do anyway.
+
+    It is kept in the file, so once is enough. SQLite does not wait for other processes here whatever the busy timeout,
+    so this waits itself.
+    """
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while engine.dialect.name == "sqlite":
+        raw = engine.raw_connection()
+        try:
+            raw.cursor().execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                raise
+        finally:
+            raw.close()
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -143,13 +209,13 @@ def translated(url: URL) -> Iterator[None]:
 
 def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
     first_line = next(iter(str(cause).splitlines()), "unknown error")
-    code, meanings, detail = getattr(cause, "sqlite_errorname", ""), sqlite.MEANINGS, ""
+    code, meanings, detail = getattr(cause, "sqlite_errorname", ""), _SQLITE_MEANINGS, ""
     if not code:
-        code, meanings, detail = postgresql.state(cause), postgresql.MEANINGS, f": {first_line}"
+        code, meanings, detail = _sqlstate(cause), _POSTGRESQL_MEANINGS, f": {first_line}"
     for prefix, (meaning, hint) in meanings.items():
         if code.startswith(prefix):
             return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint
-    if first_line.startswith(sqlite.MISSING):
+    if first_line.startswith(_MISSING):
         return f"the results database {name} is damaged: {first_line}", "`bench db info` lists what is missing"
     return f"the results database {name} refused: {first_line}", None
 
@@ -157,6 +223,64 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
 def _begin(connection: Connection) -> None:
     for_writing = bool(connection.get_execution_options().get(_WRITES, False))
     if connection.dialect.name == "sqlite":
-        sqlite.begin(connection, writing=for_writing, timeout_s=BUSY_TIMEOUT_S)
+        _begin_sqlite(connection, writing=for_writing)
     elif connection.dialect.name == "postgresql" and for_writing:
-        postgresql.begin_writing(connection, BUSY_TIMEOUT_S)
+        _begin_postgresql(connection)
+
+
+def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    """Make a new connection check foreign keys and never lose what it reported as stored."""
+    connection.isolation_level = None  # the driver opens no transactions by itself: `begin` does
+    connection.execute("PRAGMA foreign_keys = ON")
+    # FULL: what was reported as stored survives a power cut too; writes are few, so the extra sync costs nothing.
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _leave_foreign_keys(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+    """Stop checking foreign keys: a migration that rebuilds a table would delete, by cascade, rows that refer to it."""
+    connection.execute("PRAGMA foreign_keys = OFF")
+
+
+def _begin_sqlite(connection: Connection, *, writing: bool) -> None:
+    """Open a transaction; one that writes takes the write lock at once, so that it cannot fail half-way.
+
+    It waits for the lock itself. SQLite's own waiting asks ever more rarely, every 0.1 s in the end, so that of many
+    writers those that have just come are served, and one that has waited long waits on: for half a minute, with 64.
+    """
+    if not writing:
+        connection.exec_driver_sql("BEGIN")
+        return
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    raw.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(*ASK_S))
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_TIMEOUT_S)}")
+
+
+def _read_only_uri(file: Path) -> str:
+    """SQLite's URI of a file that is never written; where its folder cannot be either, no log can appear beside it."""
+    absolute = file.absolute()
+    frozen = not os.access(absolute.parent, os.W_OK) and not absolute.with_name(absolute.name + "-wal").exists()
+    return f"{absolute.as_uri()}?mode=ro" + ("&immutable=1" if frozen else "")
+
+
+def _sqlstate(cause: BaseException | None) -> str:
+    """The SQLSTATE of a driver's error; empty for errors that are none of the server's."""
+    lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
+    return getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")
+
+
+def _begin_postgresql(connection: Connection) -> None:
+    """Let one transaction write at a time, as SQLite does: what a write looked up still holds when it inserts."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ONE_WRITER})")

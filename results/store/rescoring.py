@@ -1,17 +1,26 @@
-"""Scores and influences that a finished run still lacks: which, the captions to compute them from, storing them."""
+"""What a finished run gets later: metrics, influences and costs that it lacks, from its stored captions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, select, update
 
 from results.errors import StoreError
-from results.records import SplitResult
-from results.store.rows import held_out_columns, image_score_columns, influence_columns, insert_all, score_columns
-from results.store.schema import Caption, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
+from results.records import Quantity, SplitResult
+from results.store.rows import (
+    cost_columns,
+    held_out_columns,
+    image_score_columns,
+    influence_columns,
+    insert_all,
+    json_object,
+    score_columns,
+)
+from results.store.schema import Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.store.store import Store
 
 _SAME = 1e-6  # relative: two machines add in different orders
@@ -105,3 +114,29 @@ def _finished(connection: Connection, key: str) -> int:
     if run_id is None:
         raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
     return run_id
+
+
+def runs_without_cost(store: Store, reason: str) -> set[str]:
+    """Keys of the finished runs that have a cost missing for exactly this reason."""
+    query = select(RunRow.key).join(Cost).where(RunRow.status == "finished", Cost.reason == reason)
+    with store.reading() as connection:
+        return set(connection.scalars(query.distinct()))
+
+
+def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment: Mapping[str, Any]) -> None:
+    """Replace the finished run's `costs` of these names, and add `environment` to its own.
+
+    Raises:
+        StoreError: the run has not finished, or a value may not be stored.
+    """
+    columns = cost_columns(key, costs)
+    added = json_object(environment, f"run {key}: environment")
+    with store.writing() as connection:
+        query = select(RunRow.id, RunRow.environment).where(RunRow.key == key, RunRow.status == "finished")
+        found = connection.execute(query).one_or_none()
+        if found is None:
+            raise StoreError(f"run {key} has not finished: there is nothing to add costs to")
+        connection.execute(delete(Cost).where(Cost.run_id == found.id, Cost.name.in_(costs)))
+        insert_all(connection, Cost, columns, run_id=found.id)
+        known = {**found.environment, **added}
+        connection.execute(update(RunRow).where(RunRow.id == found.id).values(environment=known))

@@ -1,20 +1,44 @@
-"""Which release the tables of a database are of, and how new ones are made; no Alembic here."""
+"""Which release the tables of a database are of: making, upgrading and describing them."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from sqlalchemy import URL, Connection, insert, inspect, select
+from sqlalchemy import URL, Connection, func, insert, inspect, select
 
 from results.errors import StoreError
-from results.store.engine import show, sqlite_file
-from results.store.schema import RELEASE, REVISION, Base
+from results.store import migrations
+from results.store.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated, writing
+from results.store.schema import RELEASE, REVISION, Base, RunRow
 
+RESTORE: Final = "restore it from a copy, or move it away and start a new one"
 _FIRST: Final = (1, 0, 0)
 """The release whose tables are the oldest that can be upgraded; earlier versions were tried out, never released."""
+_REVISION: Final = re.compile(r"v(\d+)_(\d+)_(\d+)")
 
-_REVISION = re.compile(r"v(\d+)_(\d+)_(\d+)")
+
+def missing_parts(connection: Connection) -> list[str]:
+    """What is missing of this release's tables, as "table costs" and "column runs.code"."""
+    inspector = inspect(connection)
+    present = set(inspector.get_table_names())
+    missing = []
+    for table in Base.metadata.sorted_tables:
+        if table.name not in present:
+            missing.append(f"table {table.name}")
+            continue
+        columns = {column["name"] for column in inspector.get_columns(table.name)}
+        missing += [f"column {table.name}.{column.name}" for column in table.columns if column.name not in columns]
+    return missing
+
+
+def ensure_complete(connection: Connection, url: URL) -> None:
+    """StoreError that names what is missing of this release's tables, where anything is."""
+    missing = missing_parts(connection)
+    if missing:
+        raise StoreError(f"the results database {show(url)} is damaged: it has no {', no '.join(missing)}", RESTORE)
 
 
 def stored_revision(connection: Connection) -> str | None:
@@ -83,3 +107,96 @@ def no_results(url: URL) -> StoreError:
         if sqlite_file(url)
         else "name a database that `bench run` wrote to, or an empty one",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Information:
+    """`rows` counts by table, `runs` by status; `bytes` is None where the database is no file.
+
+    `upgrade` is what to type where the tables are of an older release, else None. `missing` are tables and columns of
+    this release that are not there, and may not be; empty for older releases.
+    """
+
+    name: str
+    backend: str
+    release: str
+    upgrade: str | None
+    rows: dict[str, int]
+    runs: dict[str, int]
+    bytes: int | None
+    missing: tuple[str, ...] = ()
+
+
+def describe(url_or_path: str | Path | URL) -> Information:
+    """Describe a database of this release or an older one.
+
+    Raises:
+        StoreError: no results there, or those of a newer release.
+    """
+    url = resolve_url(url_or_path)
+    check_file(url, create=False)
+    engine = open_engine(url, read_only=True)
+    try:
+        with translated(url), engine.connect() as connection:
+            revision = stored_revision(connection)
+            if revision is None:
+                raise no_results(url)
+            older = is_older(revision, url)
+            missing = () if older else tuple(missing_parts(connection))
+            present = set(inspect(connection).get_table_names())
+            tables = [table for table in Base.metadata.sorted_tables if table.name in present]
+            rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
+            by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
+            known = RunRow.__tablename__ in rows and "column runs.status" not in missing
+            runs = dict(connection.execute(by_status).all()) if known else {}
+    finally:
+        engine.dispose()
+    file = sqlite_file(url)
+    return Information(
+        name=show(url),
+        backend=url.get_backend_name(),
+        release=release(revision),
+        upgrade=how_to_upgrade(url) if older else None,
+        rows=rows,
+        runs=runs,
+        bytes=None if file is None else file.stat().st_size,
+        missing=missing,
+    )
+
+
+def upgrade(url_or_path: str | Path | URL) -> str:
+    """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found.
+
+    Raises:
+        StoreError: no results there, or those of a newer release; a table or column is missing; or the database
+            refuses.
+    """
+    url = resolve_url(url_or_path)
+    check_file(url, create=False)
+    engine = open_engine(url, read_only=False, foreign_keys=False)
+    try:
+        with translated(url), writing(engine).begin() as connection:
+            found = stored_revision(connection)
+            if found is None:
+                raise no_results(url)
+            if is_older(found, url):
+                _migrate(connection)
+                if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+                    raise StoreError(
+                        f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
+                        "restore it from a copy, or start a new one and merge it: bench db merge",
+                    )
+            ensure_complete(connection, url)
+    finally:
+        engine.dispose()
+    return found
+
+
+def _migrate(connection: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, RELEASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -11,8 +12,53 @@ from sqlalchemy import Connection, insert
 
 from results.errors import StoreError
 from results.records import AttentionRecord, DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
-from results.store import checks
 from results.store.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, Score
+
+
+def finite(value: float, what: str) -> float:
+    """The value as a float; NaN and infinity are refused, since they are not measurements."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise StoreError(f"{what} is {number}; only finite numbers are stored", "record None with a reason instead")
+    return number
+
+
+def quantity(value: Quantity, what: str) -> dict[str, Any]:
+    """The columns of a quantity: exactly one of value and reason, and both ends of its interval or none."""
+    if (value.value is None) == (not value.reason):
+        raise StoreError(
+            f"{what} needs exactly one of a value and a reason (value {value.value!r}, reason {value.reason!r})"
+        )
+    interval = _interval(value, what)
+    if value.value is None:
+        return {"value": None, "reason": text(value.reason or ""), "unit": value.unit, **interval}
+    return {"value": finite(value.value, what), "reason": None, "unit": value.unit, **interval}
+
+
+def _interval(value: Quantity, what: str) -> dict[str, float | None]:
+    if value.low is None and value.high is None:
+        return {"low": None, "high": None}
+    if value.value is None or value.low is None or value.high is None:
+        raise StoreError(f"{what} needs a value and both ends of its interval, or no interval")
+    low, high = finite(value.low, f"{what}: low end"), finite(value.high, f"{what}: high end")
+    if low > high:
+        raise StoreError(f"{what} has an interval whose low end {low} lies above its high end {high}")
+    return {"low": low, "high": high}
+
+
+def json_object(value: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """A plain copy of a JSON object, as it will be read back."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{what} cannot be stored as JSON: {error}") from error
+    return plain
+
+
+def text(value: str) -> str:
+    """Free text with what no database encodes (lone surrogates, NUL) written as escapes."""
+    return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
 
 Columns = dict[str, Any]
 RunPart = Caption | Score | HeldOutScore | ImageScores | ImageInfluences | Cost | AttentionMap
@@ -44,14 +90,14 @@ def image_columns(record: DatasetRecord) -> list[Columns]:
 
 def skipped_columns(record: DatasetRecord) -> list[Columns]:
     """Rows of `SkippedImage`."""
-    return [{"file": file, "reason": checks.text(reason)} for file, reason in record.skipped.items()]
+    return [{"file": file, "reason": text(reason)} for file, reason in record.skipped.items()]
 
 
 def planned_columns(spec: RunSpec) -> Columns:
     """The columns of `RunRow` that planning a known run again brings up to date."""
     what = f"run {spec.key}: "
-    execution = None if spec.execution is None else checks.json_object(spec.execution, what + "execution")
-    return {"config": checks.json_object(spec.config, what + "configuration"), "execution": execution}
+    execution = None if spec.execution is None else json_object(spec.execution, what + "execution")
+    return {"config": json_object(spec.config, what + "configuration"), "execution": execution}
 
 
 def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
@@ -71,7 +117,7 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
         "track": spec.track,
         "code_version": spec.code_version,
         **planned_columns(spec),
-        "signature": checks.json_object(spec.signature, f"run {spec.key}: signature"),
+        "signature": json_object(spec.signature, f"run {spec.key}: signature"),
         "code": None if spec.code is None else asdict(spec.code),
         "status": "planned",
         "attempts": 0,
@@ -90,11 +136,11 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
         "stage_name": record.stage_name,
         "objective": record.objective,
         "step": record.step,
-        "learning_rate": checks.finite(record.learning_rate, f"{what}: learning rate"),
-        "train_loss": checks.finite(record.train_loss, f"{what}: training loss"),
-        "val_cider": None if cider is None else checks.finite(cider, f"{what}: validation CIDEr-D"),
-        "seconds": checks.finite(record.seconds, f"{what}: seconds"),
-        "images_per_second": checks.finite(record.images_per_second, f"{what}: images per second"),
+        "learning_rate": finite(record.learning_rate, f"{what}: learning rate"),
+        "train_loss": finite(record.train_loss, f"{what}: training loss"),
+        "val_cider": None if cider is None else finite(cider, f"{what}: validation CIDEr-D"),
+        "seconds": finite(record.seconds, f"{what}: seconds"),
+        "images_per_second": finite(record.images_per_second, f"{what}: images per second"),
     }
 
 
@@ -109,7 +155,7 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
     rows: dict[type[RunPart], list[Columns]] = {table: [] for table in tables}
     for result in outcome.splits:
         rows[Caption] += [
-            {"split": result.split, "image_id": image_id, "caption": checks.text(caption)}
+            {"split": result.split, "image_id": image_id, "caption": text(caption)}
             for image_id, caption in result.captions.items()
         ]
         rows[Score] += score_columns(key, result)
@@ -126,7 +172,7 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
 
 def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
     """Rows of `Cost`."""
-    return [{"name": name, **checks.quantity(cost, f"run {key}: cost {name}")} for name, cost in costs.items()]
+    return [{"name": name, **quantity(cost, f"run {key}: cost {name}")} for name, cost in costs.items()]
 
 
 def attention_columns(key: str, record: AttentionRecord) -> Columns:
@@ -146,7 +192,7 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
         raise StoreError(f"{what} has boxes with edges that are not finite")
     return {
         "image_id": record.image_id,
-        "words": [checks.text(word) for word in record.words],
+        "words": [text(word) for word in record.words],
         "weights": [list(row) for row in record.weights],
         "grid_height": height,
         "grid_width": width,
@@ -163,7 +209,7 @@ def score_columns(key: str, result: SplitResult) -> list[Columns]:
             "split": result.split,
             "domain": domain,
             "metric": metric,
-            **checks.quantity(score, f"run {key}: {metric} on {result.split}, {domain}"),
+            **quantity(score, f"run {key}: {metric} on {result.split}, {domain}"),
         }
         for domain, metrics in result.scores.items()
         for metric, score in metrics.items()
@@ -174,7 +220,7 @@ def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
     """Rows of `HeldOutScore` of a split."""
     found = []
     for metric, score in result.held_out.items():
-        checked = checks.quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
+        checked = quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
         found.append({"split": result.split, "metric": metric} | {name: checked[name] for name in ("value", "reason")})
     return found
 
@@ -201,7 +247,7 @@ def _packed_columns(
             "split": result.split,
             "metric": metric,
             "scores": {
-                image_id: checks.finite(score, f"run {key}: {metric} of image {image_id} on {result.split}")
+                image_id: finite(score, f"run {key}: {metric} of image {image_id} on {result.split}")
                 for image_id, score in scores.items()
             },
         }

@@ -13,7 +13,6 @@ from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, up
 
 from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
-from results.store import checks
 from results.store.check import explained
 from results.store.engine import (
     check_file,
@@ -30,10 +29,12 @@ from results.store.rows import (
     epoch_columns,
     image_columns,
     insert_all,
+    json_object,
     outcome_columns,
     planned_columns,
     run_columns,
     skipped_columns,
+    text,
 )
 from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 
@@ -120,7 +121,7 @@ class Store:
         columns = {
             "name": record.name,
             "root": record.root,
-            "split_sizes": checks.json_object(record.split_sizes, f"data set {record.name}: split sizes"),
+            "split_sizes": json_object(record.split_sizes, f"data set {record.name}: split sizes"),
         }
         find = select(DatasetRow.id).where(DatasetRow.fingerprint == record.fingerprint)
         with self.writing() as connection:
@@ -138,7 +139,7 @@ class Store:
     def plan(self, specs: Sequence[RunSpec]) -> None:
         """Store runs as "planned", so that none is missing without a reason.
 
-        Of those already known, finished ones stay as they are, others take the new `execution` and `config`.
+        Those already known take the new `execution`, and the new `config` unless they are finished.
         """
         with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
@@ -147,8 +148,10 @@ class Store:
             rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
             insert_all(connection, RunRow, rows.values())
             for spec in specs:
-                if known.get(spec.key, "finished") != "finished":
+                if spec.key in known:
                     columns = planned_columns(spec)
+                    if known[spec.key] == "finished":
+                        del columns["config"]
                     connection.execute(update(RunRow).where(RunRow.key == spec.key).values(columns))
 
     def spec(self, key: str) -> RunSpec:
@@ -170,7 +173,7 @@ class Store:
 
     def report_progress(self, key: str, progress: Mapping[str, Any]) -> None:
         """Store what a running run is at, JSON-able, for others to see; nothing where it is not running."""
-        columns = {"progress": checks.json_object(progress, f"run {key}: progress")}
+        columns = {"progress": json_object(progress, f"run {key}: progress")}
         with self.writing() as connection:
             running = (RunRow.key == key) & (RunRow.status == "running")
             connection.execute(update(RunRow).where(running).values(columns))
@@ -194,7 +197,7 @@ class Store:
         columns = {
             "status": "running",
             "attempts": RunRow.attempts + 1,
-            "environment": checks.json_object(environment, f"run {key}: environment"),
+            "environment": json_object(environment, f"run {key}: environment"),
             "started_at": _now(),
             "finished_at": None,
             "reason": None,
@@ -226,8 +229,8 @@ class Store:
             "log_tail": None,
             "progress": None,
             "checkpoint": outcome.checkpoint,
-            "environment": checks.json_object(outcome.environment, f"run {key}: environment"),
-            "operators": checks.json_object(outcome.operators, f"run {key}: operators"),
+            "environment": json_object(outcome.environment, f"run {key}: environment"),
+            "operators": json_object(outcome.operators, f"run {key}: operators"),
         }
         with self.writing() as connection:
             run_id = _run_id(connection, key)
@@ -238,7 +241,7 @@ class Store:
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
         """Mark a run as failed, with the error's class, message and the last lines of its log."""
-        self._end(key, "failed", reason or error_class, checks.text(error_class), log_tail)
+        self._end(key, "failed", reason or error_class, text(error_class), log_tail)
 
     def skip(self, key: str, reason: str) -> None:
         """Mark a run as left out on purpose, with the reason."""
@@ -246,7 +249,7 @@ class Store:
 
     def interrupt(self, key: str, reason: str) -> None:
         """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
-        columns = {"reason": checks.text(without_passwords(reason)), "finished_at": _now(), "progress": None}
+        columns = {"reason": text(without_passwords(reason)), "finished_at": _now(), "progress": None}
         with self.writing() as connection:
             running = (RunRow.key == key) & (RunRow.status == "running")
             connection.execute(update(RunRow).where(running).values(columns))
@@ -254,9 +257,9 @@ class Store:
     def _end(self, key: str, status: Status, reason: str, error_class: str | None, log_tail: str | None) -> None:
         columns = {
             "status": status,
-            "reason": checks.text(without_passwords(reason)),
+            "reason": text(without_passwords(reason)),
             "error_class": error_class,
-            "log_tail": log_tail and checks.text(without_passwords(log_tail)),
+            "log_tail": log_tail and text(without_passwords(log_tail)),
             "finished_at": _now(),
             "progress": None,
         }

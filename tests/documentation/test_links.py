@@ -15,6 +15,9 @@ from tests.documentation.pages import PAGES, ROOT, prose_of
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)\s*$", re.MULTILINE)
 _LARGEST_KB = 110
+ROOMS = ("zoo", "harness", "results", "reports", "tests", "docs", "baselines", "benchmarks")
+EXAMPLES = {"results/store/migrations/versions/v1_1_0.py", "tests/results/assets/v1_0_0.sqlite"}
+"""Files of releases to come, which `CONTRIBUTING.md` names as examples."""
 
 
 def links_of(page: str) -> list[str]:
@@ -46,10 +49,18 @@ def test_every_link_leads_somewhere(page: str) -> None:
 @pytest.mark.parametrize("target", ["nowhere.md", "tour.md#nothing", "#nothing", "../README.md"])
 def test_a_broken_link_is_found(target: str) -> None:
     assert broken("docs/index.md", target)
-
-
-def test_a_link_to_a_heading_is_none() -> None:
     assert not broken("docs/index.md", "own_data.md#from-other-formats")
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/own_model.md", "CONTRIBUTING.md", "README.md"])
+def test_every_path_that_a_page_names_exists(page: str) -> None:
+    named = set(re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*)`", (ROOT / page).read_text(encoding="utf-8")))
+    assert named
+    assert {path for path in named - EXAMPLES if not (ROOT / path).exists()} == set()
+
+
+def test_the_walk_through_the_rooms_is_short() -> None:
+    assert len((ROOT / "docs/architecture.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_every_page_is_in_the_index_and_in_the_site() -> None:

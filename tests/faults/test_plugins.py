@@ -12,7 +12,7 @@ from harness.measure.isolated import BenchmarkJob, run_isolated
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.plugins import contain_exits, load_plugin
 from results import Store
-from results.runs.fetch import failures
+from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import SIZES
 from tests.harness.conftest import bench_process, run_words
 

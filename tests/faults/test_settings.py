@@ -7,7 +7,7 @@ import pytest
 from harness.config.load import load_preset
 from harness.utils.errors import BenchError
 from zoo import ZooError, create_model, list_models, model_card
-from zoo.sizes import check_sizes
+from zoo.registry import check_sizes
 
 RATE = "schedule.stages.0.learning_rate"
 

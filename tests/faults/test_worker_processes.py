@@ -11,12 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.engines.runs import mark_interrupted
 from harness.utils.errors import INTERRUPTED
-from harness.utils.workspace import Workspace, locked
-from results import DatasetRecord, Store
-from results.runs.fetch import failures
-from tests.harness.benchmark.small_runs import make_spec
 from tests.harness.conftest import bench_environment
 
 GONE_S = 5.0
@@ -103,30 +98,3 @@ def test_a_signal_while_a_worker_starts_is_one_sentence(tmp_path: Path, number: 
         assert parent.stderr is not None
         assert parent.stderr.read() == f"{INTERRUPTED}\n"
         assert parent.wait(GONE_S) == code
-
-
-def test_an_interrupted_worker_leaves_its_reason(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    specs = [make_spec(f"{name}-s0", name) for name in ("running", "waited_for", "planned", "ended")]
-    with Store(workspace.database) as store:
-        store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": 1}, ()))
-        store.plan(specs)
-        for spec in specs[:2]:
-            store.begin(spec.key, {})
-        store.fail("ended-s0", "ValueError", "no", "")
-        for spec in specs:
-            workspace.run_folder(spec.key).mkdir(parents=True, exist_ok=True)
-            if spec.model == "waited_for":  # another command executes it
-                with locked(workspace.run_folder(spec.key) / "lock", lambda: None):
-                    mark_interrupted(spec, workspace, store, 0.0)
-            else:
-                mark_interrupted(spec, workspace, store, 0.0)
-        found = {failure.model: (failure.status, failure.state, failure.reason) for failure in failures(store)}
-        assert found == {
-            "running": ("running", "interrupted", INTERRUPTED),
-            "waited_for": ("running", "running", None),
-            "planned": ("planned", "planned", None),
-            "ended": ("failed", "failed", "no"),
-        }
-        store.begin("running-s0", {})
-        assert {failure.model: failure.state for failure in failures(store)}["running"] == "running"

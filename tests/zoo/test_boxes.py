@@ -143,7 +143,7 @@ def test_the_paper_s_graph_is_that_of_its_definition():
 def test_the_released_graph(official, case, precision):
     numbers = official("image_transformer_adjacency")
     boxes = numbers[f"in/{case}_{precision}"][None]
-    found = spatial_graph(boxes, threshold=numbers.size("eps"), mode="official")[0]
+    found = spatial_graph(boxes, mode="official")[0]
     assert torch.equal(found.double(), numbers[f"out/{case}_{precision}"])
     if case == "disjoint":
         assert not torch.equal(spatial_graph(boxes)[0], found), "boxes apart contain each other only as released"

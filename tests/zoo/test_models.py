@@ -48,7 +48,6 @@ def seed():
         ("image_transformer", {"wide_layers": (1, 3)}, "wide_layers"),
         ("image_transformer", {"graph": "fast"}, "graph"),
         ("image_transformer", {"sub_transformers": 0}, "sub_transformers"),
-        ("image_transformer", {"threshold": 0}, "threshold"),
         ("image_transformer", {"n_heads": 3}, "n_heads"),
         ("puret", {"shift": 2}, "shift"),
         ("rstnet", {"leak": True}, "leak"),
@@ -137,7 +136,6 @@ def test_m2_initialises_as_paper_or_as_released_code():
         ("gcn_lstm", {"identity": False}),
         ("gcn_lstm", {"graph": "regat", "picture": (640, 480)}),
         ("puret", {"global_once": True}),
-        ("image_transformer", {"threshold": 0.1}),
     ],
 )
 @torch.no_grad()
@@ -170,17 +168,6 @@ def test_a_finer_grid_is_pooled():
     finer = finer + torch.tensor([[0.25, -0.25], [-0.25, 0.25]]).repeat(7, 7)[..., None]
     found, expected = (model.encode(each).features for each in (replace(seen, grid=finer), seen))
     torch.testing.assert_close(found, expected, **close)
-
-
-@torch.no_grad()
-def test_a_gate_of_each_stream_is_another_model():
-    shared, apart = tiny("grit"), tiny("grit", shared_gate=False)
-    state = shared.state_dict()
-    apart.load_state_dict({**state, **{key.replace("gates.0", "gates.1"): tensor for key, tensor in state.items()}})
-    visual, tokens = look(shared), words(IMAGES)
-    torch.testing.assert_close(apart(visual, tokens), shared(visual, tokens))
-    apart.decoder_layers[0].gates[1].bias.add_(1.0)
-    assert not torch.allclose(apart(visual, tokens), shared(visual, tokens))
 
 
 @torch.no_grad()

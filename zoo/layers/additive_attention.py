@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.looped import Looped, SharedMatrix
-from zoo.layers.precision import autocasts
+from zoo.layers.looped import Looped, SharedMatrix, autocasts
 
 
 class AdditiveAttention(Looped):

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.attention import SelfAttention, barrier, joined, split_heads
+from zoo.layers.attention import SelfAttention, barrier, head_width, joined, split_heads
 from zoo.layers.residual import EncoderLayer
 
 GraphMode = Literal["paper", "official"]
@@ -29,12 +28,13 @@ CHILD, NEIGHBOUR, PARENT = 1, 2, 3
 """Relation of region j to region i: inside it, neither, or around it; 0 for padding. One apart, as the graph needs."""
 
 
-def spatial_graph(
-    boxes: Tensor, mask: Tensor | None = None, *, threshold: float = 0.9, mode: GraphMode = "paper"
-) -> Tensor:
+_INSIDE = 0.9
+
+
+def spatial_graph(boxes: Tensor, mask: Tensor | None = None, *, mode: GraphMode = "paper") -> Tensor:
     """The relations of all pairs of regions.
 
-    Region i is inside j if at least `threshold` of its area does, and more of its own than of j's: equal boxes are
+    Region i is inside j if at least nine tenths of its area is, and more of its own than of j's: equal boxes are
     neighbours. The shares are compared in the boxes' own precision, or in single if that is higher.
 
     Args:
@@ -51,7 +51,7 @@ def spatial_graph(
         sides = sides.clamp(min=0)
     intersections = sides.prod(-1)
     own = intersections / (high - low).prod(-1)[:, :, None]  # the share of i that lies in j; its transpose, that of j
-    inside = ((own >= threshold) & (own > own.transpose(1, 2))).to(torch.uint8)
+    inside = ((own >= _INSIDE) & (own > own.transpose(1, 2))).to(torch.uint8)
     graph = NEIGHBOUR + inside - inside.transpose(1, 2)
     return graph if mask is None else graph * (mask[:, :, None] & mask[:, None])
 
@@ -68,9 +68,7 @@ class SpatialGraphAttention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, dropout: float, gate: nn.Module) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
-        self.n_heads = n_heads
+        self.n_heads, self.d_head = n_heads, head_width(d_model, n_heads)
         self.query = nn.Linear(d_model, d_model)
         self.keys = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
         self.values = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(3))
@@ -90,7 +88,7 @@ class SpatialGraphAttention(nn.Module):
         queries, keys, values = torch.split(
             F.linear(x, *joined(self.query, *branches)), [width, 3 * width, 3 * width], -1
         )
-        heads = split_heads(queries, self.n_heads) * (width // self.n_heads) ** -0.5
+        heads = split_heads(queries, self.n_heads) * self.d_head**-0.5
         scores = (heads @ self._branches(keys).transpose(-1, -2)).view(batch, self.n_heads, length, 3, length)
         if mask is not None:
             scores = torch.where(mask[:, None, None, None], scores, torch.finfo(scores.dtype).min)

@@ -17,6 +17,13 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
     return x.view(x.shape[0], x.shape[1], n_heads, -1).transpose(1, 2)
 
 
+def head_width(d_model: int, n_heads: int) -> int:
+    """D / H; ZooError where it is none."""
+    if d_model % n_heads:
+        raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+    return d_model // n_heads
+
+
 def attend(
     queries: Tensor,
     keys: Tensor,
@@ -90,9 +97,7 @@ class MultiHeadAttention(nn.Module):
         self, d_model: int, n_heads: int, *, dropout: float | None = None, gate: nn.Module | None = None
     ) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
-        self.n_heads = n_heads
+        self.n_heads, self.d_head = n_heads, head_width(d_model, n_heads)
         self.query = nn.Linear(d_model, d_model)
         self.key = nn.Linear(d_model, d_model)
         self.value = nn.Linear(d_model, d_model)
@@ -156,20 +161,18 @@ class SelfAttention(MultiHeadAttention):
         self.causal = causal
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """(B, T, D) to (B, T, D); `mask` (B, T) is true at visible positions."""
+        """(B, T, D) to (B, T, D); `mask` (B, T) is true at visible positions, of no causal mixer."""
         heads, keys, values = self.project_all(x)
-        if self.causal and mask is None:
-            return self._merge(
-                F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True), x
-            )
-        if self.causal and mask is not None:
-            mask = mask[:, None] & mask.new_ones(x.shape[1], x.shape[1]).tril()
-        return self._merge(attend(heads, keys, values, mask, self._rate()), x)
+        if self.causal:
+            attended = F.scaled_dot_product_attention(heads, keys, values, None, self._rate(), is_causal=True)
+        else:
+            attended = attend(heads, keys, values, mask, self._rate())
+        return self._merge(attended, x)
 
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
         # Keys above values, since one tensor is joined and reordered in half the time of two.
-        return {"seen": like.new_zeros(like.shape[0], 2 * self.n_heads, 0, self.key.out_features // self.n_heads)}
+        return {"seen": like.new_zeros(like.shape[0], 2 * self.n_heads, 0, self.d_head)}
 
     def widen(self, caches: Cache) -> Cache:
         """The cache with room for one more position, or those of several layers."""

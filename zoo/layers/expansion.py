@@ -13,6 +13,7 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -21,9 +22,14 @@ from torch.nn import functional as F
 
 from zoo.layers.attention import joined
 from zoo.layers.cache import Cache, append, widen, widen_pairs
-from zoo.layers.precision import exactly
+from zoo.layers.looped import autocasts
 
 EPSILON = 1e-9
+
+
+def exactly(like: Tensor) -> AbstractContextManager[None]:
+    """No autocast, which would round products to half precision, on the device of `like`."""
+    return torch.autocast(like.device.type, enabled=False) if autocasts(like) else nullcontext()
 
 
 def full_precision(scores: Tensor) -> Tensor:
@@ -191,7 +197,7 @@ class DynamicExpansion(nn.Module):
         self.register_buffer("totals", torch.cat((torch.ones(2, length, 1), least), 1), persistent=False)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T, D) to (B, T, D); `mask` (B, T) is true at valid positions, the others get an output of zero."""
+        """(B, T, D) to (B, T, D); `mask` (B, T), of no causal one, is true at valid positions, others get zero."""
         streams, width = self.streams, x.shape[-1]
         projection = joined(streams.selector, self.condition, self.key, streams.value_a, streams.value_b)
         selector, condition, key, values = torch.split(F.linear(x, *projection), [width] * 3 + [2 * width], -1)
@@ -207,15 +213,12 @@ class DynamicExpansion(nn.Module):
 
     def _hide(self, weights: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Weights for expanding (position j seen by i) and for contracting (i collected by j), of their shape."""
-        if mask is None and not self.causal:
-            return weights, weights
-        length = weights.shape[2]
-        hidden = weights.new_ones(length, length, dtype=torch.bool)
         if self.causal:
-            hidden = hidden.triu(1)
-        if mask is not None:
-            unseen = ~(mask[:, :, None] & mask[:, None, :])
-            hidden = hidden | unseen if self.causal else unseen
+            hidden = weights.new_ones(weights.shape[2], weights.shape[2], dtype=torch.bool).triu(1)
+        elif mask is not None:
+            hidden = ~(mask[:, :, None] & mask[:, None, :])
+        else:
+            return weights, weights
         hidden = hidden.unsqueeze(-2)
         return weights.masked_fill(hidden, 0.0), weights.masked_fill(hidden.transpose(-1, -3), 0.0)
 

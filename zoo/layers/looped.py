@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.precision import autocasts
-
 T = TypeVar("T")
 Factors = list[tuple[Tensor, Tensor]]
 """Of each position, the input of the product and the gradient of its result."""
@@ -121,6 +119,12 @@ class LoopedLinear(nn.Linear, Looped):
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) to (..., O)."""
         return self.matrix("weight", lambda: SharedMatrix(self.weight, self.bias))(x)
+
+
+def autocasts(like: Tensor) -> bool:
+    """Whether autocast is on for the device of `like`."""
+    device = like.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def written_out(like: Tensor) -> bool:

@@ -6,7 +6,7 @@ S. J. Rennie et al.: "Self-critical Sequence Training for Image Captioning", CVP
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -139,6 +139,27 @@ class _Read(torch.autograd.Function):
         ctx.factors.append((past.detach(), whole))
         to_projected = whole if ctx.needs_input_grad[0] else None
         return to_projected, whole @ weight if ctx.needs_input_grad[1] else None, both[:, 1], None, None, None
+
+
+def two_lstms(
+    attention_lstm: LSTMCell,
+    language_lstm: LSTMCell,
+    read: Callable[[Tensor], Tensor],
+    inputs: Tensor,
+    rows: dict[str, Tensor],
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """One position of a language LSTM above an attention LSTM, as in Up-Down: its output, and the next `STATES`.
+
+    `read` gives what the language LSTM reads, from the attention LSTM's state (rows, R); `inputs` (rows, 4 R) are what
+    the attention LSTM's `project` gives, and its past is [language state; attention state].
+    """
+    past = torch.cat((rows["language"], rows["attention"]), 1)
+    attention, attention_cell = attention_lstm(inputs, past, rows["attention_cell"])
+    language, language_cell = language_lstm.read(read(attention), (rows["language"],), rows["language_cell"])
+    return language, dict(zip(STATES, (language, attention, language_cell, attention_cell), strict=True))
+
+
+STATES = ("language", "attention", "language_cell", "attention_cell")
 
 
 class LSTMTape:

@@ -112,11 +112,9 @@ class DecoderLayer(ResidualLayer):
         self.cross_attention = cross_attention
         self.add_feed_forward(d_model, d_ff, norm)
 
-    def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """(B * n, T, D) to the same; keys and values from `cross_attention.project`, `mask` (B * n, T) of the words."""
-        mixed = self.mixer(self.enter(x, self.mixer_norm), mask)
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None) -> Tensor:
+        """(B * n, T, D) to the same; keys and values from `cross_attention.project`."""
+        mixed = self.mixer(self.enter(x, self.mixer_norm))
         return self._go_on(x, mixed, keys, values, memory_mask)
 
     def step(

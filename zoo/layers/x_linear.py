@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import ZooError
-from zoo.layers.attention import split_heads
+from zoo.layers.attention import head_width, split_heads
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
 from zoo.layers.residual import ResidualLayer
 from zoo.recurrent import mean_of_valid
@@ -90,9 +89,7 @@ class XLinearAttention(Looped):
 
     def __init__(self, d_model: int, n_heads: int, d_attention: int | None = None, dropout: float = 0.1) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
-        width = d_model // n_heads
+        width = head_width(d_model, n_heads)
         d_attention = d_attention or max(width // 2, 1)
         self.query, self.memory = TwoProjections(d_model, n_heads), TwoProjections(d_model, n_heads)
         self.joint = LoopedLinear(width, d_attention)

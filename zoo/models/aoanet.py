@@ -1,11 +1,17 @@
-"""AoANet, and the base class of its descendants.
+"""AoANet, and the Image Transformer, which builds on it.
 
 L. Huang, W. Wang, J. Chen, X.-Y. Wei: "Attention on Attention for Image Captioning", ICCV 2019 (arXiv:1908.06954).
-Code: https://github.com/husthuaan/AoANet (MIT). Where code and paper differ, this follows the code.
+Code: https://github.com/husthuaan/AoANet (MIT).
+
+S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Captioning through Image Transformer", ACCV
+2020 (arXiv:2004.14231). Code: https://github.com/wtliao/ImageTransformer (no licence stated).
+
+Where code and paper differ, this follows the code, except for the spatial graph, where `graph` chooses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.annotated_norm import AnnotatedNorm
-from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, MemoriesAttention
-from zoo.layers.attention import joined
+from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
+from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
@@ -208,18 +214,20 @@ class _NormGradient:
         return to_x
 
 
-class AoACaptioner(RecurrentCaptioner):
-    """Refined regions, and an LSTM with attention on attention: AoANet and its descendants.
+class AoANet(RecurrentCaptioner):
+    """Regions refined by attention on attention, and an LSTM with attention on attention.
 
     h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
 
     Args:
-        vocab_size, visual_dim, d_model, d_word, n_heads, max_len: sizes.
+        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
+        d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
-        attention_dropout: on the probabilities of the decoder's attention.
-        refiner: of the embedded regions; without it the decoder attends to them directly.
+        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
+        max_len: maximum caption length; no parameter depends on it.
+        refiner: whether to use a refiner; without it the decoder attends to the embedded regions directly.
+        wide_layers: encoder layers, counted from 1, with three attentions.
         n_memories: M, the number of keys and values of the image for each query; the answers are averaged.
-        values_first: which half of a memory's projection are the values; the authors' two codebases differ.
     """
 
     per_row = ("image",)
@@ -230,25 +238,30 @@ class AoACaptioner(RecurrentCaptioner):
         *,
         vocab_size: int,
         visual_dim: int,
-        d_model: int,
-        d_word: int,
-        n_heads: int,
-        max_len: int,
-        dropout: float,
-        attention_dropout: float,
-        refiner: AoARefiner | None,
-        n_memories: int,
-        values_first: bool,
+        d_model: int = 1024,
+        d_word: int | None = None,
+        n_heads: int = 8,
+        n_encoder_layers: int = 6,
+        dropout: float = 0.5,
+        attention_dropout: float = 0.1,
+        branch_dropout: float = 0.1,
+        gate_dropout: float = 0.3,
+        max_len: int = 74,
+        refiner: bool = True,
+        wide_layers: Collection[int] = (),
+        n_memories: int = 1,
     ) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ZooError(f"d_model {d_model} is not a multiple of n_heads {n_heads}")
+        head_width(d_model, n_heads)
+        check_at_least_1(n_memories=n_memories)
+        d_word = d_model if d_word is None else d_word
+        dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
+        refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide_layers) if refiner else None
         self.visual = VisualSpec("regions", visual_dim)
         self.vocab_size, self.max_len, self.d_model, self.n_heads = vocab_size, max_len, d_model, n_heads
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
-        self.refiner = refiner
+        self.refiner = refining
         self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(n_memories))
-        self.values_first = values_first
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
@@ -272,7 +285,7 @@ class AoACaptioner(RecurrentCaptioner):
         memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
         projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
         first, second = projected.unbind(3)
-        keys, values = (second, first) if self.values_first else (first, second)
+        keys, values = (second, first) if len(memories) == 1 else (first, second)  # the authors' two codebases differ
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
         image = F.linear(
             mean, self.lstm.recurrent.weight[:, : self.d_model], self.lstm.input.bias + self.lstm.recurrent.bias
@@ -330,16 +343,20 @@ def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor |
     return F.dropout(like.new_ones(shape), dropout.p)
 
 
-class AoANet(AoACaptioner):
-    """AoANet: regions refined by attention on attention, and an LSTM with attention on attention.
+class ImageTransformer(AoANet):
+    """AoANet whose refiner attends along a spatial graph, and whose decoder attends to M memories of the image.
 
     Args:
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: width of word embeddings; d_model if not given.
-        dropout: see `AoACaptioner`.
+        dropout: see `AoANet`.
         attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
         max_len: maximum caption length; no parameter depends on it.
-        refiner: whether to use a refiner.
+        wide_layers: encoder layers, counted from 1, with three attentions; the others are AoANet's. All by default.
+        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
+            attentions use all regions and are averaged.
+        sub_transformers: M of the decoder, the paper's number of parallel sub-transformers.
+        graph: how the graph is built from boxes; see `GraphMode`.
     """
 
     def __init__(
@@ -350,25 +367,45 @@ class AoANet(AoACaptioner):
         d_model: int = 1024,
         d_word: int | None = None,
         n_heads: int = 8,
-        n_encoder_layers: int = 6,
+        n_encoder_layers: int = 3,
         dropout: float = 0.5,
         attention_dropout: float = 0.1,
         branch_dropout: float = 0.1,
         gate_dropout: float = 0.3,
         max_len: int = 74,
-        refiner: bool = True,
+        wide_layers: Sequence[int] | None = None,
+        spatial: bool = True,
+        sub_transformers: int = 3,
+        graph: GraphMode = "paper",
     ) -> None:
-        dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
+        every_layer = range(1, n_encoder_layers + 1)
+        wide = set(every_layer if wide_layers is None else wide_layers)
+        if outside := sorted(wide - set(every_layer)):
+            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
+        check_choice("graph", graph, ("paper", "official"))
+        check_at_least_1(sub_transformers=sub_transformers)
         super().__init__(
             vocab_size=vocab_size,
             visual_dim=visual_dim,
             d_model=d_model,
-            d_word=d_model if d_word is None else d_word,
+            d_word=d_word,
             n_heads=n_heads,
-            max_len=max_len,
+            n_encoder_layers=n_encoder_layers,
             dropout=dropout,
             attention_dropout=attention_dropout,
-            refiner=AoARefiner(d_model, n_heads, n_encoder_layers, dropouts) if refiner else None,
-            n_memories=1,
-            values_first=True,
+            branch_dropout=branch_dropout,
+            gate_dropout=gate_dropout,
+            max_len=max_len,
+            wide_layers=wide,
+            n_memories=sub_transformers,
         )
+        self.sees_graph = spatial and bool(wide)
+        self.graph: GraphMode = graph
+
+    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
+        """The spatial graph, if `spatial`; ZooError without boxes."""
+        if not self.sees_graph:
+            return ()
+        if visual.boxes is None:
+            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
+        return (spatial_graph(visual.boxes, mask, mode=self.graph),)

@@ -13,7 +13,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
@@ -52,8 +52,7 @@ class Att2in(RecurrentCaptioner):
         visual_kind: Literal["grid", "regions"] = "grid",
     ) -> None:
         super().__init__()
-        if attended not in ("candidates", "all"):
-            raise ZooError(f"attended cannot be {attended!r}", "it is one of candidates, all")
+        check_choice("attended", attended, ("candidates", "all"))
         self.visual = VisualSpec(visual_kind, visual_dim)
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         words = nn.Embedding(vocab_size, d_embedding or d_model)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_at_least_1
 from zoo.layers.geometry import (
     PairWeights,
     PlacedCrossAttention,
@@ -139,7 +139,6 @@ class DualLevelTransformer(DoublyResidualCaptioner):
             d_model=d_model,
             d_ff=d_ff,
             n_heads=n_heads,
-            n_encoder_layers=n_encoder_layers,
             dropout=dropout,
             max_len=max_len,
             cross_attentions=(
@@ -147,8 +146,7 @@ class DualLevelTransformer(DoublyResidualCaptioner):
                 for _ in range(n_decoder_layers)
             ),
         )
-        if grid_side < 1:
-            raise ZooError(f"grid_side must be at least 1, not {grid_side}")
+        check_at_least_1(grid_side=grid_side)
         grid_dim = visual_dim if grid_dim is None else grid_dim
         self.visual = VisualSpec("regions+grid", visual_dim, grid_dim)
         self.grid_side = grid_side

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.errors import ZooError
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
@@ -62,7 +61,6 @@ class DoublyResidualCaptioner(StackedCaptioner):
 
     Args:
         vocab_size, d_model, d_ff, n_heads: sizes.
-        n_encoder_layers: of the architecture; at least 1.
         dropout: on probabilities, in every feed-forward and on every branch.
         max_len: maximum caption length; no parameter depends on it.
         cross_attentions: one of each decoder layer.
@@ -75,14 +73,11 @@ class DoublyResidualCaptioner(StackedCaptioner):
         d_model: int,
         d_ff: int,
         n_heads: int,
-        n_encoder_layers: int,
         dropout: float,
         max_len: int,
         cross_attentions: Iterable[MultiHeadAttention],
     ) -> None:
         super().__init__()
-        if n_encoder_layers < 1:
-            raise ZooError(f"n_encoder_layers must be at least 1, not {n_encoder_layers}")
         self.vocab_size = vocab_size
         self.max_len = max_len
         # Position 0 is padding in the authors' table, which is saved since it cannot be computed.

@@ -10,13 +10,13 @@ Code: https://github.com/jchenghu/ExpansionNet_v2 (MIT). Where code and papers d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.expansion import DynamicExpansion, StaticExpansion
@@ -63,11 +63,10 @@ class ExpansionNet(StackedCaptioner):
         visual_kind: Literal["grid", "regions"] = "grid",
     ) -> None:
         super().__init__()
-        _check_choice("encoder", encoder, ("self_attention", "static", "dynamic", "none"))
-        _check_choice("decoder", decoder, ("self_attention", "dynamic"))
-        _check_choice("visual_kind", visual_kind, ("grid", "regions"))
-        _check_positive({"n_encoder_layers": n_encoder_layers, "n_decoder_layers": n_decoder_layers})
-        _check_positive({"dynamic_length": dynamic_length, "static_lengths": min(static_lengths, default=0)})
+        check_choice("encoder", encoder, get_args(EncoderMixer))
+        check_choice("decoder", decoder, get_args(DecoderMixer))
+        check_choice("visual_kind", visual_kind, ("grid", "regions"))
+        check_at_least_1(dynamic_length=dynamic_length, static_lengths=min(static_lengths, default=0))
         self.vocab_size = vocab_size
         self.max_len = max_len
 
@@ -122,14 +121,3 @@ class ExpansionNet(StackedCaptioner):
             x = layer(x, visual.mask)
             outputs.append(x)
         return Memory(self.encoder_output(outputs), mask)
-
-
-def _check_choice(argument: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ZooError(f"{argument} cannot be {value!r}", f"it is one of {', '.join(choices)}")
-
-
-def _check_positive(sizes: dict[str, int]) -> None:
-    for argument, value in sizes.items():
-        if value < 1:
-            raise ZooError(f"{argument} must be at least 1, not {value}")

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 from zoo.layers.looped import Looped, LoopedLinear, SharedMatrix
-from zoo.layers.lstm import LSTMCell
+from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 
@@ -232,7 +232,7 @@ class GCNLSTM(RecurrentCaptioner):
     """
 
     per_row = ("image",)
-    states = ("language", "attention", "language_cell", "attention_cell")
+    states = STATES
 
     def __init__(
         self,
@@ -251,8 +251,7 @@ class GCNLSTM(RecurrentCaptioner):
         quirks: bool = False,
     ) -> None:
         super().__init__()
-        if graph not in _LABELS:
-            raise ZooError(f"graph cannot be {graph!r}", f"it is one of {', '.join(_LABELS)}")
+        check_choice("graph", graph, _LABELS)
         fewest = 1 if graph == "given" else _LABELS[graph]
         if n_labels is not None and n_labels < fewest:
             raise ZooError(f"n_labels must be at least {fewest} of graph {graph!r}, not {n_labels}")
@@ -314,10 +313,9 @@ class GCNLSTM(RecurrentCaptioner):
         return label(pixels, math.hypot(*self.picture))
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        past = torch.cat((rows["language"], rows["attention"]), 1)
-        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
-        attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
-        read = self.language_dropout(torch.cat((attended, attention), 1))
-        language, language_cell = self.language_lstm.read(read, (rows["language"],), rows["language_cell"])
-        cells = {"language_cell": language_cell, "attention_cell": attention_cell}
-        return language, {"language": language, "attention": attention, **cells}
+        def read(attention: Tensor) -> Tensor:
+            attended = self.attention(attention, images["keys"], images["values"], images["barrier"])
+            dropped: Tensor = self.language_dropout(torch.cat((attended, attention), 1))
+            return dropped
+
+        return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)

@@ -56,7 +56,6 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
             d_model=d_model,
             d_ff=d_ff,
             n_heads=n_heads,
-            n_encoder_layers=n_encoder_layers,
             dropout=dropout,
             max_len=max_len,
             cross_attentions=(

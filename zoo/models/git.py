@@ -4,68 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from zoo.models.hub import load_network
-from zoo.models.vision_language import KeysValues, VisionLanguage, cached, heads
+from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, cached, heads
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Git(VisionLanguage):
-    """One transformer over visual tokens, which attend to each other, and words, which attend to all previous tokens.
+    """One transformer over visual tokens, which attend to each other, and words, which attend to all before them."""
 
-    Args:
-        vocab_size: V; with `folder`, that of its tokenizer.
-        folder: of a pretrained model, whose sizes replace the arguments.
-        image_size: side of the images of the position embeddings, which are interpolated for others.
-        patch_size: side of a visual token, in pixels.
-    """
+    def load(self, folder: Path) -> PreTrainedModel:
+        from transformers import GitForCausalLM
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        folder: Path | None = None,
-        image_size: int = 224,
-        patch_size: int = 16,
-        d_model: int = 768,
-        d_ff: int = 3072,
-        n_heads: int = 12,
-        n_encoder_layers: int = 12,
-        n_decoder_layers: int = 6,
-        dropout: float = 0.1,
-        max_len: int = 64,
-    ) -> None:
+        return load_network(GitForCausalLM, folder)
+
+    def build(self, sizes: Sizes) -> PreTrainedModel:
         from transformers import GitConfig, GitForCausalLM, GitVisionConfig
 
-        if folder is not None:
-            network = load_network(GitForCausalLM, folder)
-        else:
-            vision = GitVisionConfig(
-                hidden_size=d_model,
-                intermediate_size=d_ff,
-                num_hidden_layers=n_encoder_layers,
-                num_attention_heads=n_heads,
-                image_size=image_size,
-                patch_size=patch_size,
-            )
-            network = GitForCausalLM(
-                GitConfig(
-                    vision_config=vision,
-                    vocab_size=vocab_size,
-                    hidden_size=d_model,
-                    intermediate_size=d_ff,
-                    num_hidden_layers=n_decoder_layers,
-                    num_attention_heads=n_heads,
-                    hidden_dropout_prob=dropout,
-                    attention_probs_dropout_prob=dropout,
-                    max_position_embeddings=max_len,
-                    bos_token_id=None,
-                    eos_token_id=None,
-                )
-            )
-        super().__init__(network, vocab_size=network.config.vocab_size, max_len=max_len)
+        config = GitConfig(
+            vision_config=GitVisionConfig(**sizes.vision()),
+            vocab_size=sizes.vocab_size,
+            hidden_size=sizes.d_model,
+            intermediate_size=sizes.d_ff,
+            num_hidden_layers=sizes.n_decoder_layers,
+            num_attention_heads=sizes.n_heads,
+            hidden_dropout_prob=sizes.dropout,
+            attention_probs_dropout_prob=sizes.dropout,
+            max_position_embeddings=sizes.max_len,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        return GitForCausalLM(config)
+
+    def text_config(self) -> Any:
+        return self.network.config
 
     def begin_and_end(self) -> tuple[int, int]:
         config = self.network.config

@@ -15,21 +15,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.models.doubly_residual import EmbeddedTokens
 from zoo.stacked import StackedCaptioner
 
-HEADS = ("parallel", "sequential", "concatenated")
-
 
 class TwoStreamLayer(DecoderLayer):
     """A post-norm decoder layer with cross-attention to regions and to cells, each with weights of its own.
 
-    With l_g(x) = norm(x + look_g(x)) at the grid and l_r at the regions, the output is l_r(l_g(x)); or with `n_gates`
-    sum_m sigmoid(W_m [x; l_m(x)] + b_m) * l_m(x) / sqrt(2) over both, where one gate is both streams'.
+    With l_g(x) = norm(x + look_g(x)) at the grid and l_r at the regions, the output is l_r(l_g(x)); or if `gated`
+    sum_m sigmoid(W [x; l_m(x)] + b) * l_m(x) / sqrt(2) over both. The released code builds a second gate, but never
+    uses it.
     """
 
     def __init__(
@@ -40,12 +39,13 @@ class TwoStreamLayer(DecoderLayer):
         d_model: int,
         d_ff: int,
         dropout: float,
-        n_gates: int,
+        *,
+        gated: bool,
     ) -> None:
         super().__init__(mixer, region_attention, d_model, d_ff, dropout, post_norm=True)
         self.grid_norm = nn.LayerNorm(d_model)
         self.grid_attention = grid_attention
-        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(n_gates))
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(gated))
 
     def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
         """See `DecoderLayer.look`; keys and values are those of R regions, then of cells, and the mask is of R."""
@@ -58,8 +58,7 @@ class TwoStreamLayer(DecoderLayer):
         regions = self.leave(entering, looked, self.cross_norm)
         if not self.gates:
             return regions
-        streams = (grid, self.gates[0]), (regions, self.gates[-1])
-        gated = [gate(torch.cat((x, stream), -1)).sigmoid() * stream for stream, gate in streams]
+        gated = [self.gates[0](torch.cat((x, stream), -1)).sigmoid() * stream for stream in (grid, regions)]
         return torch.add(*gated) / math.sqrt(2)
 
 
@@ -74,8 +73,6 @@ class GRIT(StackedCaptioner):
         max_len: maximum caption length; no parameter depends on it.
         heads: how a decoder layer attends to both streams. "parallel" gates and adds what it sees in each,
             "sequential" looks at the grid and then at the regions, "concatenated" has one attention to both.
-        shared_gate: of parallel heads, whether both streams have one gate. The released code builds a second one and
-            never uses it.
         embed_regions: embed the regions as the grid, norm(dropout(relu(W r + b))). The released detector gives regions
             of d_model channels, which are attended to as they are.
         quirks: reproduce a fault of the released code: the fixed table of positions starts Xavier-uniform, as random
@@ -96,13 +93,11 @@ class GRIT(StackedCaptioner):
         dropout: float = 0.2,
         max_len: int = 54,
         heads: Literal["parallel", "sequential", "concatenated"] = "parallel",
-        shared_gate: bool = True,
         embed_regions: bool = True,
         quirks: bool = False,
     ) -> None:
         super().__init__()
-        if heads not in HEADS:
-            raise ZooError(f"heads cannot be {heads!r}", f"it is one of {', '.join(HEADS)}")
+        check_choice("heads", heads, ("parallel", "sequential", "concatenated"))
         if not embed_regions and visual_dim != d_model:
             raise ZooError(
                 f"regions of {visual_dim} channels need to be embedded in d_model {d_model}",
@@ -119,8 +114,7 @@ class GRIT(StackedCaptioner):
             words = mixer(causal=True)
             if heads == "concatenated":
                 return DecoderLayer(words, attention(), d_model, d_ff, dropout, post_norm=True)
-            n_gates = (1 if shared_gate else 2) if heads == "parallel" else 0
-            return TwoStreamLayer(words, attention(), attention(), d_model, d_ff, dropout, n_gates)
+            return TwoStreamLayer(words, attention(), attention(), d_model, d_ff, dropout, gated=heads == "parallel")
 
         grid_dim = visual_dim if grid_dim is None else grid_dim
         self.visual = VisualSpec("regions+grid", visual_dim, grid_dim)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import check_at_least_1
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
@@ -116,10 +116,7 @@ class MeshedMemoryTransformer(StackedCaptioner):
         quirks: bool = False,
     ) -> None:
         super().__init__()
-        if n_encoder_layers < 1 or memory_slots < 1:
-            raise ZooError(
-                f"n_encoder_layers and memory_slots must be at least 1, not {n_encoder_layers} and {memory_slots}"
-            )
+        check_at_least_1(memory_slots=memory_slots)
         self.visual = VisualSpec("regions", visual_dim)
         self.vocab_size = vocab_size
         self.max_len = max_len

@@ -24,7 +24,7 @@ from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward, NormFactory, ResidualLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward, StackOutput
 from zoo.layers.x_linear import ALPHA, Fusion
 from zoo.recurrent import mean_of_valid
 from zoo.stacked import StackedCaptioner
@@ -117,25 +117,13 @@ class _DroppedFeedForward(FeedForward):
         return dropped
 
 
-class _PureTLayer(ResidualLayer):
-    """A layer with the feed-forward above."""
-
-    def add_feed_forward(self, d_model: int, d_ff: int | None, norm: NormFactory) -> None:
-        super().add_feed_forward(d_model, d_ff, norm)
-        if d_ff is not None:
-            self.feed_forward = _DroppedFeedForward(d_model, d_ff, self.dropout.p)
-
-
-class PureTEncoderLayer(_PureTLayer, EncoderLayer):
-    """Windows around the global token, then feed-forward."""
-
-
-class PureTDecoderLayer(_PureTLayer, DecoderLayer):
+class PureTDecoderLayer(DecoderLayer):
     """Fusion with the global feature, then self-attention, cross-attention and feed-forward."""
 
     def __init__(self, d_model: int, d_ff: int, n_heads: int, dropout: float) -> None:
         mixer = SelfAttention(d_model, n_heads, causal=True)
         super().__init__(mixer, MultiHeadAttention(d_model, n_heads), d_model, d_ff, dropout, post_norm=True)
+        self.feed_forward = _DroppedFeedForward(d_model, d_ff, dropout)
         self.fusion = Fusion(d_model, dropout)
 
 
@@ -184,10 +172,12 @@ class PureT(StackedCaptioner):
         self.vocab_size, self.max_len = vocab_size, max_len
         self.grid, self.window, self.shift, self.global_once = grid, window, shift, global_once
         self.input = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA, inplace=True), nn.Dropout(dropout))
-        self.encoder_layers = nn.ModuleList(
-            PureTEncoderLayer(WindowAttention(d_model, n_heads, window), d_model, d_ff, dropout, post_norm=True)
-            for _ in range(n_encoder_layers)
-        )
+        self.encoder_layers = nn.ModuleList()
+        for _ in range(n_encoder_layers):
+            mixer = WindowAttention(d_model, n_heads, window)
+            layer = EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True)
+            layer.feed_forward = _DroppedFeedForward(d_model, d_ff, dropout)
+            self.encoder_layers.append(layer)
         # Position 0 is padding in the authors' table, which is saved with their weights.
         positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
         self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions)

@@ -179,7 +179,6 @@ class RSTNet(DoublyResidualCaptioner):
             d_model=d_model,
             d_ff=d_ff,
             n_heads=n_heads,
-            n_encoder_layers=n_encoder_layers,
             dropout=dropout,
             max_len=max_len,
             cross_attentions=(

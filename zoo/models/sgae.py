@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.lstm import LSTMCell
+from zoo.layers.lstm import STATES, LSTMCell, two_lstms
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid, project_words
 
 
@@ -56,19 +56,25 @@ class ImageGraph(nn.Module):
         subject, obj, label = relations.clamp(min=0).unbind(-1)
         predicate = self.word(embed(label))
         triple = torch.cat((take_nodes(regions, subject), take_nodes(regions, obj), predicate), -1)
-        weight = related[..., None].to(regions.dtype)
-        width = regions.shape[-1]
-        summed, count = regions, torch.ones_like(regions[..., :1])
-        for place, told in ((subject, self.to_subject(triple)), (obj, self.to_object(triple))):
-            summed = summed.scatter_add(1, place[..., None].expand(-1, -1, width), told * weight)
-            count = count.scatter_add(1, place[..., None], weight)
+        averaged = told_by_relations(
+            regions, related, (subject, self.to_subject(triple)), (obj, self.to_object(triple))
+        )
         said = (attributes[..., 1:] >= 0) & (attributes[..., :1] >= 0)
         words = self.word(embed(attributes[..., 1:].clamp(min=0)))
         owner = take_nodes(regions, attributes[..., 0].clamp(min=0))[:, :, None].expand_as(words)
         described = self.to_attribute(torch.cat((words, owner), -1)) * said[..., None]
         described = described.sum(2) / said.sum(2).clamp(min=1)[..., None]
-        nodes = torch.cat((summed / count, (predicate + self.to_relation(triple)) / 2, described), 1)
+        nodes = torch.cat((averaged, (predicate + self.to_relation(triple)) / 2, described), 1)
         return nodes, torch.cat((mask, related, said.any(2)), 1)
+
+
+def told_by_relations(nodes: Tensor, related: Tensor, *ends: tuple[Tensor, Tensor]) -> Tensor:
+    """Nodes (B, N, D) averaged with what relations (B, M), where there are any, tell each of their ends (B, M, D)."""
+    weight, count = related[..., None].to(nodes.dtype), torch.ones_like(nodes[..., :1])
+    for place, told in ends:
+        nodes = nodes.scatter_add(1, place[..., None].expand(-1, -1, nodes.shape[-1]), told * weight)
+        count = count.scatter_add(1, place[..., None], weight)
+    return nodes / count
 
 
 def take_nodes(nodes: Tensor, places: Tensor) -> Tensor:
@@ -109,17 +115,14 @@ class SentenceGraph(nn.Module):
         subject, obj, label = relations.clamp(min=0).unbind(-1)
         words = embed(objects.clamp(min=0))
         triple = torch.cat((take_nodes(words, subject), take_nodes(words, obj), embed(label.clamp(min=0))), -1)
-        weight = related[..., None].to(words.dtype)
-        summed = self.object(words)
-        width, count = summed.shape[-1], torch.ones_like(summed[..., :1])
-        for place, told in ((subject, self.to_subject(triple)), (obj, self.to_object(triple))):
-            summed = summed.scatter_add(1, place[..., None].expand(-1, -1, width), told * weight)
-            count = count.scatter_add(1, place[..., None], weight)
+        averaged = told_by_relations(
+            self.object(words), related, (subject, self.to_subject(triple)), (obj, self.to_object(triple))
+        )
         said = attributes >= 0
         described = embed(attributes.clamp(min=0))
         described = self.to_attribute(torch.cat((words[:, :, None].expand_as(described), described), -1))
         described = (described * said[..., None]).sum(2) / said.sum(2).clamp(min=1)[..., None]
-        nodes = torch.cat((summed / count, self.to_relation(triple), described), 1)
+        nodes = torch.cat((averaged, self.to_relation(triple), described), 1)
         return nodes, torch.cat((named, related, said.any(2)), 1)
 
 
@@ -161,18 +164,13 @@ class SentenceDecoder(nn.Module):
         return "sentence_nodes" in images
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        past = torch.cat((rows["language"], rows["attention"]), 1)
-        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
-        node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "barrier")))
-        language, language_cell = self.language_lstm.read(
-            torch.cat((node, attention), 1), (rows["language"],), rows["language_cell"]
-        )
-        return language, {
-            "language": language,
-            "attention": attention,
-            "language_cell": language_cell,
-            "attention_cell": attention_cell,
-        }
+        """See `RecurrentCaptioner.advance`."""
+
+        def read(attention: Tensor) -> Tensor:
+            node = self.attention(attention, *(images[f"sentence_{name}"] for name in ("keys", "nodes", "barrier")))
+            return torch.cat((node, attention), 1)
+
+        return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)
 
 
 class SGAE(RecurrentCaptioner):
@@ -194,7 +192,7 @@ class SGAE(RecurrentCaptioner):
     """
 
     per_row = ("image", "sentence_image", "barrier")
-    states = ("language", "attention", "language_cell", "attention_cell")
+    states = STATES
 
     def __init__(
         self,
@@ -212,10 +210,8 @@ class SGAE(RecurrentCaptioner):
         sentences: bool = False,
     ) -> None:
         super().__init__()
-        if graph not in ("none", "given"):
-            raise ZooError(f"graph cannot be {graph!r}", "it is none or given")
-        if n_entries < 1:
-            raise ZooError(f"n_entries must be at least 1, not {n_entries}", "the released dictionary has 10000 rows")
+        check_choice("graph", graph, ("none", "given"))
+        check_at_least_1(n_entries=n_entries)
         if n_graph_words < 0 or (n_graph_words and graph == "none"):
             raise ZooError(f"n_graph_words cannot be {n_graph_words} of graph {graph!r}", "without a graph it is 0")
         self.visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")
@@ -320,12 +316,10 @@ class SGAE(RecurrentCaptioner):
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         if self.sentences is not None and self.sentences.remembers(images):
             return self.sentences.advance(inputs, rows, images)
-        past = torch.cat((rows["language"], rows["attention"]), 1)
-        attention, attention_cell = self.lstm(inputs, past, rows["attention_cell"])
-        entry = self.entry_attention(attention, images["entry_keys"], images["entries"], images["barrier"])
-        node = self.node_attention(attention, images["keys"], images["nodes"], images["barrier"])
-        language, language_cell = self.language_lstm.read(
-            torch.cat((entry, node, attention), 1), (rows["language"],), rows["language_cell"]
-        )
-        names = ("language", "attention", "language_cell", "attention_cell")
-        return language, dict(zip(names, (language, attention, language_cell, attention_cell), strict=True))
+
+        def read(attention: Tensor) -> Tensor:
+            entry = self.entry_attention(attention, images["entry_keys"], images["entries"], images["barrier"])
+            node = self.node_attention(attention, images["keys"], images["nodes"], images["barrier"])
+            return torch.cat((entry, node, attention), 1)
+
+        return two_lstms(self.lstm, self.language_lstm, read, inputs, rows)

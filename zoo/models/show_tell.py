@@ -13,7 +13,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.lstm import LSTMCell
 from zoo.recurrent import RecurrentCaptioner, Rows, init_words_and_vocabulary, mean_of_valid
 
@@ -43,10 +43,8 @@ class ShowTell(RecurrentCaptioner):
         cell: Literal["lstm", "maxout"] = "lstm",
     ) -> None:
         super().__init__()
-        if cell not in ("lstm", "maxout"):
-            raise ZooError(f"cell cannot be {cell!r}", "it is one of lstm, maxout")
-        if n_layers < 1:
-            raise ZooError(f"n_layers must be at least 1, not {n_layers}")
+        check_choice("cell", cell, ("lstm", "maxout"))
+        check_at_least_1(n_layers=n_layers)
         self.visual = VisualSpec("pooled", visual_dim)
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         d_embedding = d_embedding or d_model

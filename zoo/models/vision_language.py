@@ -6,6 +6,8 @@ Their key-value caches become decoding states: entries of an image are stored on
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -20,25 +22,83 @@ KeysValues = list[tuple[Tensor, Tensor]]
 """Keys and values (R, H, L, d_k) of each layer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a network with random weights, as `VisionLanguage` takes them."""
+
+    vocab_size: int
+    image_size: int
+    patch_size: int
+    d_model: int
+    d_ff: int
+    n_heads: int
+    n_encoder_layers: int
+    n_decoder_layers: int
+    dropout: float
+    max_len: int
+
+    def vision(self) -> dict[str, Any]:
+        """Arguments of the library's configurations of vision transformers."""
+        return {
+            "hidden_size": self.d_model,
+            "intermediate_size": self.d_ff,
+            "num_hidden_layers": self.n_encoder_layers,
+            "num_attention_heads": self.n_heads,
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+        }
+
+
 class VisionLanguage(Captioner):
     """A network of the transformers library on pixels, pretrained or with random weights.
 
     Args:
-        network: a model of the transformers library.
+        vocab_size: V; with `folder`, that of its tokenizer.
+        folder: of a pretrained model, whose sizes replace the arguments.
+        image_size: side of the images of the position embeddings, which are interpolated for others.
+        patch_size: side of a visual token, in pixels.
         max_len: maximum number of tokens, the begin token included.
     """
 
     n_prefix_tokens = 1  # the class token of their vision transformers
 
-    def __init__(self, network: PreTrainedModel, *, vocab_size: int, max_len: int) -> None:
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        folder: Path | None = None,
+        image_size: int = 224,
+        patch_size: int = 16,
+        d_model: int = 768,
+        d_ff: int = 3072,
+        n_heads: int = 12,
+        n_encoder_layers: int = 12,
+        n_decoder_layers: int = 12,
+        dropout: float = 0.1,
+        max_len: int = 64,
+    ) -> None:
         super().__init__()
-        self.network: Any = network
+        layers = (n_encoder_layers, n_decoder_layers)
+        sizes = Sizes(vocab_size, image_size, patch_size, d_model, d_ff, n_heads, *layers, dropout, max_len)
+        self.network: Any = self.build(sizes) if folder is None else self.load(folder)
         self.visual = VisualSpec("pixels", 0)
-        self.vocab_size = vocab_size
+        self.vocab_size = self.text_config().vocab_size
         self.max_len = max_len
         self._same = _shared_names(self)
         self.register_state_dict_post_hook(_leave_out_copies)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_put_back_copies)  # type: ignore[no-untyped-call]
+
+    @abstractmethod
+    def build(self, sizes: Sizes) -> PreTrainedModel:
+        """The network with random weights."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> PreTrainedModel:
+        """The network in a folder, see `zoo.models.hub.load_network`."""
+
+    @abstractmethod
+    def text_config(self) -> Any:
+        """The configuration of the part that words come from."""
 
     @abstractmethod
     def begin_and_end(self) -> tuple[int, int]:

@@ -4,70 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from zoo.models.hub import load_network
-from zoo.models.vision_language import KeysValues, VisionLanguage, cross_attending, heads
+from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, cross_attending, heads
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class VitGpt2(VisionLanguage):
-    """transformers' VisionEncoderDecoder of a ViT and a GPT-2.
+    """transformers' VisionEncoderDecoder of a ViT and a GPT-2."""
 
-    Args:
-        vocab_size: V; with `folder`, that of its tokenizer.
-        folder: of a pretrained model, whose sizes replace the arguments.
-        image_size: side of the images of the position embeddings, which are interpolated for others.
-        patch_size: side of a visual token, in pixels.
-    """
+    def load(self, folder: Path) -> PreTrainedModel:
+        from transformers import VisionEncoderDecoderModel
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        folder: Path | None = None,
-        image_size: int = 224,
-        patch_size: int = 16,
-        d_model: int = 768,
-        d_ff: int = 3072,
-        n_heads: int = 12,
-        n_encoder_layers: int = 12,
-        n_decoder_layers: int = 12,
-        dropout: float = 0.1,
-        max_len: int = 64,
-    ) -> None:
+        network = load_network(VisionEncoderDecoderModel, folder, unused="encoder.pooler.")
+        network.get_submodule("encoder").pooler = None  # type: ignore[assignment]  # a weight without use
+        return network
+
+    def build(self, sizes: Sizes) -> PreTrainedModel:
         from transformers import GPT2Config, GPT2LMHeadModel, VisionEncoderDecoderModel, ViTConfig, ViTModel
 
-        if folder is not None:
-            network = load_network(VisionEncoderDecoderModel, folder, unused="encoder.pooler.")
-            network.get_submodule("encoder").pooler = None  # type: ignore[assignment]  # a weight without use
-        else:
-            vision = ViTConfig(
-                hidden_size=d_model,
-                intermediate_size=d_ff,
-                num_hidden_layers=n_encoder_layers,
-                num_attention_heads=n_heads,
-                image_size=image_size,
-                patch_size=patch_size,
-            )
-            text = GPT2Config(
-                vocab_size=vocab_size,
-                n_embd=d_model,
-                n_inner=d_ff,
-                n_layer=n_decoder_layers,
-                n_head=n_heads,
-                n_positions=max_len,
-                resid_pdrop=dropout,
-                embd_pdrop=dropout,
-                attn_pdrop=dropout,
-                add_cross_attention=True,
-                bos_token_id=None,
-                eos_token_id=None,
-            )
-            network = VisionEncoderDecoderModel(
-                encoder=ViTModel(vision, add_pooling_layer=False), decoder=GPT2LMHeadModel(text)
-            )
-        super().__init__(network, vocab_size=network.config.decoder.vocab_size, max_len=max_len)
+        text = GPT2Config(
+            vocab_size=sizes.vocab_size,
+            n_embd=sizes.d_model,
+            n_inner=sizes.d_ff,
+            n_layer=sizes.n_decoder_layers,
+            n_head=sizes.n_heads,
+            n_positions=sizes.max_len,
+            resid_pdrop=sizes.dropout,
+            embd_pdrop=sizes.dropout,
+            attn_pdrop=sizes.dropout,
+            add_cross_attention=True,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        encoder = ViTModel(ViTConfig(**sizes.vision()), add_pooling_layer=False)
+        return VisionEncoderDecoderModel(encoder=encoder, decoder=GPT2LMHeadModel(text))
+
+    def text_config(self) -> Any:
+        return self.network.config.decoder
 
     def begin_and_end(self) -> tuple[int, int]:
         config = self.network.config

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import check_at_least_1
 from zoo.layers.looped import LoopedLinear
 from zoo.layers.lstm import LSTMCell
 from zoo.layers.x_linear import ALPHA, XLinearAttention, XLinearDropouts, XLinearEncoder, seen_where
@@ -53,8 +53,7 @@ class XLAN(RecurrentCaptioner):
         max_len: int = 74,
     ) -> None:
         super().__init__()
-        if n_attention_layers < 1:
-            raise ZooError(f"n_attention_layers must be at least 1, not {n_attention_layers}")
+        check_at_least_1(n_attention_layers=n_attention_layers)
         self.visual = VisualSpec("regions", visual_dim)
         self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA), nn.Dropout(dropout))

@@ -15,7 +15,7 @@ _AOANET: dict[str, Any] = {
     "visual": "regions",
 }
 _IMAGE_TRANSFORMER: dict[str, Any] = {
-    "entry": "zoo.models.image_transformer:ImageTransformer",
+    "entry": "zoo.models.aoanet:ImageTransformer",
     "paper": (
         "He, Liao, Tavakoli, Yang, Rosenhahn, Pugeault: Image Captioning through Image Transformer, ACCV 2020 "
         "(arXiv:2004.14231)"

@@ -1,12 +1,12 @@
-"""Cards of the captioners whose decoder is an LSTM: Show and Tell, Show Attend and Tell, Att2in, adaptive attention,
-Up-Down.
+"""Cards of the captioners with a recurrent decoder: Show and Tell, Show Attend and Tell, Att2in, adaptive attention,
+Up-Down, GCN-LSTM, SGAE, and the conditional GRU.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from zoo.registry import ModelCard, register_model
+from zoo.registry import ModelCard, register_model, register_variants
 
 _CODE: dict[str, Any] = {"source": "https://github.com/ruotianluo/ImageCaptioning.pytorch", "licence": "MIT"}
 _VINYALS: dict[str, Any] = {
@@ -109,3 +109,78 @@ _register(
     _LU,
 )
 _register("updown", "updown:UpDown", "An attention LSTM below a language LSTM, over regions", _ANDERSON, d_model=1000)
+
+_graph: dict[str, Any]
+# Spatial graphs are second hand: the paper's rule as two later repositories have it.
+for _name, _summary, _graph in (
+    ("gcn_lstm", "Regions convolved along a graph of boxes, as X-modaler has it (second hand)", {}),
+    ("gcn_lstm/no-graph", "GCN-LSTM whose graph has no edges", {"graph": "none"}),
+    ("gcn_lstm/semantic", "GCN-LSTM along the relations of a scene graph", {"graph": "given"}),
+):
+    register_variants(
+        {_name: (_summary, _graph)},
+        arguments={"d_model": 1024, "d_attention": 512, "dropout": 0.5},
+        entry="zoo.models.gcn_lstm:GCNLSTM",
+        paper=(
+            "Yao, Pan, Li, Mei: Exploring Visual Relationship for Image Captioning, ECCV 2018 (arXiv:1809.07041); "
+            "the code is a later library's"
+        ),
+        year=2018,
+        source="https://github.com/YehLi/xmodaler",
+        licence="Apache-2.0",
+        visual="regions",
+        graph="labels" if _graph.get("graph") == "given" else "none",
+        tiny=_ATTENDING_TINY,
+        small=_ATTENDING_SMALL,
+    )
+# The authors' printed 127.8 CIDEr-D is, by their README, that of the model without the image graph.
+for _name, _summary, _graph in (
+    ("sgae", "Regions re-encoded by a dictionary, without its pre-training on sentences", {}),
+    ("sgae/graph", "SGAE whose regions are convolved along a scene graph of the image", {"graph": "given"}),
+    (
+        "sgae/sentences",
+        "SGAE with the auto-encoder of sentences that its dictionary is trained by",
+        {"sentences": True},
+    ),
+):
+    register_variants(
+        {_name: (_summary, _graph)},
+        arguments={"d_model": 1000, "d_attention": 512, "dropout": 0.5, "n_entries": 10_000},
+        entry="zoo.models.sgae:SGAE",
+        paper="Yang, Tang, Zhang, Cai: Auto-Encoding Scene Graphs for Image Captioning, CVPR 2019",
+        year=2019,
+        source="https://github.com/yangxuntu/SGAE",
+        licence="none stated",
+        visual="regions",
+        graph="words" if "graph" in _graph else "none",
+        # The auto-encoder has no part in captioning an image, which is what tests of every model are about.
+        tiny={**_ATTENDING_TINY, "n_entries": 9, "sentences": False},
+        small={**_ATTENDING_SMALL, "n_entries": 256},
+    )
+
+for _name, _summary, _arguments, _changed in (
+    ("cgru", "Two GRUs, the image as a gate between them, a third as bottleneck", {}, {}),
+    (
+        "cgru/paper-size",
+        "On 1024-d features alone: 2,460,490 parameters at 5,066 subwords",
+        {"only_dim": 1024},
+        {"only_dim": None},
+    ),
+    ("cgru/x2", "Double width, linear bottleneck (equation 9)", {"d_model": 512, "bottleneck": "linear"}, {}),
+    ("cgru/mha", "Three heads over a grid of features in place of the gate", {"look": "attention", "n_heads": 3}, {}),
+):
+    register_variants(
+        {_name: (_summary, _arguments)},
+        arguments={"d_model": 256, "dropout": 0.5},
+        entry="zoo.models.cgru:ConditionalGRU",
+        paper=(
+            "Delbrouck, Dupont: Bringing back simplicity and lightliness into neural image captioning, 2018 "
+            "(arXiv:1810.06245)"
+        ),
+        year=2018,
+        source="https://github.com/jbdel/light_captioning",
+        licence="none stated",
+        visual="grid" if "look" in _arguments else "pooled",
+        tiny={"d_model": 16, "max_len": 12, **_changed},
+        small=_changed,
+    )

@@ -75,6 +75,7 @@ _VIT_GPT2 = Pretraining(
 _MODELS: dict[str, dict[str, Any]] = {
     "git": {
         "entry": "zoo.models.git:Git",
+        "arguments": {"n_decoder_layers": 6},
         "hub": "microsoft/git-base-coco",
         "pretraining": _GIT,
         "paper": "Wang et al.: GIT: A Generative Image-to-text Transformer for Vision and Language, TMLR 2022",
@@ -84,6 +85,7 @@ _MODELS: dict[str, dict[str, Any]] = {
     },
     "blip": {
         "entry": "zoo.models.blip:Blip",
+        "arguments": {"image_size": 384, "dropout": 0.0},
         "hub": "Salesforce/blip-image-captioning-base",
         "pretraining": _BLIP,
         "paper": "Li et al.: BLIP: Bootstrapping Language-Image Pre-training, ICML 2022",
@@ -93,6 +95,7 @@ _MODELS: dict[str, dict[str, Any]] = {
     },
     "vit_gpt2": {
         "entry": "zoo.models.vit_gpt2:VitGpt2",
+        "arguments": {},
         "hub": "nlpconnect/vit-gpt2-image-captioning",
         "pretraining": _VIT_GPT2,
         "paper": "Dosovitskiy et al.: An Image is Worth 16x16 Words, ICLR 2021; Radford et al.: GPT-2, 2019",
@@ -103,7 +106,7 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 for _name, _about in _MODELS.items():
-    _hub, _seen = _about.pop("hub"), _about.pop("pretraining")
+    _hub, _seen, _sizes = (_about.pop(part) for part in ("hub", "pretraining", "arguments"))
     for _variant, _summary in (
         ("pretrained", f"{_hub}, without training here"),
         ("finetuned", f"{_hub}, trained further"),
@@ -113,6 +116,7 @@ for _name, _about in _MODELS.items():
                 f"{_name}/{_variant}",
                 summary=_summary,
                 visual="pixels",
+                arguments=_sizes,
                 tiny=_TINY,
                 hub=_hub,
                 pretraining=_seen,
@@ -124,7 +128,7 @@ for _name, _about in _MODELS.items():
             f"{_name}/small",
             summary="the architecture at a small size, trained from scratch on pixels",
             visual="pixels",
-            arguments=_SCRATCH,
+            arguments={**_sizes, **_SCRATCH},
             tiny=_TINY,
             in_all=True,
             **_about,

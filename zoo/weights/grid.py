@@ -1,9 +1,10 @@
-"""Weights of M2, GET, RSTNet and DLCT.
+"""Weights of M2, GET, RSTNet, DLCT and GRIT.
 
-https://github.com/aimagelab/meshed-memory-transformer, https://github.com/luo3300612/image-captioning-DLCT and
-https://github.com/zhangxuying1004/RSTNet (all BSD-3-Clause). They were trained with the faults of the released code, so
-models are created with `quirks`; `quirks=False` masks padded regions as given. Shapes give `n_heads` of none of them,
-and no heads of BERT; `leak=False` trains as words are decoded, `codes=False` leaves the checkpoint's code of boxes out.
+https://github.com/aimagelab/meshed-memory-transformer, https://github.com/luo3300612/image-captioning-DLCT,
+https://github.com/zhangxuying1004/RSTNet (all BSD-3-Clause) and https://github.com/davidnvq/grit (headers: Creative
+Commons Attribution). They were trained with the faults of the released code, so models are created with `quirks`;
+`quirks=False` masks padded regions as given. Shapes give `n_heads` of none of them, and no heads of BERT; `leak=False`
+trains as words are decoded, `codes=False` leaves the checkpoint's code of boxes out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.errors import ZooError
+from zoo.registry import default_arguments
 from zoo.weights.converter import Converter, Tensors, candidate_last, count_layers
 
 _LANGUAGE = "decoder.language_model."
@@ -36,6 +39,17 @@ _SIZES = {"vocab_size": ("decoder.fc.weight", 0), "max_len": ("decoder.pos_emb.w
 _STACKS = {"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"}
 
 
+_BRANCHES = (
+    (r"\b(?:self_att|mhatt)\b", "mixer"),
+    (r"\benc_att\b", "cross"),
+    (r"\bpwff\b", "feed_forward"),
+    (r"\b(mixer|grid|cross|feed_forward)\.layer_norm\b", r"\1_norm"),
+    (r"\bmixer\.attention\b", "mixer"),
+    (r"\b(grid|cross)\.attention\b", r"\1_attention"),
+    (r"\bfc_o\b", "output"),
+)
+
+
 def _gate(found: re.Match[str]) -> str:
     return f"gates.{int(found[1]) - 1}"
 
@@ -46,14 +60,8 @@ M2 = Converter(
         (r"^encoder\.fc\b", "input"),
         (r"^encoder\.layer_norm\b", "input_norm"),
         *_NAMES,
-        (r"\bself_att\b|\bmhatt\b", "mixer"),
-        (r"\benc_att\b", "cross"),
-        (r"\bpwff\b", "feed_forward"),
-        (r"\b(mixer|cross|feed_forward)\.layer_norm\b", r"\1_norm"),
-        (r"\bcross\.attention\b", "cross_attention"),
-        (r"\bmixer\.attention\b", "mixer"),
+        *_BRANCHES,
         (r"\bfc_alpha(\d+)\b", _gate),
-        (r"\bfc_o\b", "output"),
         (r"\bm_k\b", "memory_keys"),
         (r"\bm_v\b", "memory_values"),
     ),
@@ -157,6 +165,58 @@ CONVERTER = _Grid(
     },
     stacks=_STACKS,
     fixed={"quirks": True},
+    padded=True,
+    hint="n_heads=... must be that of the training",
+)
+
+_FIRST = "cap_generator.layers.0."
+
+
+class _GRIT(Converter):
+    """Shapes do not give `n_heads`; names give the kind of heads."""
+
+    def selected(self, name: str, official: Mapping[str, Tensor], sizes: Mapping[str, Any]) -> Tensors:
+        heads, own = sizes["heads"], default_arguments(name)["heads"]
+        if heads != own:
+            fitting = "grit" if heads == "parallel" else f"grit/{heads}"
+            raise ZooError(f"these are weights of {heads} heads, and {name} has {own} ones", f"choose {fitting}")
+        return super().selected(name, official, sizes)
+
+    def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        gated, joined = (f"{_FIRST}{part}.weight" in official for part in ("fc_alpha1", "vis_att.attention.fc_q"))
+        heads = "concatenated" if joined else "parallel" if gated else "sequential"
+        return {**super().sizes(official), "heads": heads}
+
+
+def _input(found: re.Match[str]) -> str:
+    return f"grid_input.{'linear' if found[1] == 'fc' else 'norm'}"
+
+
+GRIT = _GRIT(  # trained on regions as its detector gives them, and with a table of positions that is random numbers
+    what="GRIT",
+    parts=(
+        (r"^grid_net\.fc\b", "grid_input.linear"),
+        (r"^grid_net\.layer_norm\b", "grid_input.norm"),
+        (r"^grid_net\.", "encoder."),
+        (r"^cap_generator\.", "decoder."),
+        *_NAMES,
+        (r"\bvis_att1\b", "grid"),
+        (r"\bvis_att2?\b", "cross"),
+        *_BRANCHES,
+        (r"\bfc_alpha1\b", "gates.0"),
+    ),
+    # The detector, states of decoding, a gate and memory slots that the released code never uses.
+    unused=r"^detector\.|\brunning_|\bfc_alpha2\b|\bm_[kv]\b",
+    where={
+        "vocab_size": ("cap_generator.fc.weight", 0),
+        "visual_dim": ("cap_generator.fc.weight", 1),
+        "grid_dim": ("grid_net.fc.weight", 1),
+        "d_model": ("grid_net.fc.weight", 0),
+        "d_ff": (f"{_FIRST}pwff.fc1.weight", 0),
+        "max_len": ("cap_generator.pos_emb.weight", 0),
+    },
+    stacks={"n_encoder_layers": "grid_net.layers", "n_decoder_layers": "cap_generator.layers"},
+    fixed={"embed_regions": False, "quirks": True},
     padded=True,
     hint="n_heads=... must be that of the training",
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 from zoo.captioner import Captioner
 from zoo.errors import ZooError, unreadable
 from zoo.weights.converter import Converter, without_prefix
-from zoo.weights.finite import refuse_not_finite
+from zoo.weights.safety import refuse_not_finite
 
 CONVERTERS = {
     "adaptive_attention": "recurrent:CONVERTER",
@@ -27,7 +27,7 @@ CONVERTERS = {
     "expansionnet_v2": "expansionnet:CONVERTER",
     "gcn_lstm": "gcn_lstm:CONVERTER",
     "get": "grid:CONVERTER",
-    "grit": "grit:CONVERTER",
+    "grit": "grid:GRIT",
     "image_transformer": "aoa:CONVERTER",
     "m2": "grid:M2",
     "puret": "puret:CONVERTER",

@@ -21,12 +21,6 @@ _UPDOWN_LSTMS = lstm_names("core.att_lstm", "core.lang_lstm")
 
 
 class _Recurrent(Converter):
-    def name(self, official: str) -> str:
-        for pattern, own in self.parts:
-            if re.match(pattern, official):
-                return re.sub(f"^{pattern}", own, official)
-        return official
-
     def tensors(self, official: Mapping[str, Tensor]) -> Tensors:
         found = {}
         for key, tensor in official.items():
@@ -62,26 +56,26 @@ class _Recurrent(Converter):
 CONVERTER = _Recurrent(
     what="an LSTM captioner of ImageCaptioning.pytorch",
     parts=(
-        (r"embed\.(0\.)?weight", r"embedding.\1weight"),
-        (r"logit\.", "vocabulary."),
-        (r"(?:img|fc)_embed\.", "image_embedding."),
-        (r"att_embed\.", "region_embedding."),
-        (r"ctx2att\.", "attention.key."),
-        (r"core\.attention\.(?:h2att|ho_embed)\.", "attention.query."),
-        (r"core\.attention\.alpha_net\.", "attention.score."),
-        (r"core\.attention\.fr_linear\.0\.", "attention.sentinel."),
-        (r"core\.attention\.fr_embed\.", "attention.sentinel_key."),
-        (r"core\.attention\.ho_linear\.0\.", "attention.state."),
-        (r"core\.attention\.att2h\.", "output."),
-        (r"core\.lstm\.w2h\.", "lstm.input."),
-        (r"core\.lstm\.h2h\.0\.", "lstm.recurrent."),
-        (r"core\.lstm\.v2h\.", "image_gates."),
-        (r"core\.lstm\.r_w2h\.", "sentinel_input."),
-        (r"core\.lstm\.r_v2h\.", "sentinel_image."),
-        (r"core\.lstm\.r_h2h\.", "sentinel_past."),
-        (r"core\.a2[ch]\.", "attended."),
-        (r"_?core\.i2h\.", "lstm.input."),
-        (r"_?core\.h2h\.", "lstm.recurrent."),
+        (r"^embed\.(0\.)?weight", r"embedding.\1weight"),
+        (r"^logit\.", "vocabulary."),
+        (r"^(?:img|fc)_embed\.", "image_embedding."),
+        (r"^att_embed\.", "region_embedding."),
+        (r"^ctx2att\.", "attention.key."),
+        (r"^core\.attention\.(?:h2att|ho_embed)\.", "attention.query."),
+        (r"^core\.attention\.alpha_net\.", "attention.score."),
+        (r"^core\.attention\.fr_linear\.0\.", "attention.sentinel."),
+        (r"^core\.attention\.fr_embed\.", "attention.sentinel_key."),
+        (r"^core\.attention\.ho_linear\.0\.", "attention.state."),
+        (r"^core\.attention\.att2h\.", "output."),
+        (r"^core\.lstm\.w2h\.", "lstm.input."),
+        (r"^core\.lstm\.h2h\.0\.", "lstm.recurrent."),
+        (r"^core\.lstm\.v2h\.", "image_gates."),
+        (r"^core\.lstm\.r_w2h\.", "sentinel_input."),
+        (r"^core\.lstm\.r_v2h\.", "sentinel_image."),
+        (r"^core\.lstm\.r_h2h\.", "sentinel_past."),
+        (r"^core\.a2[ch]\.", "attended."),
+        (r"^_?core\.i2h\.", "lstm.input."),
+        (r"^_?core\.h2h\.", "lstm.recurrent."),
     ),
     unused=r"^core\.(weight_|(att|lang)_lstm\.)",
     hint="there are converters for models without batch normalisation, whose image is the mean of its regions",

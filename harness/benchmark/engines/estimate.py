@@ -8,7 +8,7 @@ import torch
 
 from harness.benchmark.context import RunContext
 from harness.measure.estimate import WEIGHT
-from harness.measure.model_memory import TRAINED, counted_parameters, require_memory
+from harness.measure.memory import TRAINED, counted_parameters, require_memory
 from results.records import RunSpec
 
 BASE_BYTES = 1_000_000_000

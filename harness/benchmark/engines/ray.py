@@ -1,44 +1,42 @@
-"""Runs on a Ray cluster: one actor a slot pulls run after run; where its node dies, Ray starts it and its run again.
+"""A Ray cluster: one task an item, with the resources of a run; where its node dies, Ray repeats it on another.
 
-An actor takes the resources of one run. A run that is repeated goes on from its last checkpoint; the lock of its folder
-and the store decide whether there is anything left of it to do.
+A run that is repeated goes on from its last checkpoint; the lock of its folder and the store decide whether there is
+anything left of it to do. Nothing heavy is imported here, so that a worker of Ray has the driver's environment before
+torch reads it.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping
+from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from harness.benchmark.context import RunContext
-from harness.benchmark.engines.estimate import BASE_BYTES, memory_bytes
-from harness.benchmark.engines.interface import Resources
-from harness.benchmark.engines.parts import in_parts
-from harness.benchmark.engines.ray_crew import RayCrew
-from harness.benchmark.engines.runs import OPENER, execute_runs
-from harness.benchmark.worker import Ended, Shared, Worker
-from harness.data.chunks import Spread
-from harness.utils.errors import BenchError
+from harness.benchmark.engines import LOST_WORKER, Call, Failure, Resources
+from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.files import shortened
-from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results import Store
 from results.errors import install_extra
-from results.records import RunSpec
-from results.store.engine import resolve_url, sqlite_file
 from zoo.errors import first_line
+
+if TYPE_CHECKING:
+    import torch
 
 ANSWER_S = 10.0
 """How long the head node of a cluster may take to answer."""
+RETRIES = 3
+"""How often Ray repeats an item whose process or node died."""
+_FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "OMP_", "PG", "XDG_CACHE_HOME")
+"""Beginnings of the names of variables that tasks get from the driver."""
 _START = "start one with `ray start --head` and write --on ray:HOST:6379; --on ray alone may use this machine"
 
 
 class RayEngine:
-    """See `Engine` and `CrewEngine` in `harness.benchmark.engines.interface`.
+    """See `harness.benchmark.engines.Engine`.
 
     Args:
         address: of a cluster's head node; None: that of RAY_ADDRESS, or a cluster that was started on this machine, or
@@ -47,26 +45,21 @@ class RayEngine:
         jobs: at most so many runs at a time; 0: as many as the cluster has room for.
     """
 
-    finds_devices = True
+    elsewhere = spreads = True
 
     def __init__(self, address: str | None, resources: Resources, jobs: int) -> None:
-        self._address, self._resources, self._jobs = address, resources, jobs
+        self.at_work: list[Any] = []
+        self._address, self._resources, self._jobs, self._count = address, resources, jobs, 1
         self._options: dict[str, Any] = {}
         self._ray: Any = None
 
-    def join(self) -> None:
-        """Join the cluster.
+    def check(self, workspace: Workspace) -> None:
+        """Join the cluster; BenchError where there is none, or its hosts cannot share the results."""
+        from results.store.engine import resolve_url, sqlite_file
 
-        Raises:
-            BenchError: Ray is not installed, or there is no cluster.
-        """
         if find_spec("ray") is None:
             raise BenchError("--on ray needs Ray, which is not installed", install_extra("ray"))
         self._ray = _join(self._address)
-
-    def check(self, workspace: Workspace) -> None:
-        """Join the cluster; BenchError also where its hosts cannot share the results."""
-        self.join()
         hosts = {node["NodeManagerAddress"] for node in self._nodes()}
         if len(hosts) > 1 and sqlite_file(resolve_url(workspace.database)) is not None:
             raise BenchError(
@@ -74,22 +67,11 @@ class RayEngine:
                 "name a server for the results: --db postgresql://USER@HOST/NAME",
             )
 
-    def slots(self, specs: Sequence[RunSpec], context: RunContext) -> int:
-        """How often the resources of a run fit into the nodes.
+    def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
+        """How often the resources of an item fit into the nodes, each on one node with all of its devices.
 
         Raises:
             BenchError: no node is large enough; `--device` names one of several GPUs.
-        """
-        execution = context.execution
-        devices = execution.config.devices
-        room = self._room_for(execution.device, devices * memory_bytes(specs, context), devices)
-        models = max(sum(spec.kind != "reference" for spec in specs), 1)
-        return min(room, self._jobs or room, models)
-
-    def _room_for(self, device: torch.device, memory: int, devices: int = 1) -> int:
-        """How many workers with this much memory fit into the nodes; keeps what each of them asks for.
-
-        All that a worker asks for is on one node, and so are the devices that train a run together.
         """
         if device.index is not None:
             raise BenchError(
@@ -109,44 +91,48 @@ class RayEngine:
                 f"--devices {devices} and --gpus-per-run {gpus:g} contradict each other",
                 "leave --gpus-per-run out: each device of a run is one GPU",
             )
-        if self._resources.memory_gb is not None:
-            memory = int(self._resources.memory_gb * 1e9)
-        wanted = {"CPU": self._resources.cpus, "GPU": gpus, "memory": float(memory)}
-        self._options = {"num_cpus": self._resources.cpus, "num_gpus": gpus, "memory": memory}
+        given = self._resources.memory_gb
+        wanted = {"CPU": self._resources.cpus, "GPU": gpus, "memory": memory() if given is None else given * 1e9}
+        self._options = {"num_cpus": wanted["CPU"], "num_gpus": gpus, "memory": int(wanted["memory"])}
         room = sum(_room(node["Resources"], wanted) for node in self._nodes())
         if not room:
-            described = f"{wanted['CPU']:g} CPUs, {gpus:g} GPUs, {memory / 1e9:.1f} GB of memory"
+            described = f"{wanted['CPU']:g} CPUs, {gpus:g} GPUs, {wanted['memory'] / 1e9:.1f} GB of memory"
             raise BenchError(
                 f"no node of the Ray cluster has what a run is to get: {described}",
                 "add larger nodes, or ask for less: --cpus-per-run, --gpus-per-run, --memory-per-run",
             )
-        return room
+        self._count = min(room, self._jobs or room, max(items, 1))
+        return self._count
 
-    def execute(
-        self,
-        runs: Sequence[tuple[str, RunSpec]],
-        shared: Shared,
-        store: Store,
-        reporter: Reporter,
-        here: Worker,  # noqa: ARG002  # this process only waits
-    ) -> Iterator[tuple[RunSpec, Ended]]:
-        """See `Engine.execute`; a run is repeated `ray_crew.RETRIES` times before it is a failed row."""
-        if runs:
-            crew = RayCrew(self._ray, shared.context.execution.config.jobs, self._options, OPENER, shared, reporter)
-            yield from execute_runs(crew, runs, shared.workspace, store, reporter)
-
-    def extraction(self, device: torch.device, reporter: Reporter) -> Spread:
-        """Features by actors with the resources of a run; their bytes come through Ray, whatever disks are shared."""
-
-        def spread(opener: str, shared: Any, parts: Sequence[int]) -> Generator[tuple[int, Any], None, None]:
-            return in_parts(self.crew(opener, shared, device, self._jobs, reporter), parts)
-
-        return spread
-
-    def crew(self, opener: str, shared: Any, device: torch.device, jobs: int, reporter: Reporter) -> RayCrew:
-        """Actors with the resources of a run, `jobs` of them at most."""
-        room = self._room_for(device, BASE_BYTES)
-        return RayCrew(self._ray, min(room, jobs or room), self._options, opener, shared, reporter)
+    def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
+        """See `Engine.perform`; an item is repeated `RETRIES` times before it is a failure."""
+        ray = self._ray
+        pending: dict[Any, Any] = {}
+        shared = ray.put(pickle.dumps(call))
+        variables = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
+        threads = max(int(self._resources.cpus), 1)
+        task = ray.remote(_answer).options(max_retries=RETRIES, **self._options)
+        try:
+            while True:
+                while len(pending) < self._count and (item := take()) is not None:
+                    pending[task.remote(str(Path.cwd()), variables, threads, [shared], item)] = item
+                    self.at_work.append(item)
+                if not pending:
+                    return
+                (done,), _ = ray.wait(list(pending), num_returns=1)
+                item = pending.pop(done)
+                try:
+                    answer = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    answer = Failure.of(error.cause)
+                except ray.exceptions.RayError as error:
+                    reason = f"its process or node ended {1 + RETRIES} times: {first_line(error)}"
+                    answer = Failure(LOST_WORKER, reason)
+                self.at_work.remove(item)
+                yield item, answer
+        finally:
+            for future in pending:
+                ray.cancel(future, force=True)
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
@@ -156,6 +142,41 @@ class RayEngine:
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
+
+
+def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: list[Any], item: Any) -> Any:
+    """In a worker of Ray: the answer of an item; what a call opened stays open for the next one.
+
+    Args:
+        folder: the driver's current folder, in which relative paths were meant.
+        shared: holds the reference of the pickled call.
+
+    Raises:
+        BenchError: this node does not see the driver's folder.
+    """
+    import ray
+
+    os.environ.update(variables)
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise BenchError(
+            f"a node of the cluster has no folder {folder}: {error.strerror}",
+            "run in a folder that all nodes share, with code, data and workspace under the same paths",
+        ) from error
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        return _opened(ray.get(shared[0]))(item)
+    except ProcessLostError:  # of a training on several devices; this process can train no more
+        os._exit(1)  # Ray starts another in its place, which does the item again
+
+
+@lru_cache(maxsize=1)
+def _opened(pickled: bytes) -> Call:
+    call: Call = pickle.loads(pickled)  # noqa: S301  # the driver made it
+    return call
 
 
 def _join(address: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""Runs as jobs of Slurm, through submitit: an array with one job a run, requeued where it is pre-empted or timed out.
+"""Jobs of Slurm, through submitit: an array with one job a run, requeued where it is pre-empted or timed out.
 
 Jobs outlive the command that submitted them. The same command then waits for them instead of submitting others, and
 the lock of a run's folder and the store decide who trains it, so that nothing is trained twice.
@@ -9,32 +9,23 @@ from __future__ import annotations
 import json
 import math
 import os
-import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from harness.benchmark.context import RunContext
-from harness.benchmark.engines.crew import LOST_WORKER
-from harness.benchmark.engines.estimate import memory_bytes
-from harness.benchmark.engines.filesystems import is_shared
-from harness.benchmark.engines.interface import Resources
-from harness.benchmark.engines.slurm_job import ExecuteRun
-from harness.benchmark.worker import Ended, Shared, Worker
-from harness.utils.atomic import replacing, write_text
+from harness.benchmark.engines import LOST_WORKER, Call, Failure, Resources
+from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results import Store
 from results.errors import install_extra
-from results.records import RunSpec
-from results.store.engine import resolve_url, sqlite_file
 from zoo.errors import first_line
+
+if TYPE_CHECKING:
+    import torch
 
 CLUSTER, SHARED = "BENCH_SLURM_CLUSTER", "BENCH_SLURM_SHARED"
 """Variables: `local` rehearses in processes of this machine; 1 says that the workspace is on a disk of all nodes."""
@@ -42,32 +33,27 @@ WARNING_S = 120
 """How long before the end of its time a job is told, to be requeued."""
 ASK_S = 10.0
 """How often Slurm is asked for jobs; it asks of its users not to do so more often."""
-JOB_FILE = "slurm.json"
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What `slots` found of the runs."""
-
-    memory: int = 0
-    gpus: int = 0
+_OF_ONE_MACHINE = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
+MOUNTS = Path("/proc/mounts")
 
 
 class SlurmEngine:
-    """See `harness.benchmark.engines.interface.Engine`.
+    """See `harness.benchmark.engines.Engine`. What a job prints is in the logs of its folder.
 
     Args:
         resources: of each run; GPUs are whole ones.
         jobs: at most so many at a time; 0: as many as Slurm gives.
     """
 
-    finds_devices = False
+    elsewhere = spreads = False
 
     def __init__(self, resources: Resources, jobs: int) -> None:
+        self.at_work: list[Any] = []
         self._resources, self._jobs = resources, jobs
         self._cluster = os.environ.get(CLUSTER, "slurm")
-        self._limits = _Limits()
+        self._folder = Path()
+        self.parameters: dict[str, Any] = {}
 
     def check(self, workspace: Workspace) -> None:
         """Look for submitit, sbatch and a workspace that jobs on other nodes see.
@@ -75,6 +61,9 @@ class SlurmEngine:
         Raises:
             BenchError: one of them is missing.
         """
+        from results.store.engine import resolve_url, sqlite_file
+
+        self._folder = workspace.root.absolute() / "slurm"
         if find_spec("submitit") is None:
             raise BenchError("--on slurm needs submitit, which is not installed", install_extra("slurm"))
         if self._cluster not in {"slurm", "local"}:
@@ -97,127 +86,106 @@ class SlurmEngine:
                 "name a server for the results: --db postgresql://USER@HOST/NAME",
             )
 
-    def slots(self, specs: Sequence[RunSpec], context: RunContext) -> int:
-        """All runs are submitted; Slurm starts as many as there is room for.
+    def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
+        """All items are submitted; Slurm starts as many as there is room for.
 
         Raises:
-            BenchError: a run is to get a fraction of a GPU or of a core.
+            BenchError: an item is to get a fraction of a GPU or of a core.
         """
-        gpus = self._resources.gpus
-        if gpus is None:
-            gpus = float(context.execution.device.type == "cuda")
+        gpus = float(device.type == "cuda") if self._resources.gpus is None else self._resources.gpus
         for option, amount in (("--gpus-per-run", gpus), ("--cpus-per-run", self._resources.cpus)):
             if amount != int(amount):
                 raise BenchError(
                     f"{option} {amount:g}: Slurm gives whole ones",
                     f"write {option} {math.ceil(amount)}; --on ray gives fractions",
                 )
-        given = self._resources.memory_gb
-        self._limits = _Limits(memory_bytes(specs, context) if given is None else int(given * 1e9), int(gpus))
-        models = max(sum(spec.kind != "reference" for spec in specs), 1)
-        return min(models, self._jobs or models)
+        given, slots = self._resources.memory_gb, min(max(items, 1), self._jobs or max(items, 1))
+        self.parameters = {
+            "name": "captionbench",
+            "timeout_min": math.ceil(60 * self._resources.hours),
+            "cpus_per_task": int(self._resources.cpus),
+            "gpus_per_node": int(gpus),
+            "mem_gb": math.ceil(memory() / 1e9 if given is None else given),
+        }
+        if self._cluster == "slurm":
+            self.parameters |= {"slurm_array_parallelism": self._jobs or items, "slurm_signal_delay_s": WARNING_S}
+        return slots
 
-    def execute(
-        self,
-        runs: Sequence[tuple[str, RunSpec]],
-        shared: Shared,
-        store: Store,
-        reporter: Reporter,
-        here: Worker,  # noqa: ARG002  # this process only waits
-    ) -> Iterator[tuple[RunSpec, Ended]]:
-        """See `Engine.execute`; what a job prints is in the log that a note names. Ctrl-C leaves jobs as they are."""
+    def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
+        """See `Engine.perform`; Ctrl-C leaves jobs as they are: they go on, and the same command waits for them."""
+        import submitit
         from submitit.helpers import as_completed
 
-        if not runs:
-            return
-        jobs = self._submit(runs, shared, reporter)
-        try:
-            for job in as_completed([job for job, _, _ in jobs], poll_frequency=ASK_S if self._polite else 0.2):
-                title, spec = next((title, spec) for each, title, spec in jobs if each is job)
-                yield spec, self._ended(job, title, spec, store, reporter)
-        except KeyboardInterrupt:
-            reporter.note("jobs go on without this command; the same command waits for them, scancel ends them")
-            raise
-
-    def extraction(self, device: torch.device, reporter: Reporter) -> None:
-        """The command extracts features itself."""
+        items = list(iter(take, None))
+        executor = submitit.AutoExecutor(folder=self._folder / "%j", cluster=self._cluster)
+        executor.update_parameters(**self.parameters)
+        jobs = {item: job for item in items if (job := self._known(executor.job_class, item)) is not None}
+        if new := [item for item in items if item not in jobs]:
+            with executor.batch():
+                submitted = [executor.submit(_Job(call, Path.cwd(), int(self._resources.cpus)), item) for item in new]
+            for item, job in zip(new, submitted, strict=True):
+                jobs[item] = job
+                content = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder)}
+                write_text(self._note(item), json.dumps(content))
+        by_job = {job.job_id: item for item, job in jobs.items()}
+        for job in as_completed(list(jobs.values()), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
+            error = job.exception()
+            ended = f"job {job.job_id} ended before its run"
+            lost = (
+                Failure(LOST_WORKER, f"{ended}: {first_line(error)}; its log is {job.paths.stderr}") if error else None
+            )
+            yield by_job[job.job_id], lost or job.result()
 
     def close(self) -> None:
         """Jobs go on."""
 
-    @property
-    def _polite(self) -> bool:
-        return self._cluster == "slurm"
+    def _note(self, item: Any) -> Path:
+        return self._folder / f"{item}.json"
 
-    def _submit(
-        self, runs: Sequence[tuple[str, RunSpec]], shared: Shared, reporter: Reporter
-    ) -> list[tuple[Any, str, RunSpec]]:
-        """The job of each run: one that an earlier command submitted and that goes on, or a new one."""
-        import submitit
-
-        folder = shared.workspace.root.absolute() / "slurm"
-        executor = submitit.AutoExecutor(folder=folder / "%j", cluster=self._cluster)
-        executor.update_parameters(**self.parameters(len(runs)))
-        known = {spec.key: self._known(executor.job_class, spec, shared.workspace) for _, spec in runs}
-        new = [(title, spec) for title, spec in runs if known[spec.key] is None]
-        if new:
-            execute = ExecuteRun(_kept(shared, folder), Path.cwd(), int(self._resources.cpus))
-            with executor.batch():
-                submitted = [executor.submit(execute, title, spec) for title, spec in new]
-            for job, (_, spec) in zip(submitted, new, strict=True):
-                known[spec.key] = job
-                content = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder)}
-                write_text(shared.workspace.run_folder(spec.key) / JOB_FILE, json.dumps(content))
-        what = f"{len(new)} jobs submitted" + (
-            f", {len(runs) - len(new)} found at work" if len(new) < len(runs) else ""
-        )
-        reporter.note(f"{what}; logs: {folder}/JOB/*.out")
-        return [(known[spec.key], title, spec) for title, spec in runs]
-
-    def parameters(self, runs: int) -> dict[str, Any]:
-        """What each job asks Slurm for, as submitit names it."""
-        common = {
-            "name": "captionbench",
-            "timeout_min": math.ceil(60 * self._resources.hours),
-            "cpus_per_task": int(self._resources.cpus),
-            "gpus_per_node": self._limits.gpus,
-            "mem_gb": math.ceil(self._limits.memory / 1e9),
-        }
-        own = {"slurm_array_parallelism": self._jobs or runs, "slurm_signal_delay_s": WARNING_S}
-        return common | (own if self._polite else {})
-
-    def _known(self, job_class: Any, spec: RunSpec, workspace: Workspace) -> Any:
-        """The job of a run that an earlier command submitted, where Slurm has it still; else None."""
+    def _known(self, job_class: Any, item: Any) -> Any:
+        """The job of an item that an earlier command submitted, where Slurm has it still; else None."""
         try:
-            known = json.loads((workspace.run_folder(spec.key) / JOB_FILE).read_text(encoding="utf-8"))
+            known = json.loads(self._note(item).read_text(encoding="utf-8"))
             job = job_class(folder=known["folder"], job_id=known["job"])
             return job if known["cluster"] == self._cluster and job.state in _ALIVE else None
         except (OSError, ValueError, KeyError):
             return None
 
-    def _ended(self, job: Any, title: str, spec: RunSpec, store: Store, reporter: Reporter) -> Ended:
-        """How a run ended, told and, where its job was lost, stored."""
-        error = job.exception()
-        if error is None:
-            ended: Ended = job.result()
-            reporter.note(f"{title}: {ended} (job {job.job_id})", style="red" if ended == "failed" else "")
-            return ended
-        reason = f"job {job.job_id} ended before its run: {first_line(error)}; its log is {job.paths.stderr}"
-        store.fail(spec.key, LOST_WORKER, reason, _tail(job.paths.stderr))
-        reporter.note(f"{title}: failed: {reason}", style="red")
-        return "failed"
+
+@dataclass(frozen=True)
+class _Job:
+    """What a job does with an item, and again where Slurm requeues it: a run goes on from its last checkpoint."""
+
+    call: Call
+    folder: Path
+    threads: int
+
+    def __call__(self, item: Any) -> Any:
+        os.chdir(self.folder)
+        import torch
+
+        torch.set_num_threads(self.threads)
+        with closing(self.call):
+            return self.call(item)
+
+    def checkpoint(self, item: Any) -> Any:
+        """What submitit puts back into the queue when Slurm warns of the job's end: the same item."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, item)
 
 
-def _kept(shared: Shared, folder: Path) -> Path:
-    """A file with what all runs share, for jobs to read."""
-    path = folder / f"shared-{os.getpid()}.pickle"
-    with replacing(path) as temporary:
-        temporary.write_bytes(pickle.dumps(shared))
-    return path
+def is_shared(folder: Path) -> bool:
+    """False where the folder's file system is of a kind that one machine has; True for others, and where none is known.
 
-
-def _tail(path: Path) -> str:
+    Args:
+        folder: it need not exist yet.
+    """
     try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-40:])
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
+        return True
+    mounted = {Path(words[1].replace("\\040", " ")): words[2] for line in lines if len(words := line.split()) > 2}
+    place = folder.resolve()
+    kind = next((mounted[above] for above in (place, *place.parents) if above in mounted), "")
+    return kind not in _OF_ONE_MACHINE

@@ -10,7 +10,8 @@ from harness.benchmark.identity.run_key import without
 from harness.config.preset import NOT_IN_KEY
 from harness.utils.hashing import canonical_json
 from results.records import CODE_FIELDS, RunSpec
-from results.runs.finished_runs import FinishedRun, finished_runs
+from results.runs.reading import finished
+from results.runs.run import Run
 from results.store.store import Store
 
 _FILES_NAMED = 3
@@ -27,14 +28,13 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
         accept: whether a finished run of the same settings is re-used even if other code made it.
         rerun: whether everything is trained anew anyway.
     """
-    with store.reading() as connection:
-        finished = sorted(finished_runs(connection), key=lambda run: run.finished_at)
-    by_key = {run.key: run for run in finished}
+    stored = sorted(finished(store), key=lambda run: run.ended)
+    by_key = {run.key: run for run in stored}
     settled: list[RunSpec] = []
     said: dict[str, list[str]] = {}
     for spec in specs:
         own = by_key.get(spec.key)
-        twin = own or _nearest([run for run in finished if _same_settings(run, spec)], spec)
+        twin = own or _nearest([run for run in stored if _same_settings(run, spec)], spec)
         what = None if twin is None or rerun else _difference(twin, spec)
         if twin is not None and what is not None:
             if own is not None:
@@ -49,7 +49,7 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
     return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
 
 
-def _nearest(runs: Sequence[FinishedRun], spec: RunSpec) -> FinishedRun | None:
+def _nearest(runs: Sequence[Run], spec: RunSpec) -> Run | None:
     """The last run of the same sources of the model, or else the last."""
     assert spec.code is not None
     same = [run for run in runs if run.code is not None and run.code.model == spec.code.model]
@@ -57,7 +57,7 @@ def _nearest(runs: Sequence[FinishedRun], spec: RunSpec) -> FinishedRun | None:
     return chosen[-1] if chosen else None
 
 
-def _as_planned(run: FinishedRun, spec: RunSpec) -> RunSpec:
+def _as_planned(run: Run, spec: RunSpec) -> RunSpec:
     return replace(
         spec,
         key=run.key,
@@ -68,7 +68,7 @@ def _as_planned(run: FinishedRun, spec: RunSpec) -> RunSpec:
     )
 
 
-def _difference(run: FinishedRun, spec: RunSpec) -> str | None:
+def _difference(run: Run, spec: RunSpec) -> str | None:
     """In what the code of a finished run differs from that which would make it now; None where it does not."""
     assert spec.code is not None
     if run.code is None:
@@ -80,7 +80,7 @@ def _difference(run: FinishedRun, spec: RunSpec) -> str | None:
     return None
 
 
-def _same_settings(run: FinishedRun, spec: RunSpec) -> bool:
+def _same_settings(run: Run, spec: RunSpec) -> bool:
     """Whether the two differ in nothing but code."""
     if (run.model, run.role, run.seed, run.fingerprint) != (spec.model, spec.role, spec.seed, spec.dataset):
         return False

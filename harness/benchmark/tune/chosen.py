@@ -11,7 +11,6 @@ from pydantic import Field
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.models import RequestedModel
-from harness.benchmark.tune.objective import trial_spec
 from harness.benchmark.tune.storage import open_studies, studies_file, studies_lock
 from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
@@ -25,7 +24,7 @@ from harness.utils.yaml_value import load_bounded
 from results.files import read_text
 
 if TYPE_CHECKING:
-    from harness.benchmark.tune.study import Standing
+    from harness.benchmark.tune.study import StudyStanding
 
 _MAX_CHARACTERS, _MAX_DEPTH = 1_000_000, 10
 """Of a file of tuned values; those of a hundred models have a tenth of it."""
@@ -57,7 +56,7 @@ FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | N
 """Finds the tuned values of models under these conditions; None where the preset's own are to be used."""
 
 
-def chosen_of(found: Standing) -> TunedModel:
+def chosen_of(found: StudyStanding) -> TunedModel:
     """What is kept of a study that is done, with a best trial."""
     return TunedModel(values=found.values, default=found.default, best=found.best or 0.0, trials=found.trials)
 
@@ -218,6 +217,7 @@ def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) 
     import optuna
 
     from harness.benchmark.tune.study import standing
+    from harness.benchmark.tune.trials import trial_spec
 
     run, found = trial_spec(model, context, workspace).key, {}
     for name in optuna.get_all_study_names(storage):

@@ -57,7 +57,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StudyStanding:
     """Where a study stands; `trials` are those that ended.
 
     Scores are validation CIDEr-D as fractions, None where no trial gave one.
@@ -201,7 +201,7 @@ def values_of(trial: FrozenTrial) -> TunedValues:
     return TunedValues() if trial.user_attrs.get(DEFAULT) else TunedValues.of_params(trial.params)
 
 
-def standing(study: optuna.Study, budget: Budget) -> Standing:
+def standing(study: optuna.Study, budget: Budget) -> StudyStanding:
     """Where a study stands."""
     trials = counted(study)
     by_state = {state: [trial for trial in trials if trial.state == state] for state in TrialState}
@@ -209,7 +209,7 @@ def standing(study: optuna.Study, budget: Budget) -> Standing:
     default = next((trial.value for trial in finished if trial.user_attrs.get(DEFAULT)), None)
     # Of equal scores the first: the default's, where nothing is better.
     best = max(finished, key=lambda trial: (trial.value or 0.0, -_first(trial)), default=None)
-    return Standing(
+    return StudyStanding(
         default=default,
         best=None if best is None else best.value,
         values=TunedValues() if best is None else values_of(best),

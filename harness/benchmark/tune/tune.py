@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import yaml
 
-from harness.benchmark.benchmark import choose_device, choose_precision
-from harness.benchmark.context import prepare_context
-from harness.benchmark.engines.interface import CrewEngine
+from harness.benchmark.engines import Engine, spread_over
+from harness.benchmark.engines.estimate import BASE_BYTES
+from harness.benchmark.engines.here import HereEngine, limit_threads
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.models import RequestedModel, graph_kinds, resolve_models
+from harness.benchmark.plan import choose_device, choose_precision
+from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.tune.chosen import TunedFile, chosen_of
-from harness.benchmark.tune.cluster import OPENER, do_trials_by_crew
-from harness.benchmark.tune.jobs import do_trials_side_by_side
-from harness.benchmark.tune.study import Standing, standing
+from harness.benchmark.tune.study import StudyStanding, standing
 from harness.benchmark.tune.trials import Search, do_trials, open_study
+from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.tuning import Budget, SearchSpace, scaled
-from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -32,7 +30,7 @@ from harness.utils.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class TuneRequest:
-    """What the user asked for; without an engine, processes of this machine do all work."""
+    """What the user asked for."""
 
     models: tuple[str, ...]
     data: str
@@ -47,15 +45,19 @@ class TuneRequest:
     precision: str = "auto"
     skip_bad_images: bool = False
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
-    engine: CrewEngine | None = None
+    engine: Engine = field(default_factory=HereEngine)
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a tuning ended: by model, where its study stands, or why it could not go on."""
+    """How a tuning ended: by model, where its study stands, or why it could not go on.
+
+    `signature` is that of untuned runs under the same conditions.
+    """
 
     search: Search
-    models: dict[str, Standing]
+    signature: dict[str, str]
+    models: dict[str, StudyStanding]
     errors: dict[str, str]
 
 
@@ -63,54 +65,43 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
     Raises:
-        BenchError: nothing to tune, a preset that cannot be tuned, or what `prepare_context` refuses.
+        BenchError: nothing to tune, a preset that cannot be tuned, or what `open_context` refuses.
     """
-    models = _trained(request, reporter)
+    models, workspace = _trained(request, reporter), request.workspace
     _check(request)
-    engine = request.engine
-    with ExitStack() as joined:
-        if engine is not None:
-            joined.enter_context(closing(engine))
-            engine.join()
-        return _tune(models, request, reporter)
-
-
-def _tune(models: Sequence[RequestedModel], request: TuneRequest, reporter: Reporter) -> Tuning:
-    engine = request.engine
-    request.workspace.create()
-    device = choose_device(request.device)
-    context = prepare_context(
-        request.data,
-        images=request.images,
-        preset=request.preset.untuned(),
-        feature_config=request.features,
-        sees={model.name: model.visual for model in models},
-        graphs=graph_kinds(models),
-        evaluation=EvaluationSettings(),
-        skip_bad_images=request.skip_bad_images,
-        device=device,
-        precision=choose_precision(request.precision, device),
-        workspace=request.workspace,
-        reporter=reporter,
-        spread=None if engine is None else engine.extraction(device, reporter),
-    )
-    for warning in context.preset.schedule.idle_stages(*context.counts()):
-        reporter.note(warning, style="yellow")
-    # A third of the trials only explores, as does Optuna's own default of 10 in 30.
-    startup = max(request.trials // 3, 2)
-    budget = Budget(trials=request.trials, updates=sum(context.updates()), startup_trials=startup, seed=request.seed)
-    label = tuned_field(request.space, budget, context.preset)
-    jobs = request.execution.jobs_for(len(models), device) if engine is None else 1
-    context = replace(context, execution=replace(context.execution, config=replace(request.execution, jobs=jobs)))
-    search = Search(request.workspace, context, request.space, budget, label)
-    reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
-    if engine is None:
-        errors = (do_trials_side_by_side if jobs > 1 else do_trials)(models, search, reporter)
-    else:
-        make_crew = partial(engine.crew, OPENER, search, device, request.execution.jobs, reporter)
-        errors = do_trials_by_crew(make_crew, models, search, reporter)
-    standings = {model.name: standing(open_study(model, search).study, budget) for model in models}
-    return Tuning(search, standings, errors)
+    with ExitStack() as stack:
+        engine = stack.enter_context(closing(request.engine))
+        engine.check(workspace)
+        workspace.create()
+        services = stack.enter_context(Services(workspace, reporter, request.execution.plugins))
+        device = choose_device(request.device)
+        opening = Opening(
+            data=request.data,
+            images=request.images,
+            preset=request.preset.untuned(),
+            features=request.features,
+            sees={model.name: model.visual for model in models},
+            graphs=tuple(sorted(graph_kinds(models))),
+            skip_bad_images=request.skip_bad_images,
+            device=str(device),
+            precision=choose_precision(request.precision, device),
+        )
+        context = services.context(RunConfig(opening=opening), spread_over(engine, device, BASE_BYTES))
+        for warning in context.preset.schedule.idle_stages(*context.counts()):
+            reporter.note(warning, style="yellow")
+        # A third of the trials only explores, as does Optuna's own default of 10 in 30.
+        startup = max(request.trials // 3, 2)
+        updates = sum(context.updates())
+        budget = Budget(trials=request.trials, updates=updates, startup_trials=startup, seed=request.seed)
+        label = tuned_field(request.space, budget, context.preset)
+        jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
+        execution = replace(request.execution, jobs=jobs)
+        search = Search(workspace, opening, execution, request.space, budget, label)
+        reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
+        with limit_threads(jobs):
+            errors = do_trials(models, search, engine, services)
+        standings = {model.name: standing(open_study(model, search, context).study, budget) for model in models}
+        return Tuning(search, context.signature, standings, errors)
 
 
 def _trained(request: TuneRequest, reporter: Reporter) -> list[RequestedModel]:
@@ -146,9 +137,9 @@ def exported(tuning: Tuning, command: str) -> str:
     search = tuning.search
     content = TunedFile(
         command=command,
-        preset=search.context.preset.name,
-        data=search.context.signature["data"],
-        features=search.context.signature["feat"],
+        preset=search.opening.preset.name,
+        data=tuning.signature["data"],
+        features=tuning.signature["feat"],
         tuned=search.label,
         budget=search.budget,
         space=search.space,

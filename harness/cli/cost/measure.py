@@ -93,10 +93,9 @@ def measure(
     processor gives, with its own weights. A time is marked
     as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
-    from harness.benchmark.benchmark import choose_device
-    from harness.benchmark.hub_costs import checkpoint_job, find_checkpoints
-    from harness.benchmark.hub_model import PREFIX
-    from harness.benchmark.hub_options import hub_options
+    from harness.benchmark.hub import checkpoint_job, find_checkpoints
+    from harness.benchmark.hub_model import PREFIX, hub_options
+    from harness.benchmark.plan import choose_device
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.measure.captioning_costs import Effort
     from harness.measure.isolated import BenchmarkJob, run_isolated

@@ -14,7 +14,7 @@ from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from results.published import PublishedScore
-    from results.runs.views import RunDetail
+    from results.runs.run import Run
 
 _EXAMPLES = """
 **Examples**
@@ -46,10 +46,10 @@ def runs(
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
     """
-    from results.runs.fetch import costs_table, run_detail
+    from results.runs.reading import finished
 
     with open_results(workspace, db) as store:
-        details = [run_detail(store, row.key) for row in costs_table(store) if row.role == "model"]
+        details = [run for run in finished(store) if run.role == "model"]
     rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
     reached = [] if cider is None else [f"To {cider:g}"]
     header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
@@ -62,9 +62,8 @@ def runs(
             typer.echo("\n" + format_table(header, printed, output), nl=False)
 
 
-def _row(detail: RunDetail, cider: float | None) -> list[str]:
+def _row(detail: Run, cider: float | None) -> list[str]:
     from reports.tables.numbers import duration, significant
-    from results.runs.training_time import seconds_to, stage_speeds
 
     def shown(name: str) -> str:
         cost = detail.costs.get(name)
@@ -72,19 +71,19 @@ def _row(detail: RunDetail, cider: float | None) -> list[str]:
             return "-"
         return duration(cost.value) if cost.unit == "s" else f"{significant(cost.value)} {cost.unit}"
 
-    speeds = stage_speeds(detail.epochs)
+    speeds = detail.stage_speeds()
     named = [
         f"{name} {significant(speed)}" if len(speeds) > 1 else significant(speed) for name, speed in speeds.items()
     ]
     row = [detail.model, str(detail.seed), shown("train_seconds"), shown("predicted_train_seconds")]
     row.append(", ".join(named) or "-")
     if cider is not None:
-        seconds = seconds_to(detail.epochs, cider)
+        seconds = detail.seconds_to(cider)
         row.append("never" if seconds is None else duration(seconds))
     return [*row, shown("train_data_wait"), _estimate(detail)]
 
 
-def _estimate(detail: RunDetail) -> str:
+def _estimate(detail: Run) -> str:
     """Hours of an A100, between their bounds where the run has some."""
     from reports.tables.columns import quantity_cell
 
@@ -92,7 +91,7 @@ def _estimate(detail: RunDetail) -> str:
     return "-" if cell.value is None else cell.text
 
 
-def _notes(details: Sequence[RunDetail]) -> list[str]:
+def _notes(details: Sequence[Run]) -> list[str]:
     """What estimates assume, and why some are missing."""
     from reports.tables.numbers import cost_kind
 

@@ -16,8 +16,8 @@ def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> No
     A SQLite file is checked for broken pages, and for rows that refer to missing ones, as well.
     """
     from results.store.check import HINT, problems
+    from results.store.revisions import ensure_complete
     from results.store.store import Store
-    from results.store.structure import ensure_complete
 
     with Store(Workspace(workspace, db).database, read_only=True) as store, store.reading() as connection:
         ensure_complete(connection, store.url)

@@ -17,8 +17,7 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
     from rich.markup import escape
     from rich.table import Table
 
-    from results.store.information import describe
-    from results.store.structure import RESTORE
+    from results.store.revisions import RESTORE, describe
 
     found = describe(Workspace(workspace, db).database)
     console = Console(highlight=False)

@@ -11,8 +11,8 @@ from harness.utils.workspace import DEFAULT, Workspace
 def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
     """Bring an older release's database up to this one: wholly or not at all, and no result is lost."""
     from results.store.revisions import release
+    from results.store.revisions import upgrade as upgrade_database
     from results.store.schema import RELEASE
-    from results.store.upgrade import upgrade as upgrade_database
 
     place = Workspace(workspace, db).database
     found = upgrade_database(place)

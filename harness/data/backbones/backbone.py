@@ -20,30 +20,20 @@ class Backbone(Protocol):
     """A frozen image encoder: pixels (B, 3, H, W), prepared by `preprocessing`, to (B, h * w, C) float32.
 
     It computes on the pixels' device, without gradients; cells are ordered row by row from the top left.
+
+    Attributes:
+        preprocessing: from images to pixels.
+        name: as given on the command line.
+        dim: channels C.
+        grid: cells (h, w).
+        digest: hex; changes with architecture, options or any weight.
     """
 
     preprocessing: ImagePreprocessing
-    """From images to pixels."""
-
-    @property
-    def name(self) -> str:
-        """Name as given on the command line."""
-        ...
-
-    @property
-    def dim(self) -> int:
-        """Channels C."""
-        ...
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Cells (h, w)."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """Hex digest; changes with architecture, options or any weight."""
-        ...
+    name: str
+    dim: int
+    grid: tuple[int, int]
+    digest: str
 
     def describe(self) -> str:
         """Name, weights and input size, as a score's signature shows them."""

@@ -24,7 +24,7 @@ from harness.utils.errors import BenchError
 from results.files import check_regular
 from zoo.errors import first_line, unreadable
 from zoo.weights.converter import timm_swin
-from zoo.weights.finite import refuse_not_finite
+from zoo.weights.safety import refuse_not_finite
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
@@ -44,6 +44,8 @@ RESERVED = frozenset(
 
 _SWIN_MARK = "layers.0.downsample.reduction.weight"
 """Key in checkpoints of Swin's authors, which timm names `layers.1.downsample`."""
+_HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
+"""Names of weights that timm's folders on the hub have beside their config.json."""
 
 
 class TimmBackbone:
@@ -256,10 +258,6 @@ def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:
         digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-_HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
-"""Names of weights that timm's folders on the hub have beside their config.json."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,16 @@ from harness.utils.errors import BenchError
 from harness.utils.files import require_file, shortened
 from harness.utils.json_io import parse_json, read_file
 
+FORMAT = "captionbench graphs 1"
+UNNAMED = "object"
+"""The name of objects of which a file has the number alone."""
+_PICKLES = frozenset({".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
+_MOST = 10_000
+"""Objects of one image; more is refused as damaged or malicious."""
+_LONGEST = 200
+"""Characters of a word."""
+_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True)
 class SceneGraph:
@@ -68,17 +78,6 @@ def check_places(graph: SceneGraph) -> SceneGraph:
         if not 0 <= place < count:
             raise BadGraph(f"has an attribute {word!r} of object {place}, but {count} objects")
     return graph
-
-
-FORMAT = "captionbench graphs 1"
-UNNAMED = "object"
-"""The name of objects of which a file has the number alone."""
-_PICKLES = frozenset({".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
-_MOST = 10_000
-"""Objects of one image; more is refused as damaged or malicious."""
-_LONGEST = 200
-"""Characters of a word."""
-_SHOWN = 5
 
 
 def read_graphs(path: Path) -> GraphSource:

@@ -23,6 +23,47 @@ _OF_PAIR: Final = {"left": "left of", "right": "right of"}
 _OF_LINE: Final = {"row": "left of", "column": "above"}
 _RULES = 1
 """Raise it with any change to the graphs of a scene: their fingerprint changes with it."""
+_OPENINGS: Final = ("there is", "there are", "a picture of", "the image shows", "we can see")
+_DETERMINERS: Final = frozenset({"a", "an", "two", "three"})
+_NUMBERS: Final = frozenset({"two", "three"})
+_ADJECTIVES: Final = frozenset(
+    {*OBJECT_COLOURS, *BACKGROUND_COLOURS, *TEXTURES, "violet", "gray", "large", "big", "small", "little", "tiny"}
+)
+_RELATIONS: Final = {
+    "to the left of": "left of",
+    "to the right of": "right of",
+    "in the middle of": "in",
+    "on top of": "on",
+    **{phrase: phrase for phrase in ("left of", "right of", "next to", "standing on", "sitting on", "beside", "above")},
+    **{phrase: phrase for phrase in ("below", "over", "under", "beneath", "inside", "in", "within", "around")},
+    **{phrase: phrase for phrase in ("on", "against")},
+}
+"""Between two things, by what stands in the caption."""
+_PLACES: Final = {
+    **{f"on the {side}": side for side in ("left", "right")},
+    **{f"on the {side} side": side for side in ("left", "right")},
+    **{f"at the {side} edge": side for side in ("left", "right", "upper", "lower")},
+    **{f"{near} the {end}": end for near in ("at", "near") for end in ("top", "bottom")},
+    **{f"in the {middle}": middle for middle in ("middle", "centre")},
+    **{line: line for line in ("side by side", "next to each other", "above each other", "one below the other")},
+    "in a row": "row",
+    "in a column": "column",
+}
+"""Behind a thing, whose attribute they are."""
+_BESIDE_HEAD: Final = {
+    "inside": "inside",
+    "on top": "on",
+    "below": "below",
+    "above": "above",
+    "under them": "under",
+    "over them": "over",
+}
+"""Behind a thing, of which they tell where it is, seen from a thing named before."""
+_WITH: Final = {"left": "left of", "right": "right of"}
+"""Places that tell the same, of a thing behind `with`."""
+_PHRASES: Final = sorted(
+    (tuple(phrase.split()) for phrase in {*_RELATIONS, *_PLACES, *_BESIDE_HEAD}), key=len, reverse=True
+)
 
 
 def scene_graph(scene: Scene) -> SceneGraph:
@@ -110,49 +151,6 @@ def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> st
     """The word, or with probability `rate` another one of the same kind."""
     wrong, other = chance.happens(rate), chance.pick([each for each in words if each != word])
     return other if wrong else word
-
-
-_OPENINGS: Final = ("there is", "there are", "a picture of", "the image shows", "we can see")
-_DETERMINERS: Final = frozenset({"a", "an", "two", "three"})
-_NUMBERS: Final = frozenset({"two", "three"})
-_ADJECTIVES: Final = frozenset(
-    {*OBJECT_COLOURS, *BACKGROUND_COLOURS, *TEXTURES, "violet", "gray", "large", "big", "small", "little", "tiny"}
-)
-_RELATIONS: Final = {
-    "to the left of": "left of",
-    "to the right of": "right of",
-    "in the middle of": "in",
-    "on top of": "on",
-    **{phrase: phrase for phrase in ("left of", "right of", "next to", "standing on", "sitting on", "beside", "above")},
-    **{phrase: phrase for phrase in ("below", "over", "under", "beneath", "inside", "in", "within", "around")},
-    **{phrase: phrase for phrase in ("on", "against")},
-}
-"""Between two things, by what stands in the caption."""
-_PLACES: Final = {
-    **{f"on the {side}": side for side in ("left", "right")},
-    **{f"on the {side} side": side for side in ("left", "right")},
-    **{f"at the {side} edge": side for side in ("left", "right", "upper", "lower")},
-    **{f"{near} the {end}": end for near in ("at", "near") for end in ("top", "bottom")},
-    **{f"in the {middle}": middle for middle in ("middle", "centre")},
-    **{line: line for line in ("side by side", "next to each other", "above each other", "one below the other")},
-    "in a row": "row",
-    "in a column": "column",
-}
-"""Behind a thing, whose attribute they are."""
-_BESIDE_HEAD: Final = {
-    "inside": "inside",
-    "on top": "on",
-    "below": "below",
-    "above": "above",
-    "under them": "under",
-    "over them": "over",
-}
-"""Behind a thing, of which they tell where it is, seen from a thing named before."""
-_WITH: Final = {"left": "left of", "right": "right of"}
-"""Places that tell the same, of a thing behind `with`."""
-_PHRASES: Final = sorted(
-    (tuple(phrase.split()) for phrase in {*_RELATIONS, *_PLACES, *_BESIDE_HEAD}), key=len, reverse=True
-)
 
 
 def parse_scene_caption(caption: str) -> SceneGraph:

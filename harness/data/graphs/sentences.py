@@ -24,6 +24,8 @@ FORMAT = "captionbench sentence graphs 1"
 OPTION = "--sentence-graphs"
 _ID = re.compile(r"-?[0-9]{1,19}")
 _SEE = "docs/graph_models.md has the format of the file"
+ABSENT = -1
+"""Where a graph has fewer objects, attributes or relations than others of a batch."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,6 @@ def _graph(told: Any) -> SceneGraph:
         tuple((subject, target, word) for (subject, target), word in relations),
     )
     return check_places(graph)
-
-
-ABSENT = -1
-"""Where a graph has fewer objects, attributes or relations than others of a batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from harness.data.dataset import Dataset, told_size
 from harness.data.formats import is_image_id
 from harness.data.images import BadImage, image_size
-from harness.data.regions.regions import NO_SIZE, Numbers, RawRegions
+from harness.data.regions.regions import NO_SIZE, BadRegions, Numbers, RawRegions, RegionSource
 from harness.utils.errors import BenchError
 from harness.utils.json_io import parse_json, read_file
 
@@ -30,7 +30,7 @@ class _Image:
     complaint: str | None = None
 
 
-class DatasetBoxes:
+class DatasetBoxes(RegionSource):
     """The boxes in a data set's annotations, in pixels of the stored image."""
 
     boxes_only = True
@@ -45,13 +45,12 @@ class DatasetBoxes:
             )
         self.fingerprint = dataset.fingerprint
 
-    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
-        """Boxes in the order of the ids."""
-        for image_id in image_ids:
-            yield image_id, RawRegions(boxes=_rows(self._boxes[image_id] or ()))
+    def image(self, image_id: int) -> RawRegions:
+        """See `RegionSource`."""
+        return RawRegions(boxes=_rows(self._boxes[image_id] or ()))
 
 
-class Windows:
+class Windows(RegionSource):
     """The whole image, and the tiles of N rows and N columns: the same for every image, for data without boxes."""
 
     boxes_only = True
@@ -63,18 +62,16 @@ class Windows:
         self._sizes = dataset.sizes
         self._paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
 
-    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
-        """Boxes in the order of the ids."""
-        for image_id in image_ids:
-            try:
-                size = self._sizes.get(image_id) or image_size(self._paths[image_id])
-            except BadImage as bad:
-                yield image_id, f"{NO_SIZE} {bad.reason}"
-            else:
-                yield image_id, RawRegions(boxes=self._shares * np.array([*size, *size]), size=size)
+    def image(self, image_id: int) -> RawRegions:
+        """See `RegionSource`."""
+        try:
+            size = self._sizes.get(image_id) or image_size(self._paths[image_id])
+        except BadImage as bad:
+            raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
+        return RawRegions(boxes=self._shares * np.array([*size, *size]), size=size)
 
 
-class CocoBoxes:
+class CocoBoxes(RegionSource):
     """A JSON file in COCO's format: {"images", "annotations"}, or a list of {"image_id", "bbox", "score"}.
 
     `bbox` is x, y, width, height in pixels. Crowds count as regions. The file is held in memory as a whole.
@@ -101,15 +98,13 @@ class CocoBoxes:
                 'the ids must be those of the data set ("cocoid", or else "imgid")',
             )
 
-    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
-        """Boxes in the order of the ids."""
-        for image_id in image_ids:
-            image = self._images.get(image_id, _Image())
-            if image.complaint:
-                yield image_id, image.complaint
-            else:
-                scores = np.array(image.scores) if len(image.scores) == len(image.boxes) > 0 else None
-                yield image_id, RawRegions(None, _rows(image.boxes), self._sizes.get(image_id), scores)
+    def image(self, image_id: int) -> RawRegions:
+        """See `RegionSource`."""
+        image = self._images.get(image_id, _Image())
+        if image.complaint:
+            raise BadRegions(image.complaint)
+        scores = np.array(image.scores) if len(image.scores) == len(image.boxes) > 0 else None
+        return RawRegions(None, _rows(image.boxes), self._sizes.get(image_id), scores)
 
 
 def _number(value: object, finite: bool = False) -> float:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.data.features import Features, Half, Single, VisualFeatures, map_array, unseen
+from harness.data.features import Features, Half, Single, map_array, unseen
 from harness.utils.errors import BenchError
 from results.files import check_regular, read_text
-from zoo.captioner import Visual, VisualKind, VisualSpec
+from zoo.captioner import Visual, VisualSpec
 
 FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"
 COLUMNS = 5
@@ -64,20 +64,12 @@ class RegionFeatures:
         """Number of images."""
         return len(self.image_ids)
 
-    def __contains__(self, image_id: int) -> bool:
-        """Whether the image has features."""
-        return image_id in self._rows
-
     def describe(self) -> str:
         """Source, settings, digest and numbers of regions, as a score's signature shows them."""
         counts = self.counts(self.image_ids) or (0,)
         spread = f"{min(counts)}-{max(counts)}" if min(counts) != max(counts) else str(max(counts))
         whole = f",whole:{self.whole_images}" if self.whole_images else ""
         return f"regions[{self._meta['settings']}]#{self.digest[:8]},{spread}{whole}"
-
-    def visual_dim(self, kind: VisualKind) -> int:
-        """The `visual_dim` of models with this kind of visual input; 0 for none and for pixels."""
-        return self.dim if kind in {"grid", "regions", "pooled"} else 0
 
     def counts(self, image_ids: Sequence[int]) -> tuple[int, ...]:
         """Numbers of regions of the images."""
@@ -151,6 +143,10 @@ class RegionFeatures:
         return BenchError(
             f"the region cache {self.folder} is damaged: {what}", hint=f"remove it and run again: rm -r {self.folder}"
         )
+
+
+VisualFeatures = Features | RegionFeatures
+"""Cached visual input: grid cells, the same number for every image, or regions, whose number varies."""
 
 
 @dataclass(frozen=True, slots=True)

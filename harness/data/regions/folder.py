@@ -10,12 +10,11 @@ import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, RegionSource
 from harness.utils.errors import BenchError
 from results.files import check_regular
 
@@ -24,10 +23,8 @@ _KEYS = ("feat", "z")
 _DAMAGE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError)
 
 
-class RegionFolder:
+class RegionFolder(RegionSource):
     """The arrays of a folder, and the boxes of the folder beside it, if any."""
-
-    boxes_only = False
 
     def __init__(self, folder: Path) -> None:
         if folder.name.endswith("_box"):  # boxes would pass for features of four channels
@@ -44,16 +41,10 @@ class RegionFolder:
         self.name = folder.name
         self.fingerprint = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
 
-    def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
-        """Regions in the order of the ids."""
-        for image_id in image_ids:
-            if image_id in self._features:
-                try:
-                    yield image_id, self._image(image_id)
-                except BadRegions as bad:
-                    yield image_id, str(bad)
-
-    def _image(self, image_id: int) -> RawRegions:
+    def image(self, image_id: int) -> RawRegions | None:
+        """See `RegionSource`."""
+        if image_id not in self._features:
+            return None
         features = _load(self._features[image_id])
         if features.ndim == 3 and self._boxes is None:
             features = features.reshape(-1, features.shape[2])

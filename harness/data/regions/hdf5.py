@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.data.dataset import picture_digest
-from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, Size
+from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, RegionSource, Size
 from harness.utils.errors import BenchError
 from results.errors import install_extra
 from zoo.errors import first_line
@@ -28,10 +28,8 @@ _READING = 2
 """What is read of a file: caches of what was read of it before are made anew."""
 
 
-class RegionHdf5:
+class RegionHdf5(RegionSource):
     """The datasets of one file; if any of its images has boxes or a size, all must."""
-
-    boxes_only = False
 
     def __init__(self, path: Path) -> None:
         self.name = path.name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,14 @@ Size = tuple[int, int]  # width, height in pixels
 
 MAX_BYTES = 1 << 28
 """Maximum size of one image's regions (256 MiB); more is refused as damaged or malicious."""
+ROUNDING = 1.0
+"""Pixels by which a box may exceed its image."""
+MIN_SCORE = 0.2
+"""Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
+NO_SIZE = "its boxes are in pixels, and its image file"
+"""Begins the complaint about an image whose size nothing tells."""
+_FIRST = 9  # number of images whose most common number of channels is required of all
+_WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 class BadRegions(Exception):  # noqa: N818 - it tells of the image, not of the failure
@@ -58,8 +66,8 @@ class Regions:
         return 0 if told is None else len(told)
 
 
-class RegionSource(Protocol):
-    """A source of regions by image id.
+class RegionSource:
+    """A source of regions by image id, which implements `image`, or `read` itself.
 
     Attributes:
         name: as shown in the signature.
@@ -69,29 +77,28 @@ class RegionSource(Protocol):
 
     name: str
     fingerprint: str
-    boxes_only: bool
+    boxes_only: bool = False
+
+    def image(self, image_id: int) -> RawRegions | None:
+        """Regions of one image, None where the source has none; BadRegions where they cannot be used."""
+        raise NotImplementedError
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions of the images, or their errors, in any order; missing images are left out.
 
         An id may be repeated with an error, which replaces its regions.
         """
-        ...
+        for image_id in image_ids:
+            try:
+                found = self.image(image_id)
+            except BadRegions as bad:
+                yield image_id, str(bad)
+            else:
+                if found is not None:
+                    yield image_id, found
 
 
 Limits = tuple[int, int]
-
-ROUNDING = 1.0
-"""Pixels by which a box may exceed its image."""
-
-MIN_SCORE = 0.2
-"""Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
-
-NO_SIZE = "its boxes are in pixels, and its image file"
-"""Begins the complaint about an image whose size nothing tells."""
-
-_FIRST = 9  # number of images whose most common number of channels is required of all
-_WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 
 
 def read_regions(

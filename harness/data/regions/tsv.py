@@ -15,20 +15,18 @@ from typing import BinaryIO
 import numpy as np
 
 from harness.data.dataset import picture_digest
-from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions
+from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, RegionSource
 from harness.utils.errors import BenchError
 
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _MAX_DIGITS = 19  # of a whole number of 64 bits
 
 
-class RegionTsv:
+class RegionTsv(RegionSource):
     """One or several TSV files, read in the order given.
 
     An image with two equal lines counts once; with two different ones it is an error.
     """
-
-    boxes_only = False
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
         self.name = name

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,6 @@ class ScenesConfig:
     noise: int = 12
     colour_jitter: int = 14
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.train, self.val, self.test, self.nocaps_per_domain) < 0 or self.captions < 1:
-            raise ValueError("the numbers of images and captions must not be negative, and captions at least 1")
-        if not 4 < self.small[0] <= self.small[1] < self.large[0] <= self.large[1]:
-            raise ValueError("sizes must be (minimum, maximum), with small below large")
-        if self.image_size < max(2 * self.large[1] + 12, 3 * self.small[1] + 4):
-            raise ValueError("the image is too small for two large objects, or three small ones, beside each other")
 
     def digest(self) -> str:
         """The name of the generated folder, from these values and the generator's version."""
@@ -132,15 +124,13 @@ def compose_scenes(config: ScenesConfig) -> Iterator[Scene]:
 def config_of(content: object) -> ScenesConfig:
     """What the images of a parsed `dataset_scenes.json` were drawn by; ValueError if not by this version."""
     stated = content.get("config") if isinstance(content, dict) and content.get("version") == VERSION else None
-    if not isinstance(stated, dict) or stated.keys() != {field.name for field in fields(ScenesConfig)}:
+    told = stated if isinstance(stated, dict) else {}
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    if {name: type(value) for name, value in values.items()} != {
+        name: type(value) for name, value in asdict(ScenesConfig()).items()
+    }:
         raise ValueError("they are not scenes that this version drew")
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
-    }
-    try:
-        return ScenesConfig(**values)
-    except TypeError as error:
-        raise ValueError(f"config: {error}") from error
+    return ScenesConfig(**values)
 
 
 def _composed(config: ScenesConfig, split: str, domain: str | None, number: int) -> tuple[Chance, Scene]:

@@ -12,14 +12,19 @@ import numpy as np
 
 from harness.data.hub import HubWeights
 from harness.data.images import BadImage
-from harness.metrics.chair.metric import CHAIR
-from harness.metrics.chair.objects import KnownObjects, objects_of_coco
-from harness.metrics.diversity import NAMES as WORD_NAMES
-from harness.metrics.diversity import measure_diversity
-from harness.metrics.more.hallucination import measure_hallucination
-from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, mean_measured, not_measured, stored_name
-from harness.metrics.more.self_cider import measure_self_cider
-from harness.metrics.ptb.python import tokenize_ptb
+from harness.metrics.chair import CHAIR, UNKNOWN, KnownObjects, chair, objects_of_coco
+from harness.metrics.more.diversity import NAMES as WORD_NAMES
+from harness.metrics.more.diversity import measure_diversity, measure_self_cider
+from harness.metrics.more.measured import (
+    BERT_NAME,
+    CLIP_NAMES,
+    Measured,
+    mean_measured,
+    measured,
+    not_measured,
+    stored_name,
+)
+from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
 from results.records import Quantity
 from results.runs.more_metrics import base_name
@@ -35,6 +40,7 @@ T = TypeVar("T")
 
 NO_CLIP: Final = "no CLIP model is named: --clip FOLDER, or --clip openai/clip-vit-large-patch14"
 NO_BERT: Final = "no BERT model is named: --bert FOLDER, or --bert FacebookAI/roberta-large"
+_NOTHING_NAMED: Final = "no caption names an object of the list"
 
 
 @dataclass(frozen=True)
@@ -198,3 +204,19 @@ def _device(name: str | None) -> torch.device:
     import torch
 
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def measure_hallucination(
+    captions: Mapping[int, str], references: Mapping[int, Sequence[str]], objects: KnownObjects | None
+) -> Measured:
+    """CHAIR-i and CHAIR-s; NULL where the objects of an image are unknown."""
+    if objects is None:
+        return not_measured(CHAIR.names, UNKNOWN)
+    depends_on = f"objects:{objects.label}"
+    if reason := objects.lacking(captions):
+        return not_measured(CHAIR.names, reason, depends_on)
+    statistics = chair(captions, {image_id: references[image_id] for image_id in captions}, objects)
+    found = measured(statistics, list(captions), depends_on, means=["CHAIR-s"])
+    if not statistics.values[:, 1].any():
+        found.values[stored_name("CHAIR-i", depends_on)] = Quantity(None, _NOTHING_NAMED)
+    return found

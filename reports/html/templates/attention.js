@@ -3,31 +3,8 @@
 // Panels are built when a caption is opened: those of an image are in a script of their own, which is added then, since
 // pages opened from disk may load scripts, but may not fetch. Words become text nodes, never markup.
 const SVG = "http://www.w3.org/2000/svg";
-const loaded = new Map();
-const arrived = new Map();
 
-window.captionbench = {
-  attention: (file, captions) => { arrived.get(file)(captions); },
-};
-
-function load(file) {
-  if (!loaded.has(file)) {
-    loaded.set(file, new Promise((done) => {
-      arrived.set(file, done);
-      const script = document.createElement("script");
-      script.src = file;
-      document.head.append(script);
-    }));
-  }
-  return loaded.get(file);
-}
-
-function made(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
+window.captionbench = { attention: arrived };
 
 function drawn(tag, attributes, ...children) {
   const element = document.createElementNS(SVG, tag);
@@ -37,17 +14,17 @@ function drawn(tag, attributes, ...children) {
 }
 
 function overlay(heat, regions) {
-  if (heat) return made("img", { src: heat, alt: "" });
+  if (heat) return make("img", { src: heat, alt: "" });
   return drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
     ...regions.map(([x, y, width, height, opacity, most]) => drawn("rect",
       { x, y, width, height, "fill-opacity": opacity, ...(most ? { class: "most" } : {}) })));
 }
 
 function panel(picture, [word, where, heat, regions]) {
-  const below = picture ? made("img", { src: picture, alt: "" }) : drawn("svg", { viewBox: "0 0 4 3", "aria-hidden": "true" });
-  return made("li", {}, made("figure", {},
-    made("span", { class: "look", role: "img", "aria-label": where }, below, overlay(heat, regions)),
-    made("figcaption", {}, made("bdi", {}, word))));
+  const below = picture ? make("img", { src: picture, alt: "" }) : drawn("svg", { viewBox: "0 0 4 3", "aria-hidden": "true" });
+  return make("li", {}, make("figure", {},
+    make("span", { class: "look", role: "img", "aria-label": where }, below, overlay(heat, regions)),
+    make("figcaption", {}, make("bdi", {}, word))));
 }
 
 async function build(details) {
@@ -55,7 +32,7 @@ async function build(details) {
   if (list.dataset.built) return;
   list.dataset.built = "yes";
   const { file, picture } = details.closest(".card").dataset;
-  const captions = await load(file);
+  const captions = await load(file, file);
   list.replaceChildren(...captions[Number(details.dataset.caption)].map((each) => panel(picture, each)));
 }
 

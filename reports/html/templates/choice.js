@@ -20,6 +20,22 @@ function make(tag, attributes, ...children) {
   return made;
 }
 
+// What a page shows later is in scripts beside it: opened from disk, a page may load these, but may not fetch. Each
+// calls a function of `captionbench`, here `arrived`, with its name and its data.
+const waiting = new Map();
+const loading = new Map();
+const arrived = (name, data) => waiting.get(name)(data);
+
+function load(name, file) {
+  if (!loading.has(name)) {
+    loading.set(name, new Promise((done) => {
+      waiting.set(name, done);
+      document.head.append(make("script", { src: file }));
+    }));
+  }
+  return loading.get(name);
+}
+
 const rows = [...document.querySelectorAll("table tr[data-model]")];
 
 // A box before each model's name. They are made here, so that without a script no control is shown that does nothing.

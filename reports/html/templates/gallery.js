@@ -6,25 +6,9 @@ const AT_ONCE = 24;
 const MOST_SAID = 8;
 const LONG_CAPTION = 240;
 
-const gallery = { index: null, files: new Map(), waiting: new Map(), order: [], shown: AT_ONCE };
+const gallery = { index: null, order: [], shown: AT_ONCE };
 
-window.captionbench = {
-  index: (index) => { gallery.index = index; },
-  images: (number, images) => { gallery.files.set(number, images); gallery.waiting.get(number)(); },
-};
-
-const loading = new Map();
-function load(number) {
-  if (!loading.has(number)) {
-    loading.set(number, new Promise((done) => {
-      gallery.waiting.set(number, done);
-      const script = document.createElement("script");
-      script.src = `${gallery.index.prefix}${number}.js`;
-      document.head.append(script);
-    }));
-  }
-  return loading.get(number);
-}
+window.captionbench = { index: (index) => { gallery.index = index; }, images: arrived };
 
 function decode(text) {
   return text.split(" ").map((word) => (word.startsWith("=") ? word.slice(1) : gallery.index.words[parseInt(word, 36)])).join(" ");
@@ -34,8 +18,8 @@ function decode(text) {
 async function image(place) {
   const { index } = gallery;
   const number = Math.floor(place / index.size);
-  await load(number);
-  const [file, domain, picture, reason, references, captions, which, scores] = gallery.files.get(number)[place % index.size];
+  const images = await load(number, `${index.prefix}${number}.js`);
+  const [file, domain, picture, reason, references, captions, which, scores] = images[place % index.size];
   const texts = captions.map(decode);
   const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n] }));
   return {
@@ -50,45 +34,38 @@ function attention(id) {
   return images.includes(id) ? `${page}#image-${id}` : "";
 }
 
-function element(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
 function caption(text, known) {
-  const made = element("bdi", { class: "caption" });
-  if (!text) made.append(element("span", { class: "blank" }, "no words"));
+  const made = make("bdi", { class: "caption" });
+  if (!text) made.append(make("span", { class: "blank" }, "no words"));
   made.append(...galleryWords.nodes(text.slice(0, LONG_CAPTION), known));
   const rest = text.slice(LONG_CAPTION);
-  if (rest) made.append(element("details", {}, element("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
+  if (rest) made.append(make("details", {}, make("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
   return made;
 }
 
 function card(shown, most) {
   const known = galleryWords.known(shown.references);
-  const lines = galleryChoice.of(shown.said).map((said) => element("li", said.reference ? { class: "reference" } : {},
-    element("span", { class: "who" }, element("a", { href: said.page }, said.name), ...(said.label ? [" ", element("small", {}, said.label)] : [])),
+  const lines = galleryChoice.of(shown.said).map((said) => make("li", said.reference ? { class: "reference" } : {},
+    make("span", { class: "who" }, make("a", { href: said.page }, said.name), ...(said.label ? [" ", make("small", {}, said.label)] : [])),
     caption(said.text, known),
-    element("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1))));
-  const said = element("div", { class: "said" }, element("h2", { class: "hidden" }, `Captions of image ${shown.id}`),
-    element("ul", { class: "captions" }, ...lines.slice(0, most)));
+    make("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1))));
+  const said = make("div", { class: "said" }, make("h2", { class: "hidden" }, `Captions of image ${shown.id}`),
+    make("ul", { class: "captions" }, ...lines.slice(0, most)));
   if (lines.length > most) {
-    said.append(element("details", { class: "more" }, element("summary", {}, `${lines.length - most} more ${lines.length - most === 1 ? "caption" : "captions"}`),
-      element("ul", { class: "captions" }, ...lines.slice(most))));
+    said.append(make("details", { class: "more" }, make("summary", {}, `${lines.length - most} more ${lines.length - most === 1 ? "caption" : "captions"}`),
+      make("ul", { class: "captions" }, ...lines.slice(most))));
   }
-  said.append(element("h3", {}, "References"), element("ul", { class: "references" },
-    ...shown.references.map((text) => element("li", {}, element("bdi", {}, ...galleryWords.nodes(text))))));
+  said.append(make("h3", {}, "References"), make("ul", { class: "references" },
+    ...shown.references.map((text) => make("li", {}, make("bdi", {}, ...galleryWords.nodes(text))))));
   const picture = shown.picture
-    ? element("a", { class: "picture", href: shown.picture }, element("img", { src: shown.picture, alt: `Image ${shown.id}`, loading: "lazy" }))
-    : element("div", { class: "picture placeholder" }, element("span", {}, shown.reason));
-  const where = element("p", { class: "where" }, element("a", { href: `#image-${shown.id}` }, `#${shown.id}`), " ", element("bdi", {}, shown.file));
-  if (shown.domain) where.append(" ", element("span", { class: "tag" }, shown.domain));
-  const side = element("div", { class: "side" }, picture, where);
-  if (shown.attention) side.append(element("p", { class: "files" }, element("a", { href: shown.attention }, "Where each word looked")));
+    ? make("a", { class: "picture", href: shown.picture }, make("img", { src: shown.picture, alt: `Image ${shown.id}`, loading: "lazy" }))
+    : make("div", { class: "picture placeholder" }, make("span", {}, shown.reason));
+  const where = make("p", { class: "where" }, make("a", { href: `#image-${shown.id}` }, `#${shown.id}`), " ", make("bdi", {}, shown.file));
+  if (shown.domain) where.append(" ", make("span", { class: "tag" }, shown.domain));
+  const side = make("div", { class: "side" }, picture, where);
+  if (shown.attention) side.append(make("p", { class: "files" }, make("a", { href: shown.attention }, "Where each word looked")));
   side.append(galleryChoice.box(shown.id));
-  return element("article", { class: "card", "data-image": shown.id }, side, said);
+  return make("article", { class: "card", "data-image": shown.id }, side, said);
 }
 
 function start() {

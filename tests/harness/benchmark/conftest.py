@@ -1,11 +1,11 @@
 """What tests of the runner share: the tiny captioner that costs are counted with, and the conditions of a small run."""
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 
 import pytest
 
-from harness.benchmark import benchmark
+from harness.benchmark import work
 from harness.benchmark.context import RunContext
 from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from tests.harness.benchmark.small_runs import make_context
@@ -24,5 +24,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
 def without_meteor() -> Iterator[None]:
     """METEOR's Java takes seconds a run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmark, "Evaluator", partial(Evaluator, settings=EvaluationSettings(meteor=False)))
+
+        def without(settings: EvaluationSettings) -> Evaluator:
+            return Evaluator(settings=replace(settings, meteor=False))
+
+        patch.setattr(work, "Evaluator", without)
         yield

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from results import Store
-from results.runs.fetch import gallery, leaderboard, run_detail
-from results.runs.views import Row
+from results.runs.gallery import gallery
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.reading import one_run
 from tests.harness.conftest import TIMEOUT_S, bench_environment
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -70,6 +71,6 @@ def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | No
         ]
         curves = [
             (epoch.train_loss, epoch.val_cider) for row in rows(workspace).values() for key in row.keys
-            for epoch in run_detail(store, key).epochs
+            for epoch in one_run(store, key).epochs
         ]  # fmt: skip
         return {str(number): scores for number, scores in enumerate(everything)}, [pictures, curves]

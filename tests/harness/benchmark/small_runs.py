@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from harness.benchmark.context import RunContext, prepare_context
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
 from harness.benchmark.saved_model import SavedModel
+from harness.benchmark.work import Services
+from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
+from harness.data.chunks import Spread
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.training.checkpoint import save_weights
 from harness.utils.progress import Reporter
@@ -45,20 +51,44 @@ def make_context(
         features: of the `FeatureConfig`; a filterbank of 2 x 2 cells if there are none.
     """
     config = FeatureConfig.model_validate(features or {"backbone": "filterbank", "options": {"grid": "2"}})
-    return prepare_context(
-        str(prepare_scenes(folder / "data", ScenesConfig(train=4, val=2, test=3, nocaps_per_domain=1))),
-        images=None,
+    opening = Opening(
+        data=str(prepare_scenes(folder / "data", ScenesConfig(train=4, val=2, test=3, nocaps_per_domain=1))),
         preset=load_preset("smoke", CHANGES),
-        feature_config=config,
+        features=config,
         sees={"a model": sees},
-        graphs=reads,
-        evaluation=EvaluationSettings(meteor=False),
-        skip_bad_images=False,
-        device=torch.device("cpu"),
-        precision="fp32",
-        workspace=Workspace(folder / "workspace"),
-        reporter=quiet(),
+        graphs=tuple(reads),
     )
+    return open_context(opening, Workspace(folder / "workspace"), quiet())
+
+
+class FixedServices(Services):
+    """Services whose context is given, and whose evaluator has no METEOR; their store knows the context's data."""
+
+    def __init__(self, workspace: Workspace, context: RunContext, said: io.StringIO | None = None) -> None:
+        super().__init__(workspace, quiet(said))
+        workspace.root.mkdir(parents=True, exist_ok=True)
+        self.fixed = context
+        self.store.record_dataset(context.data.record(context.signature["data"]))
+
+    def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:  # noqa: ARG002
+        """The given one, with the jobs of the configuration."""
+        return replace(self.fixed, execution=replace(self.fixed.execution, config=config.execution))
+
+    def evaluator(self, opening: Opening) -> Evaluator:
+        """One without METEOR's Java."""
+        if opening.spice not in self._evaluators:
+            settings = EvaluationSettings(meteor=False)
+            self._evaluators[opening.spice] = self._opened.enter_context(Evaluator(settings=settings))
+        return self._evaluators[opening.spice]
+
+
+def run_config(context: RunContext, tuned: AppliedTuning | None = None, **execution: Any) -> RunConfig:
+    """The configuration of runs under this context."""
+    data = context.data
+    sees: dict[str, VisualKind] = {"a model": "grid"}
+    folder = str(data.dataset.root.parent)
+    opening = Opening(data=folder, preset=context.preset, features=data.feature_config, sees=sees)
+    return RunConfig(opening=opening, execution=ExecutionConfig(**execution), tuned=tuned)
 
 
 def save_run(workspace: Workspace, key: str, context: RunContext, model: str = "show_tell", **changes: Any) -> Path:
@@ -82,10 +112,13 @@ def save_run(workspace: Workspace, key: str, context: RunContext, model: str = "
     return folder
 
 
-def make_spec(key: str, model: str = "blind", **changes: Any) -> RunSpec:
-    """A planned run of no particular settings."""
+def make_spec(key: str, model: str = "blind", context: RunContext | None = None, **changes: Any) -> RunSpec:
+    """A planned run of no particular settings; under a context, one that can be executed."""
     plain: dict[str, Any] = {
         "key": key, "model": model, "role": "model", "seed": 0, "track": "controlled", "dataset": "f" * 16,
         "config": {"arguments": {}}, "signature": {"nrefs": "5"},
     }  # fmt: skip
+    if context is not None:
+        execution = run_config(context).model_dump(mode="json")
+        plain |= {"dataset": context.signature["data"], "execution": execution}
     return RunSpec(**plain | changes)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.benchmark.backbone_features import CachedBackboneSource, _Tuned, cache_own_features
 from harness.benchmark.context import RunContext
-from harness.benchmark.execute import build_model, model_arguments
+from harness.benchmark.run import build_model, model_arguments
+from harness.benchmark.train import CachedBackboneSource, _Tuned, cache_own_features
 from harness.data.features import Features
 from tests.harness.benchmark.small_runs import make_context, quiet
 from zoo import HasBackbone, VisualSpec

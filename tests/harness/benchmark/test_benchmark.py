@@ -13,7 +13,8 @@ from sqlalchemy import delete, select, update
 
 from harness.metrics.influences import CORPUS_METRICS
 from results import Store
-from results.runs.fetch import attention_maps, dataset_info, failures, gallery
+from results.runs.gallery import gallery
+from results.runs.reading import attention_maps, datasets, failures
 from results.store.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from tests.harness.benchmark.kills import PLUGINS, ends_of, killed_at, rows, scores_and_captions
 from tests.harness.conftest import (
@@ -97,7 +98,7 @@ def test_where_words_looked_is_stored_for_models_that_attend(undisturbed: Path) 
         maps = {model: attention_maps(store, row.keys[0], "test") for model, row in found.items()}
         captions = {
             item.image_id: {said.model: said.caption for said in item.captions}
-            for item in gallery(store, dataset_info(store, "scenes").fingerprint, "test")
+            for item in gallery(store, datasets(store)[0].fingerprint, "test")
         }
     assert any(captions[image_id]["transformer_base"] for image_id in captions)
     for model, of_model in maps.items():
@@ -213,7 +214,7 @@ def test_parallel_models_end_with_the_command_that_started_them(undisturbed: Pat
     with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         for line in running.stdout:
-            if "xe epoch 1:" in line:
+            if "xe epoch" in line:
                 break
         running.kill()
     again = bench_process(*words(data, tmp_path, MODELS, jobs=2))
@@ -236,11 +237,8 @@ def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path)
                 said.append(line.strip())
                 if "waiting" in line:
                     running.terminate()
-    assert [line for line in said if line.startswith("[")] == [
-        "[2/3] majority",
-        "[3/3] blind",
-        "[1/3] human: another process works on it; waiting",
-    ]
+    assert [line for line in said if line.startswith("[")] == ["[2/3] majority", "[3/3] blind", "[1/3] human"]
+    assert "waiting" in said[-1]
 
 
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:

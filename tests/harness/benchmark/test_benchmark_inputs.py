@@ -11,8 +11,10 @@ import pytest
 from harness.benchmark.timing import DEFERRED
 from harness.utils.errors import BenchError
 from results import Quantity, Store
-from results.runs.fetch import dataset_info, gallery, leaderboard
-from results.store.recosting import add_costs
+from results.runs.gallery import gallery
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import datasets
+from results.store.rescoring import add_costs
 from tests.harness.benchmark.kills import killed_at, rows
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_process, own_registry, run_words
 from zoo.errors import ZooError
@@ -69,7 +71,7 @@ def test_bad_pictures_stop_the_run_unless_they_may_be_skipped(data: Path, tmp_pa
     with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
         [dataset] = {group.dataset for group in leaderboard(store)}
         [fingerprint] = {group.fingerprint for group in leaderboard(store)}
-        info = dataset_info(store, dataset)
+        info = datasets(store)[0]
         evaluated = gallery(store, dataset, "test")
     assert any("000041.png" in reason for reason in info.skipped.values())
     assert fingerprint.endswith(",skipped:2")

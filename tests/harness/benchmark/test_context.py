@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark import context as module
-from harness.benchmark.context import RunContext
-from harness.benchmark.splits import usable_splits
-from harness.config.load import load_preset
+from harness.benchmark.context import RunContext, usable_splits
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
 from harness.data.images import ImagePreprocessing
@@ -99,14 +97,11 @@ def test_skipped_images_are_in_no_split() -> None:
 
 
 def test_the_vocabulary_is_of_the_preset_s_kind(small: RunContext) -> None:
-    config = load_preset("smoke").vocabulary
-    words = module._build_vocabulary(
-        [caption for sample in small.data.train for caption in sample.captions], config, "words"
-    )
-    pieces = module._build_vocabulary(
-        [caption for sample in small.data.train for caption in sample.captions],
-        config.model_copy(update={"kind": "bpe", "merges": 5}),
-        "words",
-    )
-    assert words == small.inputs.vocabulary
-    assert isinstance(pieces, SubwordVocabulary)
+    data, preset = small.data, small.preset
+    config = preset.vocabulary.model_copy(update={"kind": "bpe", "merges": 5})
+    made = [
+        module._build_vocabulary(data.dataset, data.train, preset.model_copy(update={"vocabulary": each}))
+        for each in (preset.vocabulary, config)
+    ]
+    assert made[0] == small.inputs.vocabulary
+    assert isinstance(made[1], SubwordVocabulary)

@@ -6,21 +6,24 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.benchmark.context import RunContext
-from harness.benchmark.control import choose_control, nothing_to_vary, prepare_varied, vary
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.control import choose_control, nothing_to_vary, vary
 from harness.benchmark.models import RequestedModel, resolve_models
 from harness.benchmark.plan import plan_runs
+from harness.benchmark.run_config import Opening
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig, RegionConfig
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import failures, leaderboard
-from tests.harness.benchmark.small_runs import quiet, save_run
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures
+from tests.harness.benchmark.small_runs import quiet, run_config, save_run
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
 
 GRID = FeatureConfig()
@@ -96,10 +99,8 @@ def test_the_filter_is_swapped_where_images_are_resized(small: RunContext, size:
 
 
 def test_varied_features_are_of_the_varied_images(small: RunContext) -> None:
-    [model] = requested("show_tell")
-    planned = vary(small, model, quiet())
-    assert planned is not None
-    changed = prepare_varied(planned, model, quiet())
+    opening = run_config(small).opening.model_copy(update={"control": "other-filter"})
+    changed = open_context(opening, Workspace(small.data.cache.parent), quiet())
     assert changed.data.features is not None
     assert small.data.features is not None
     ids = [sample.image_id for sample in small.data.train]
@@ -144,18 +145,15 @@ def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[obje
 def test_a_control_that_cannot_start_is_a_failed_row(
     words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> RunContext:
-        raise BenchError("the disk is full")
+    def full(opening: Opening, *more: Any, **named: Any) -> RunContext:
+        if opening.control != "none":
+            raise BenchError("the disk is full")
+        return open_context(opening, *more, **named)
 
-    monkeypatch.setattr("harness.benchmark.benchmark.prepare_varied", full)
+    monkeypatch.setattr("harness.benchmark.work.open_context", full)
     code, said = bench_or_raise(*words)
     assert code == 1
     assert "3 finished, 0 re-used, 1 failed" in said
     with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
         [failed] = failures(store)
-    assert (failed.model, failed.status, failed.error_class, failed.reason) == (
-        "show_tell",
-        "failed",
-        "BenchError",
-        "the disk is full",
-    )
+    assert (failed.model, failed.status, failed.error_class) == ("show_tell", "failed", "BenchError")

@@ -15,7 +15,7 @@ from typer.testing import Result
 from harness.training import trainer
 from harness.training.checkpoint import is_whole
 from results import Store
-from results.runs.fetch import learning_curves, run_detail
+from results.runs.reading import one_run
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 
 pytestmark = pytest.mark.usefixtures("without_meteor")
@@ -74,7 +74,7 @@ def results_of(workspace: Path) -> tuple[Any, ...]:
     with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
         epochs = [
             (epoch.stage, epoch.epoch, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.val_cider)
-            for epoch in learning_curves(store, key)
+            for epoch in one_run(store, key).epochs
         ]
         captions = connection.exec_driver_sql(
             "SELECT image_id, caption FROM captions JOIN runs ON id = run_id WHERE key = ? ORDER BY 1", (key,)
@@ -95,14 +95,14 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
     assert results_of(first) == results_of(undisturbed)
     assert same_weights(first, undisturbed)
     with Store(first / "bench.sqlite", read_only=True) as store:
-        detail = run_detail(store, key_of(first, 2))
+        detail = one_run(store, key_of(first, 2))
         assert detail.environment["first_stages_of"] == earlier
         steps = detail.costs["train_steps"].value
         for name in ("train_peak_memory_host", "train_data_wait", "train_beside"):
             assert detail.costs[name].value is None
             assert detail.costs[name].reason == f"stages were trained by {earlier}"
     with Store(undisturbed / "bench.sqlite", read_only=True) as store:
-        other = run_detail(store, key_of(undisturbed, 2))
+        other = one_run(store, key_of(undisturbed, 2))
         assert "first_stages_of" not in other.environment
         assert steps == other.costs["train_steps"].value
 
@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_after_it_began_so_is_continued(
     train(data, tmp_path, SETTINGS)
     assert results_of(tmp_path) == results_of(undisturbed)
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
-        assert run_detail(store, key_of(tmp_path, 2)).environment["first_stages_of"] == key_of(tmp_path, 1)
+        assert one_run(store, key_of(tmp_path, 2)).environment["first_stages_of"] == key_of(tmp_path, 1)
 
 
 @pytest.mark.parametrize(

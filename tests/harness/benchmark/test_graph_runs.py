@@ -17,7 +17,8 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
 from results.records import RunSpec
-from results.runs.fetch import attention_maps, failures, leaderboard
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import attention_maps, failures
 from tests.harness.benchmark.small_runs import make_context
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 from zoo import create_model, list_models, model_card

@@ -12,15 +12,14 @@ import pytest
 import torch
 import transformers
 
-from harness.benchmark.hub_model import HubModel, SavedHubModel, prefetch_hub
-from harness.benchmark.hub_options import HubOptions, hub_options
+from harness.benchmark.hub_model import HubModel, HubOptions, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.models import resolve_models
 from harness.benchmark.pretrained import WeightsMissing
 from harness.config.preset import Decoding
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 from tests.harness.inference.hub_families import tokenizer, write_family
 from zoo import ZooError, model_card
@@ -152,9 +151,9 @@ def test_what_attention_lacks_is_said_in_one_sentence(
         assert caught.value.hint
         return str(caught.value)
 
-    monkeypatch.setattr("harness.inference.hub.checkpoint.find_spec", lambda _: None)
+    monkeypatch.setattr("harness.inference.hub_checkpoint.find_spec", lambda _: None)
     assert "needs the package flash-attn" in refused(llava, "flash_attention_2")
-    monkeypatch.setattr("harness.inference.hub.checkpoint.find_spec", lambda _: object())
+    monkeypatch.setattr("harness.inference.hub_checkpoint.find_spec", lambda _: object())
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert "needs a CUDA device" in refused(llava, "flash_attention_2")
     assert "is not for hf:blip" in refused(write_family("blip", tmp_path / "blip"), "sdpa")

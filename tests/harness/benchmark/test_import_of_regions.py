@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from harness.benchmark.released import RELEASED
+from harness.benchmark.import_weights import RELEASED
 from harness.benchmark.saved_model import SavedModel
 from harness.config.preset import Decoding
 from harness.training.checkpoint import save_weights

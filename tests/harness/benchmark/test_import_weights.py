@@ -21,7 +21,8 @@ from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import failures, leaderboard
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures
 from tests.harness.conftest import DrawScenes, bench
 from zoo import ZooError
 from zoo.weights import from_official

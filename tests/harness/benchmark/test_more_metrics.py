@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.more_metrics import add_more_metrics, more_evaluator
+from harness.benchmark.scoring import add_more_metrics, more_evaluator
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings
 from results import Outcome, Quantity, SplitResult, Store
 from results.records import RunSpec
-from results.runs.fetch import finished
+from results.runs.reading import finished
 from tests.harness.benchmark.small_runs import make_context, make_spec, quiet
 from tests.harness.metrics.tiny_models import write_clip
 

@@ -10,7 +10,8 @@ from PIL import Image
 
 from harness.utils.errors import BenchError
 from results import Store
-from results.runs.fetch import leaderboard, run_detail
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import one_run
 from tests.harness.conftest import DrawScenes, bench, bench_or_raise, run_words
 
 SMALL = {
@@ -45,7 +46,7 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
         assert f"{stage} epoch 1" in done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         [group] = [group for group in leaderboard(store) if group.split == "test"]
-        config = run_detail(store, group.rows[0].keys[0]).config
+        config = one_run(store, group.rows[0].keys[0]).config
     assert group.track == "paper"
     assert config["evaluated"] == {"test": 5, "nocaps": 3}
     named = {deviation.partition(":")[0] for deviation in config["shipped_preset"]["deviations"]}

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoImageProcessor, AutoTokenizer
 
 import harness.inference.generate
-import harness.measure.latency
+import harness.measure.captioning_costs
 import zoo
 from harness.benchmark.context import Execution, ModelInputs, RunContext
 from harness.benchmark.identity.signature import pretraining_field
@@ -34,7 +34,8 @@ from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import failures, leaderboard
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures
 from tests.harness.conftest import DrawScenes, bench, run_words
 from zoo import registry
 from zoo.decoding import Hypotheses, beam_search
@@ -213,7 +214,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     hub: dict[str, Path], draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cast: dict[str, list[bool]] = {}
-    for module in (harness.inference.generate, harness.measure.latency):
+    for module in (harness.inference.generate, harness.measure.captioning_costs):
         heard = cast.setdefault(module.__name__, [])
 
         def search(*given: Any, heard: list[bool] = heard, **asked: Any) -> Hypotheses:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from harness.benchmark.context import RunContext, prepare_context
+from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.identity.signature import model_signature
 from harness.benchmark.models import resolve_models
 from harness.benchmark.plan import plan_runs
+from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import list_presets, load_preset, preset_digest, shipped_preset
 from harness.config.preset import Preset
@@ -21,8 +21,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.published import best_match, measured_conditions, scores
-from results.published.matching import PublishedMatch
-from results.published.names import RECIPES
+from results.published.matching import PublishedMatch, recipes
 from zoo import list_models
 
 PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
@@ -50,11 +49,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     [file] = data.glob("dataset*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dataset": "coco"}))
     with Reporter() as reporter:
-        return prepare_context(
-            str(data), images=None, preset=load_preset("smoke"), feature_config=FeatureConfig(), sees={},
-            evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
-            workspace=Workspace(folder / "workspace"), reporter=reporter,
-        )  # fmt: skip
+        opening = Opening(data=str(data), preset=load_preset("smoke"), features=FeatureConfig(), sees={})
+        return open_context(opening, Workspace(folder / "workspace"), reporter)
 
 
 def beside(preset: Preset, tiny: RunContext, tmp_path: Path) -> dict[str, PublishedMatch]:
@@ -82,18 +78,18 @@ def recipe(match: PublishedMatch) -> str:
 @pytest.mark.parametrize("name", PAPER)
 def test_a_paper_preset_as_it_comes_is_the_recipe_of_its_rows(name: str, tiny: RunContext, tmp_path: Path) -> None:
     preset = load_preset(name)
-    assert shipped_preset(preset) == {"digest": RECIPES[name].digest, "deviations": []}, (
-        f"{name} has changed: write its digest into RECIPES, unless it is no longer the recipe of those rows"
+    assert shipped_preset(preset) == {"digest": recipes()[name].digest, "deviations": []}, (
+        f"{name} has changed: write its digest into recipes(), unless it is no longer the recipe of those rows"
     )
     matches = beside(preset, tiny, tmp_path)
     assert bool(matches) == (name not in NOT_PRINTED)
-    own = {model for model, match in matches.items() if RECIPES[name].made(match.score)}
+    own = {model for model, match in matches.items() if recipes()[name].made(match.score)}
     assert {model for model, match in matches.items() if not recipe(match)} == own
     assert bool(own) == (name not in OTHERS_CODE | NOT_PRINTED)
     if name != "expansionnet-v2-paper-frozen":  # whose end-to-end row was trained by two more steps
         assert own in (set(matches), set())
     for model in matches.keys() - own:
-        assert RECIPES[name].whose in recipe(matches[model])
+        assert recipes()[name].whose in recipe(matches[model])
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -116,7 +112,7 @@ def test_what_scores_do_not_depend_on_is_no_deviation() -> None:
     changes = ("summary=mine", "latency_repeats=3", "energy_seconds=0", "schedule.summary=mine")
     changed = load_preset("aoanet-paper", (*changes, "recipe.models=[aoanet]", "recipe.published=null"))
     assert shipped_preset(changed)["deviations"] == []
-    assert preset_digest(changed) == RECIPES["aoanet-paper"].digest
+    assert preset_digest(changed) == recipes()["aoanet-paper"].digest
 
 
 def test_stages_and_settings_within_them_are_named() -> None:
@@ -141,5 +137,5 @@ def test_target_scores_of_a_recipe_are_printed_ones(name: str) -> None:
     target = getattr(load_preset(name).recipe, "published", None)
     for metric, value in target.scores.items() if target else ():
         wanted = (target.split, metric, value, False, "RL")
-        printed = [each for each in scores() if RECIPES[name].made(each)]
+        printed = [each for each in scores() if recipes()[name].made(each)]
         assert wanted in [(each.split, each.metric, each.value, each.ensemble, each.objective) for each in printed]

@@ -18,7 +18,8 @@ from harness.data.backbones.backbone import open_backbone
 from harness.data.hub import quick_hub
 from harness.utils.errors import BenchError
 from results import Store
-from results.runs.fetch import attention_maps, dataset_info, failures, leaderboard, run_detail
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import attention_maps, datasets, failures, one_run
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 
 pytestmark = pytest.mark.usefixtures("without_meteor")
@@ -70,7 +71,7 @@ def test_every_kind_of_model_is_trained_on_the_regions(trained: Path) -> None:
         assert {row.model for row in group.rows} == {"transformer_base", "image_transformer", "show_tell", "blind"}
         for row in group.rows:
             assert row.scores["CIDEr-D"].mean is not None
-            seen = run_detail(store, row.keys[0]).signature["feat"]
+            seen = one_run(store, row.keys[0]).signature["feat"]
             assert seen.startswith("regions[boxes,all,roi1,filterbank-v1[grid=8]@96]#")
             assert seen.endswith(",1-3")
     stored = SavedModel.load(run_of(trained, "transformer_base"))
@@ -170,7 +171,7 @@ def test_files_of_features_need_neither_backbone_nor_pictures(data: Path, tmp_pa
     assert done.exit_code == 0, done.output
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [row] = leaderboard(store)[0].rows
-        assert run_detail(store, row.keys[0]).signature["feat"].startswith("regions[bu_att,all]#")
+        assert one_run(store, row.keys[0]).signature["feat"].startswith("regions[bu_att,all]#")
 
 
 def test_models_that_need_boxes_fail_without_them(data: Path, tmp_path: Path) -> None:
@@ -229,10 +230,10 @@ def test_a_mixed_folder_names_each_image_or_skips_it(data: Path, tmp_path: Path)
     assert "5 bad images skipped, 1 of them from evaluated splits" in skipped.output
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store)
-        signature = run_detail(store, group.rows[0].keys[0]).signature
+        signature = one_run(store, group.rows[0].keys[0]).signature
         assert signature["data"].endswith(",skipped:5")
         assert signature["feat"].endswith(",1-100")
-        assert set(dataset_info(store, group.dataset).skipped) == {f"image {number}" for number in (2, 3, 4, 5, 30)}
+        assert set(datasets(store)[0].skipped) == {f"image {number}" for number in (2, 3, 4, 5, 30)}
 
 
 def test_verify_and_features_tell_of_regions(data: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from harness.benchmark.scoring import SINGLE, SPICE_ONCE, score_people, score_sp
 from harness.data.dataset import Sample
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
-from harness.metrics.meteor.session import MeteorSession
+from harness.metrics.meteor import MeteorSession
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from results.records import SplitResult
@@ -83,7 +83,9 @@ def test_slow_and_failing_programs_run_once(monkeypatch: pytest.MonkeyPatch, tmp
         return np.full(len(references), 0.5)
 
     monkeypatch.setattr(MeteorSession, "statistics", hang)
-    with Evaluator(java, settings=EvaluationSettings(spice=True), spice=parse) as evaluator:
+    monkeypatch.setattr("harness.metrics.evaluator.run_spice", parse)
+    monkeypatch.setenv("BENCH_JAVA", str(java))
+    with Evaluator(settings=EvaluationSettings(spice=True)) as evaluator:
         model, _ = score_split("test", {1: "a dog runs", 2: "two cats", 3: "a kite"}, data(SAMPLES), evaluator)
         assert asked == ["METEOR", "SPICE"]
         people, _ = score_people("test", data(SAMPLES), evaluator)

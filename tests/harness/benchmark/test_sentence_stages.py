@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from harness.benchmark.context import RunContext, assemble_context, open_inputs
+from harness.benchmark import context as module
+from harness.benchmark.context import RunContext, open_context, open_inputs
 from harness.benchmark.identity.signature import reference_signature
+from harness.benchmark.run_config import Opening
 from harness.benchmark.train import fit
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import VocabularyConfig
 from harness.config.schedule import Optimiser, Schedule
-from harness.data.prepare_features import Prepared
-from harness.metrics.signature import EvaluationSettings
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.sentence_graphs import stages_for
 from harness.training.stage import validate_schedule
@@ -62,16 +62,11 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
 def context_of(plain: RunContext, wanted: RunContext, file: Path | None, name: str = "scenes") -> RunContext:
     """The context of the same data under another preset, with a file of graphs or without."""
     data = plain.data
-    return assemble_context(
-        replace(data.dataset, name=name),
-        data.backbone,
-        Prepared(data.features, "f", {}),
-        preset=wanted.preset,
-        feature_config=data.feature_config.model_copy(update={"sentence_graphs": file}),
-        evaluation=EvaluationSettings(meteor=False),
-        execution=plain.execution,
-        cache=data.cache,
-    )
+    features = data.feature_config.model_copy(update={"sentence_graphs": file})
+    opening = Opening(data=str(data.dataset.root.parent), preset=wanted.preset, features=features, sees={"a": "grid"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "open_dataset", lambda *_, **__: replace(data.dataset, name=name))
+        return open_context(opening, Workspace(data.cache.parent), quiet())
 
 
 def model_of(context: RunContext, **arguments: Any) -> Captioner:
@@ -171,8 +166,9 @@ def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_p
     folder = shutil.copytree(context.data.dataset.root.parent, tmp_path / "mine")
     annotations = folder / "dataset_scenes.json"
     annotations.write_text(annotations.read_text().replace('"dataset":"scenes"', '"dataset":"mine"'))
+    opening = Opening(data=str(folder), preset=context.preset, features=FeatureConfig(), sees={})
     with pytest.raises(BenchError, match="and mine has none"):  # before features are extracted
-        open_inputs(str(folder), None, context.preset, FeatureConfig(), Workspace(tmp_path / "workspace"))
+        open_inputs(opening, Workspace(tmp_path / "workspace"))
     plain = replace(context, preset=context.preset.model_copy(update={"schedule": schedule_of(STAGE)}))
     with pytest.raises(BenchError, match="--sentence-graphs is given, and no stage"):
         context_of(context, plain, tmp_path / "unread.json")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.benchmark import timing
-from harness.benchmark.context import Execution
+from harness.benchmark.context import Execution, RunContext
 from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
@@ -20,7 +20,7 @@ from harness.measure.captioning_costs import Timed
 from harness.measure.latency import COSTS
 from harness.utils.workspace import Workspace
 from results.records import Quantity
-from tests.harness.benchmark.small_runs import make_context, quiet
+from tests.harness.benchmark.small_runs import FixedServices, make_spec
 from zoo import Visual, VisualSpec, create_model, model_card
 
 SPLIT = [1000 + 3 * number for number in range(300)]
@@ -88,42 +88,27 @@ def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
     assert {cost.reason for cost in time_model(model, context(jobs=2)).costs.values()} == {DEFERRED}
 
 
-def test_a_preset_may_have_one_seed_a_model_timed_and_the_others_say_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("here", [("a0", "a1", "b1", "c1"), ("a1",)])
+def test_a_preset_may_have_one_seed_a_model_timed_of_those_that_are_here(
+    monkeypatch: pytest.MonkeyPatch, small: RunContext, tmp_path: Path, here: tuple[str, ...]
 ) -> None:
-    seeds = (("a", 0), ("b", 0), ("a", 1), ("b", 1), ("c", 1))
-    specs: Any = [
-        SimpleNamespace(model=model, seed=seed, key=f"{model}{seed}", kind="trained") for model, seed in seeds
-    ]
+    preset = small.preset.model_copy(update={"timed_seeds": 1})
+    context = replace(small, preset=preset)
+    specs = [make_spec(f"{model}{seed}", model, context, seed=seed) for seed in (0, 1) for model in "abc"]
+    lacking = {"a0", "a1", "b1", "c1"}
     stored: dict[str, dict[str, Quantity]] = {}
-    monkeypatch.setattr(timing, "runs_without_cost", lambda *_: {"a0", "a1", "b1", "c1"})
+    monkeypatch.setattr(timing, "runs_without_cost", lambda *_: lacking)
     monkeypatch.setattr(timing, "add_costs", lambda _store, key, costs, _where: stored.update({key: costs}))
     monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
-    store: Any = SimpleNamespace()
-    for key in ("a0", "a1", "b1", "c1"):
-        Workspace(tmp_path).run_folder(key).mkdir(parents=True)
-    conditions = make_context(tmp_path)
-    conditions = replace(conditions, preset=conditions.preset.model_copy(update={"timed_seeds": 1}))
-    time_deferred(specs, conditions, Workspace(tmp_path), store, quiet())
+    workspace = Workspace(tmp_path)
+    for key in here:
+        workspace.run_folder(key).mkdir(parents=True)
+    with FixedServices(workspace, context) as services:
+        time_deferred(specs, services)
     found = {key: costs["latency_median"] for key, costs in stored.items()}
-    assert {key for key, cost in found.items() if cost.value} == {"a0", "b1", "c1"}
-    assert (found["a1"].value, found["a1"].reason) == (None, OTHER_SEED)
-    assert set(stored["a1"]) >= set(COSTS), "what a run lacks, it lacks with a reason"
-
-
-def test_a_run_whose_weights_are_elsewhere_leaves_its_place_to_one_that_is_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    specs: Any = [SimpleNamespace(model=model, key=f"{model}{seed}", kind="trained") for model in "ab" for seed in "01"]
-    stored: dict[str, Quantity] = {}
-    monkeypatch.setattr(timing, "runs_without_cost", lambda *_: {spec.key for spec in specs})
-    monkeypatch.setattr(timing, "add_costs", lambda _, key, costs, __: stored.update({key: costs["latency_median"]}))
-    monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
-    Workspace(tmp_path).run_folder("a1").mkdir(parents=True)
-    conditions = make_context(tmp_path)
-    conditions = replace(conditions, preset=conditions.preset.model_copy(update={"timed_seeds": 1}))
-    time_deferred(specs, conditions, Workspace(tmp_path), SimpleNamespace(), quiet())  # type: ignore[arg-type]
-    assert [key for key, cost in stored.items() if cost.value] == ["a1"]
-    assert {key: cost.reason for key, cost in stored.items() if not cost.value} == dict.fromkeys(
-        ("a0", "b0", "b1"), ELSEWHERE
-    )
+    timed = {"a0", "b1", "c1"} & set(here) or {"a1"}
+    assert {key for key, cost in found.items() if cost.value} == timed
+    assert found.keys() == lacking
+    for key in lacking - timed:
+        assert found[key].reason == (OTHER_SEED if key in here else ELSEWHERE)
+        assert set(stored[key]) >= set(COSTS), "what a run lacks, it lacks with a reason"

@@ -13,19 +13,18 @@ import pytest
 import torch
 from rich.console import Console
 
-from harness.benchmark.backbone_features import CachedBackboneSource
-from harness.benchmark.context import RunContext, prepare_context
-from harness.benchmark.execute import build_model, model_arguments
-from harness.benchmark.train import _Task, fit
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.run import build_model, model_arguments
+from harness.benchmark.run_config import Opening
+from harness.benchmark.train import CachedBackboneSource, _Task, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
-from harness.data import resident
+from harness.data import pixels
 from harness.data.features import Features, NullSource
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.metrics.signature import EvaluationSettings
 from harness.training.distributed import other_ranks
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -67,19 +66,13 @@ def context_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **feat
     """A quick run's, with another schedule."""
     small = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_layers=1", "size.n_decoder_layers=1")
     schedule = Schedule.model_validate({"name": "t", "summary": "t", "stages": stages})
-    return prepare_context(
-        str(data),
-        images=None,
+    opening = Opening(
+        data=str(data),
         preset=load_preset("quick", small).model_copy(update={"schedule": schedule}),
-        feature_config=FeatureConfig.model_validate(features),
+        features=FeatureConfig.model_validate(features),
         sees={"a": "pixels" if features else "grid"},
-        skip_bad_images=False,
-        device=torch.device("cpu"),
-        precision="fp32",
-        evaluation=EvaluationSettings(),
-        workspace=Workspace(workspace),
-        reporter=reporter(),
     )
+    return open_context(opening, Workspace(workspace), reporter())
 
 
 def reporter(said: io.StringIO | None = None) -> Reporter:
@@ -240,7 +233,7 @@ def test_features_on_the_device_train_the_same_weights(
     stages = [STAGE | {"epochs": 1}, STAGE | {"name": "again", "epochs": 1}]
     trained, said = [], io.StringIO()
     for free in (None, 2**30):
-        monkeypatch.setattr(resident, "free_memory", lambda _, free=free: free)
+        monkeypatch.setattr(pixels, "free_memory", lambda _, free=free: free)
         context = context_of(data, tmp_path, stages)
         model = model_of("transformer_base", context)
         fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))

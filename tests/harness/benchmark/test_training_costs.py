@@ -13,11 +13,11 @@ from torch import nn
 from harness.benchmark import training_costs as module
 from harness.benchmark.training_costs import COSTS, Prediction, no_training, predict_training, training_costs
 from harness.config.schedule import Schedule
-from harness.measure.accelerators import a100_seconds, peak_macs
 from harness.measure.estimate import FORWARD_AND_BACKWARD, Speed
 from harness.measure.flops.counting import count_flops
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
+from harness.measure.speed import a100_seconds, peak_macs
 from harness.training.state import TrainingSummary
 from results.records import Quantity
 from zoo.captioner import Captioner, Visual

@@ -12,7 +12,8 @@ import pytest
 
 from harness.benchmark.saved_model import SavedModel
 from results import Store
-from results.runs.fetch import attention_maps, failures, leaderboard
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import attention_maps, failures
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 
 pytestmark = pytest.mark.usefixtures("without_meteor")

@@ -45,12 +45,6 @@ def test_the_table_has_verdicts_reasons_and_what_to_type(place: Path) -> None:
     assert "bench run --models gone" in rest
 
 
-def test_one_seed_is_no_several(tmp_path: Path) -> None:
-    store_of(tmp_path / "bench.sqlite", [Trained("new|model", 5, seeds=1), Trained("old", 0)])
-    (tmp_path / "own.yaml").write_text(json.dumps({"claims": [HIGHER]}), encoding="utf-8")
-    assert "(1 seed) less old (3 seeds)" in " ".join(claims(tmp_path).split())
-
-
 def test_markdown_is_a_page_with_every_claim(place: Path) -> None:
     out = place / "claims.md"
     assert claims(place, "--format", "markdown", "--out", str(out)).strip() == str(out)

@@ -15,7 +15,7 @@ from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import EpochRecord
-from results.store.recosting import add_costs
+from results.store.rescoring import add_costs
 from tests.harness.conftest import bench
 
 ENVIRONMENT = {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data.batches import Batch, CaptionBatches, evaluation_batches, pad_rows, prefetched
+from harness.data.batches import Batch, CaptionBatches, evaluation_batches, prefetched
 from harness.data.dataset import Sample
 from harness.data.features import ARRAY, META, Features
 from harness.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -153,8 +153,6 @@ def test_samples_without_captions_are_named(features: Features) -> None:
         CaptionBatches([bare], VOCABULARY, features, SPEC, batch_size=1, captions_per_image=1, seed=0, max_len=5)
     with pytest.raises(BenchError, match="no training image"):
         CaptionBatches([], VOCABULARY, features, SPEC, batch_size=1, captions_per_image=1, seed=0, max_len=5)
-    with pytest.raises(ValueError, match="at least"):
-        batches(features, batch_size=0)
 
 
 def test_evaluation_keeps_the_order(features: Features) -> None:
@@ -162,10 +160,6 @@ def test_evaluation_keeps_the_order(features: Features) -> None:
     assert [image_ids for image_ids, _ in found] == [(30, 0), (60,)]
     assert found[0][1].features is not None
     assert found[0][1].features[:, 0, 0].tolist() == [3, 0]
-
-
-def test_rows_are_padded_on_the_right() -> None:
-    assert pad_rows([[5], [6, 7, 8]]).tolist() == [[5, PAD, PAD], [6, 7, 8]]
 
 
 def workers() -> int:
@@ -181,7 +175,7 @@ def test_prefetching_keeps_order_and_stays_within_its_depth() -> None:
             made += 1
             yield made
 
-    slow = prefetched(source(), depth=2)
+    slow = prefetched(source())
     assert [next(slow) for _ in range(3)] == [1, 2, 3]
     time.sleep(0.05)
     assert made <= 3 + 2 + 1  # three taken, two waiting, one in the thread's hand

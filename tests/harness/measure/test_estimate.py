@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sqlalchemy import update
 from typer.testing import Result
 
 from harness.benchmark.identity.signature import training_fields
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
+from harness.measure import speed
 from harness.measure.estimate import (
     KEPT_CHECKPOINTS,
     DataShape,
@@ -45,36 +47,47 @@ def planned(*stages: dict[str, Any]) -> list[tuple[int, int, int, int]]:
     return [(stage.steps, stage.images, stage.training, stage.decoding) for stage in found]
 
 
-def test_cross_entropy_costs_three_passes_and_validation() -> None:
-    [(steps, images, training, decoding)] = planned({"validation_beam_size": 2})
-    assert (steps, images) == (22, 206)
-    assert training == 206 * (100 + 5 * 40) * 3
-    assert decoding == 2 * 10 * (100 + 10 + 2 * 20 * 3)
+SCST = {"objective": "self_critical", "validate_every": 2}
+SEEN, WORDS, GREEDY = 100, 5 * 40, 100 + 10 + 20 * 3
+"""Of an image: the encoder, five captions at once, and a greedy caption word by word."""
 
 
-def test_caption_batches_see_all_and_may_drop_the_last() -> None:
-    [(steps, images, training, _)] = planned({"batch_of": "captions", "drop_last": True, "batch_size": 100})
-    assert (steps, images) == (10, 1000)
-    assert training == 1000 * (100 + 40) * 3
-
-
-@pytest.mark.parametrize(("baseline", "rows"), [("others", 5), ("greedy", 6)])
-def test_rewards_cost_sampling_without_gradients(baseline: str, rows: int) -> None:
-    rewards = {"objective": "self_critical", "self_critical": {"baseline": baseline}, "validate_every": 2}
-    [(_, images, training, decoding)] = planned(rewards)
-    assert training == images * (100 + 5 * 40) * 3
-    assert decoding == images * (100 + 10 + rows * 20 * 3) + 10 * (100 + 10 + 20 * 3)
-
-
-@pytest.mark.parametrize(("gradient", "drawn"), [("steps", 20 * 3), ("prefixes", 21 * 40 // 2)])
-@pytest.mark.parametrize("baseline", ["others", "greedy"])
-def test_drawing_that_is_differentiated_costs_three_passes(gradient: str, drawn: int, baseline: str) -> None:
-    settings = {"baseline": baseline, "gradient": gradient, "sampling_dropout": True}
-    rewards = {"objective": "self_critical", "self_critical": settings, "validate_every": 2}
-    [(_, images, training, decoding)] = planned(rewards)
-    assert training == images * (100 + 10 + 5 * drawn) * 3
-    greedy = images * (100 + 10 + 20 * 3) if baseline == "greedy" else 0
-    assert decoding == greedy + 10 * (100 + 10 + 20 * 3)
+@pytest.mark.parametrize(
+    ("stage", "steps", "images", "trained", "decoded"),
+    [
+        ({"validation_beam_size": 2}, 22, 206, SEEN + WORDS, 2 * 10 * (GREEDY + 20 * 3)),
+        ({"batch_of": "captions", "drop_last": True, "batch_size": 100}, 10, 1000, SEEN + 40, 2 * 10 * GREEDY),
+        (
+            SCST | {"self_critical": {"baseline": "others"}},
+            22,
+            206,
+            SEEN + WORDS,
+            206 * (GREEDY + 4 * 60) + 10 * GREEDY,
+        ),
+        (
+            SCST | {"self_critical": {"baseline": "greedy"}},
+            22,
+            206,
+            SEEN + WORDS,
+            206 * (GREEDY + 5 * 60) + 10 * GREEDY,
+        ),
+        *(
+            (
+                SCST | {"self_critical": {"baseline": baseline, "gradient": gradient, "sampling_dropout": True}},
+                22,
+                206,
+                SEEN + 10 + 5 * drawn,
+                (206 * GREEDY if baseline == "greedy" else 0) + 10 * GREEDY,
+            )
+            for gradient, drawn in (("steps", 20 * 3), ("prefixes", 21 * 40 // 2))
+            for baseline in ("others", "greedy")
+        ),
+    ],
+)
+def test_a_stage_costs_passes_with_gradients_thrice_and_others_once(
+    stage: dict[str, Any], steps: int, images: int, trained: int, decoded: int
+) -> None:
+    assert planned(stage) == [(steps, images, images * trained * 3, decoded)]
 
 
 def test_a_trained_backbone_costs_its_stage_and_once_after() -> None:
@@ -208,3 +221,33 @@ def test_measuring_that_was_not_asked_for_ends(monkeypatch: pytest.MonkeyPatch, 
     told = plan("--models", "blind,show_tell", "--set", "size.d_model=16").stdout
     assert "ESTIMATE" in told, "of the first model"
     assert "time of show_tell: not estimated, 0 s of measuring are over; --measure times all models" in told
+
+
+class Clock:
+    """A clock that only work moves, by the seconds of each call in turn; the last is repeated."""
+
+    def __init__(self, *calls: float) -> None:
+        self.calls = list(calls)
+        self.now = 0.0
+        self.worked = 0
+
+    def work(self) -> None:
+        self.now += self.calls[min(self.worked, len(self.calls) - 1)]
+        self.worked += 1
+
+
+@pytest.mark.parametrize(
+    ("calls", "seconds", "worked"),
+    [
+        ((9.0, 0.5, 0.01), 0.01, 4),  # the warm-up, a call that was held up, and two as they usually are
+        ((0.0, 0.0625, 0.0625), 0.0625, 4),
+        ((0.0, 2.0), 2.0, 2),  # slow work is not repeated for its median's sake
+    ],
+)
+def test_a_call_that_was_held_up_counts_little(
+    monkeypatch: pytest.MonkeyPatch, calls: tuple[float, ...], seconds: float, worked: int
+) -> None:
+    clock = Clock(*calls)
+    monkeypatch.setattr(speed, "_now", lambda _: clock.now)
+    assert speed._seconds(clock.work, torch.device("cpu"), 0.15) == pytest.approx(seconds)
+    assert clock.worked == worked

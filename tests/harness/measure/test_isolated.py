@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.measure import energy, latency
+from harness.measure import captioning_costs, energy, latency
 from harness.measure import isolated as apart
 from harness.measure.captioning_costs import Effort
 from harness.measure.isolated import BenchmarkJob, measure, run_isolated
@@ -43,14 +43,14 @@ def test_every_pair_of_batch_and_width_has_every_cost() -> None:
 
 def test_captions_are_of_full_length(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
-    search = latency.beam_search
+    search = captioning_costs.beam_search
 
     def spy(*arguments: object, **settings: object) -> object:
         found = search(*arguments, **settings)  # type: ignore[arg-type]
         lengths.extend(found.lengths.flatten().tolist())
         return found
 
-    monkeypatch.setattr(latency, "beam_search", spy)
+    monkeypatch.setattr(captioning_costs, "beam_search", spy)
     measure(replace(QUESTION, vocab_size=5))
     assert set(lengths) == {3}
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from harness.measure.memory import PeakMemory
+from harness.measure import memory
+from harness.measure.memory import PeakMemory, counted_parameters, create_within_memory, require_memory
+from harness.utils.errors import BenchError
+from tests.harness.conftest import bench
+from zoo import model_card
 
 MEBIBYTE = 2**20
 _LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -58,19 +61,15 @@ def test_no_cuda_device_is_null_with_a_reason() -> None:
     }
 
 
-def test_unresettable_peak_is_null_with_reason(tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_tell_is_null_with_a_reason(tmp_path: Path) -> None:
     with PeakMemory(proc=tmp_path / "missing") as peak:
         pass
-    assert peak.host.value is None
     assert "reset its peak memory" in str(peak.host.reason)
-
-
-def test_missing_vmhwm_is_null_with_reason(tmp_path: Path) -> None:
     (tmp_path / "status").write_text("VmRSS:\t 12 kB\n", encoding="utf-8")
     with PeakMemory(proc=tmp_path) as peak:
         pass
-    assert peak.host.value is None
     assert "VmHWM" in str(peak.host.reason)
+    assert peak.host.value is None
 
 
 def test_reads_the_kernels_number_in_mebibytes(tmp_path: Path) -> None:
@@ -91,31 +90,6 @@ def test_blocks_do_not_nest_and_a_failing_block_still_ends() -> None:
     _measured()
 
 
-def test_what_torch_kept_of_earlier_work_is_given_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, peaks = {"allocated": 3 * MEBIBYTE, "reserved": 90 * MEBIBYTE}, {"reserved": 90 * MEBIBYTE}
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.update(reserved=held["allocated"]))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: peaks.update(held))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: peaks["allocated"])
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: peaks["reserved"])
-    with PeakMemory("cuda") as peak:
-        pass
-    assert (peak.device.value, peak.reserved.value) == (3.0, 3.0)
-
-
-def test_garbage_models_are_freed_before_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, alive = torch.nn.Linear(1, 1), []
-    model.hold = model.forward
-    found = weakref.ref(model)
-    del model
-    for name in ("max_memory_allocated", "max_memory_reserved"):
-        monkeypatch.setattr(torch.cuda, name, lambda _: 0)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(found() is not None))
-    with PeakMemory("cuda"):
-        pass
-    assert alive == [False]
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_device_peak() -> None:
     with PeakMemory("cuda") as peak:
@@ -125,3 +99,39 @@ def test_device_peak() -> None:
     assert 64 <= peak.device.value < 80
     assert peak.reserved.value is not None
     assert peak.reserved.value >= peak.device.value
+
+
+SIZES = {"vocab_size": 9, "visual_dim": 4}
+
+
+@pytest.mark.parametrize("name", ["transformer_base", "updown"])
+def test_weights_have_to_fit(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    arguments = {**SIZES, **model_card(name).tiny}
+    state = torch.get_rng_state()
+    parameters = counted_parameters(name, **arguments)
+    assert torch.equal(torch.get_rng_state(), state), "the weights of a seed stay what they are"
+    monkeypatch.setattr(memory, "free_memory", lambda _: 4 * parameters)
+    built = create_within_memory(name, **arguments)
+    assert sum(each.numel() for each in built.parameters()) == parameters
+    monkeypatch.setattr(memory, "free_memory", lambda _: 4 * parameters - 1)
+    with pytest.raises(BenchError, match=f"{name} would have {parameters:,} parameters"):
+        create_within_memory(name, **arguments)
+
+
+def test_training_takes_four_times_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda _: 1599)
+    require_memory("a", 100, torch.device("cpu"))
+    with pytest.raises(BenchError, match="gradients"):
+        require_memory("a", 100, torch.device("cpu"), memory.TRAINED)
+
+
+def test_machines_that_tell_no_memory_refuse_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda _: None)
+    require_memory("a", 10**15, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("words", "code"), [("plan --preset smoke", 2), ("flops --preset smoke", 1)])
+def test_commands_say_so_before_anything_is_built(words: str, code: int) -> None:
+    result = bench(*words.split(), "--models", "transformer_base", "--set", "size.d_model=65536")
+    assert "parameters, whose weights take" in f"{result.exception} {result.output}"
+    assert result.exit_code == code or isinstance(result.exception, BenchError)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.metrics import Evaluator
+from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import bundled_java
-from harness.metrics.ptb.python import tokenize_ptb
+from harness.metrics.ptb import tokenize_ptb
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "evaluation"
 
@@ -58,7 +58,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory, coco: Coco) -> Iterator[
         patch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
         patch.delenv("BENCH_JAVA", raising=False)
         patch.setenv("LC_ALL", "de_DE.UTF-8")
-        shared = Evaluator(timeout_s=60)
+        shared = Evaluator()
         captions = [*coco.candidates.values(), *(text for texts in coco.references.values() for text in texts)]
         shared._meteor.start(tokenize_ptb(captions))
     with shared:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from harness.metrics.diversity import measure_diversity
+from harness.metrics.more.diversity import ONE_CAPTION, diversity, measure_diversity, measure_self_cider
+from harness.metrics.ptb import tokenize_ptb
+from results.records import Quantity
 
 
 def test_words_and_pairs_are_counted_over_all_captions() -> None:
@@ -30,3 +35,52 @@ def test_what_has_no_n_gram_is_null_with_its_reason() -> None:
     assert (found["caption_words"].value, found["distinct-1"].value) == (0.5, 1.0)
     assert (found["distinct-2"].value, found["distinct-2"].reason) == (None, "no caption has a pair of words")
     assert {each.value for each in measure_diversity([]).values()} == {None}
+
+
+REFERENCES = {1: ["X y.", "x"], 2: ["z w"]}
+
+
+def measure(sets):
+    [(name, quantity)] = measure_self_cider(sets, REFERENCES, tokenize_ptb).values.items()
+    return name, quantity
+
+
+def test_two_captions_by_hand():
+    """Every n-gram occurs with one image of two, so that weights are equal.
+
+    "x y" and "x z": cosine 1/2 of words, 0 of pairs, none longer. With themselves 1, 1, 0, 0. The matrix has 1/2 on its
+    diagonal and 1/8 beside it: eigenvalues 5/8 and 3/8.
+    """
+    ratio = math.sqrt(5) / (math.sqrt(5) + math.sqrt(3))
+    name, found = measure({1: ["x y", "x z"]})
+    assert found.value == pytest.approx(-math.log2(ratio))
+    assert name == "self-CIDEr (captions:2, df:references)"
+
+
+def test_the_mean_is_over_images_between_none_and_all_different():
+    _, found = measure({1: ["x y", "x y"], 2: ["x y", "z w"]})
+    assert found.value == pytest.approx((0 + 1) / 2)
+    assert (found.low, found.high) == (pytest.approx(0), pytest.approx(1))
+
+
+def test_three_of_which_two_are_the_same():
+    """Eigenvalues 2, 1, 0 of similarity 1 between the twins and 0 to the third."""
+    matrix = np.array([[1.0, 1, 0], [1, 1, 0], [0, 0, 1]])
+    expected = -math.log(math.sqrt(2) / (math.sqrt(2) + 1), 3)
+    assert diversity(matrix) == pytest.approx(expected, abs=1e-6)
+    assert diversity(np.zeros((2, 2))) == 0
+
+
+def test_a_word_of_all_images_weighs_nothing():
+    """ "a" occurs with both images, so that "a x" and "a z" share no weighted word: as different as can be."""
+    references = {1: ["a x"], 2: ["a z"]}
+    found = measure_self_cider({1: ["a x", "a z"]}, references, tokenize_ptb).values
+    assert found["self-CIDEr (captions:2, df:references)"].value == pytest.approx(1)
+
+
+def test_one_caption_of_each_image_is_null():
+    assert measure({1: ["x y"], 2: ["z", "w"]}) == ("self-CIDEr", Quantity(None, ONE_CAPTION))
+    assert measure({}) == ("self-CIDEr", Quantity(None, ONE_CAPTION))
+    [alone] = measure_self_cider({1: ["x", "y"]}, {1: ["x"]}, tokenize_ptb).values.values()
+    assert alone.value is None
+    assert "one image alone" in alone.reason

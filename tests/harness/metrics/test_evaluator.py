@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.metrics import METRICS, OVERALL, Evaluator
-from harness.metrics.java import bundled_java
-from harness.metrics.ptb.python import tokenize_ptb
+from harness.metrics.contract import METRICS, OVERALL
+from harness.metrics.evaluator import Evaluator, with_intervals
+from harness.metrics.ptb import tokenize_ptb
+from harness.metrics.rounds import held_out_rounds
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
@@ -125,15 +127,16 @@ def test_unscorable_input_is_refused(evaluator, references, candidates, domains,
         evaluator.evaluate(references, candidates, domains)
 
 
-def test_second_system_tokenizes_only_its_candidates():
+def test_second_system_tokenizes_only_its_candidates(monkeypatch):
     tokenized = []
 
     def counting(captions):
         tokenized.append(len(captions))
         return tokenize_ptb(captions)
 
+    monkeypatch.setattr("harness.metrics.evaluator.tokenize_ptb", counting)
     references = {1: ["a kite", "a red kite"], 2: ["a boat"]}
-    with Evaluator(settings=EvaluationSettings(meteor=False), tokenize=counting) as evaluator:
+    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
         for text in ("a kite", "a boat"):
             evaluator.evaluate(references, dict.fromkeys(references, text))
         assert tokenized == [3, 2, 2]
@@ -156,9 +159,12 @@ ZEROS = " ".join(["0.0"] * 23)
         ("echo Error: specify SCORE; exec sleep 30", "METEOR: unexpected answer 'Error: specify SCORE'"),
     ],
 )
-def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path], meteor: str, reason: str) -> None:
-    patience = 4 if "no answer" in reason else 60
-    with Evaluator(fake_java(meteor=meteor), timeout_s=patience) as evaluator:
+def test_meteor_failing_leaves_the_others_standing(
+    fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, meteor: str, reason: str
+) -> None:
+    monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 4 if "no answer" in reason else 60)
+    monkeypatch.setenv("BENCH_JAVA", str(fake_java(meteor=meteor)))
+    with Evaluator() as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     quantity = found.scores[OVERALL]["METEOR"]
     assert quantity.value is None
@@ -176,10 +182,13 @@ def test_meteor_failing_leaves_the_others_standing(fake_java: Callable[..., Path
         ("echo one; echo line; echo too many", "6 captions went in"),
     ],
 )
-def test_tokenizer_failing_leaves_no_score(fake_java: Callable[..., Path], tokenizer: str, reason: str) -> None:
+def test_tokenizer_failing_leaves_no_score(
+    fake_java: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tokenizer: str, reason: str
+) -> None:
     settings = EvaluationSettings(tokenizer="java")
-    patience = 2 if "within" in reason else 60
-    with Evaluator(fake_java(tokenizer=tokenizer), timeout_s=patience, settings=settings) as evaluator:
+    monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 2 if "within" in reason else 60)
+    monkeypatch.setenv("BENCH_JAVA", str(fake_java(tokenizer=tokenizer)))
+    with Evaluator(settings=settings) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES, {1: "in-domain"})
     assert found.per_image == {}
     assert set(found.scores) == {OVERALL, "in-domain"}
@@ -195,8 +204,10 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
     if body:
         java.write_text(f"#!/bin/sh\n{body}\n")
         java.chmod(0o755)
-    monkeypatch.setattr("harness.metrics.java.java_version.__kwdefaults__", {"timeout_s": 0.5})
-    with Evaluator(java, timeout_s=1) as evaluator:
+    monkeypatch.setattr("harness.metrics.java.PROBE_TIMEOUT_S", 0.5)
+    monkeypatch.setenv("BENCH_JAVA", str(java))
+    monkeypatch.setattr("harness.metrics.evaluator.TIMEOUT_S", 1)
+    with Evaluator() as evaluator:
         evaluator.warm_up([])
         found = evaluator.evaluate(coco.references, coco.candidates)
     for metric in COMPUTED:
@@ -208,8 +219,9 @@ def test_without_a_working_java_only_meteor_is_missing(tmp_path, coco, monkeypat
             assert quantity.value == pytest.approx(coco.corpus[metric], abs=1e-12, rel=0)
 
 
-def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
-    with Evaluator(tmp_path / "no-java", settings=EvaluationSettings(tokenizer="java")) as evaluator:
+def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
+    with Evaluator(settings=EvaluationSettings(tokenizer="java")) as evaluator:
         found = evaluator.evaluate(REFERENCES, CANDIDATES)
     assert {quantity.value for quantity in found.scores[OVERALL].values()} == {None}
     assert "no-java cannot be started" in (found.scores[OVERALL]["CIDEr-D"].reason or "")
@@ -218,29 +230,11 @@ def test_without_java_the_java_tokenizer_leaves_no_score(tmp_path):
 def test_both_tokenizers_give_the_same_scores(coco):
     made = []
     for name in ("python", "java"):
-        with Evaluator(bundled_java(), settings=EvaluationSettings(tokenizer=name, meteor=False)) as evaluator:
+        with Evaluator(settings=EvaluationSettings(tokenizer=name, meteor=False)) as evaluator:
             made.append(evaluator.evaluate(coco.references, coco.candidates))
     assert made[0].per_image == made[1].per_image
     assert [evaluation.tokenizer for evaluation in made] == ["ptb-python", "ptb-java"]
     assert made[0].scores[OVERALL]["METEOR"].reason == "METEOR was not asked for"
-
-
-def test_subset_frequencies_are_those_of_the_domain_alone(coco):
-    ids = sorted(coco.candidates)[:90]
-    references = {i: coco.references[i] for i in ids}
-    candidates = {i: coco.candidates[i] for i in ids}
-    domains = {i: "in-domain" if n % 3 else "out-domain" for n, i in enumerate(ids)}
-    with Evaluator(settings=EvaluationSettings(meteor=False, domain_df="subset")) as evaluator:
-        found = evaluator.evaluate(references, candidates, domains)
-        for domain, members in found.domains.items():
-            alone = evaluator.evaluate({i: references[i] for i in members}, {i: candidates[i] for i in members})
-            for metric in ("BLEU-4", "CIDEr-D"):
-                value = found.scores[domain][metric].value
-                assert value == pytest.approx(alone.scores[OVERALL][metric].value, abs=1e-12)
-    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
-        shared = evaluator.evaluate(references, candidates, domains)
-    assert shared.scores["in-domain"]["CIDEr-D"] != found.scores["in-domain"]["CIDEr-D"]
-    assert shared.scores[OVERALL] == found.scores[OVERALL]
 
 
 @pytest.mark.parametrize(
@@ -253,3 +247,48 @@ def test_degenerate_captions_have_finite_scores(odd):
         if metric != "METEOR":
             assert 0 <= found.per_image[metric][9] <= 10
     assert found.per_image["ROUGE-L"][9] == pytest.approx(1)  # as coco-caption: even nothing equals nothing
+
+
+BY_DOMAIN, BY_SPLIT = "CIDEr-D (df:domain)", "CIDEr-D (df:split)"
+
+
+@pytest.fixture
+def some(coco: Any) -> tuple[dict[int, Any], dict[int, str], dict[int, str]]:
+    """Sixty images of two domains, with references and captions."""
+    ids = list(coco.references)[:60]
+    domains = {image: "in-domain" if number % 3 else "out-domain" for number, image in enumerate(ids)}
+    return {i: coco.references[i] for i in ids}, {i: coco.candidates[i] for i in ids}, domains
+
+
+def with_frequencies(domain_df: Any) -> Evaluator:
+    """Without METEOR."""
+    return Evaluator(settings=EvaluationSettings(meteor=False, domain_df=domain_df))
+
+
+def test_each_setting_gives_the_other_s_score_under_a_name_of_its_own(some: Any) -> None:
+    with with_frequencies("all") as shared, with_frequencies("subset") as alone:
+        one, other = shared.evaluate(*some), alone.evaluate(*some)
+        references, captions, domains = some
+        for domain in ("in-domain", "out-domain"):
+            members = [image for image, name in domains.items() if name == domain]
+            separate = shared.evaluate({i: references[i] for i in members}, {i: captions[i] for i in members})
+            assert one.scores[domain][BY_DOMAIN].value == pytest.approx(
+                separate.scores[OVERALL]["CIDEr-D"].value, abs=1e-12, rel=0
+            )
+            assert one.scores[domain][BY_DOMAIN] == other.scores[domain]["CIDEr-D"]
+            assert one.scores[domain]["CIDEr-D"] == other.scores[domain][BY_SPLIT]
+            assert one.scores[domain]["CIDEr-D"] != one.scores[domain][BY_DOMAIN]
+            assert list(one.scores[domain]) == [*METRICS, BY_DOMAIN]
+    assert list(one.scores[OVERALL]) == list(METRICS)
+    assert set(one.per_image) <= set(METRICS)
+
+
+def test_both_have_intervals_and_people_have_both(some: Any) -> None:
+    references, captions, domains = some
+    with with_frequencies("all") as found:
+        score = with_intervals(found.evaluate(references, captions, domains))
+        people = found.evaluate_rounds(references, {}, domains, lambda tokens, _: held_out_rounds(tokens))
+    for domain in ("in-domain", "out-domain"):
+        low, value, high = (getattr(score.scores[domain][BY_DOMAIN], name) for name in ("low", "value", "high"))
+        assert low < value < high
+        assert people.scores[domain][BY_DOMAIN].value != people.scores[domain]["CIDEr-D"].value

@@ -14,7 +14,8 @@ from harness.training import launch
 from harness.utils.errors import BenchError
 from results import Store
 from results.records import EpochRecord
-from results.runs.fetch import failures, leaderboard, run_detail
+from results.runs.leaderboard import leaderboard
+from results.runs.reading import failures, one_run
 from tests.harness.conftest import bench
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
@@ -63,7 +64,7 @@ def curve(workspace: Path, model: str) -> list[EpochRecord]:
         [row] = [
             row for group in leaderboard(store) if group.split == "test" for row in group.rows if row.model == model
         ]
-        return [epoch for key in row.keys for epoch in run_detail(store, key).epochs]
+        return [epoch for key in row.keys for epoch in one_run(store, key).epochs]
 
 
 def test_a_launch_survives_a_failed_model_and_a_lost_process(data: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams.frequencies import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies
 from harness.training import self_critical
 from harness.training.self_critical import (
     CaptionRewards,

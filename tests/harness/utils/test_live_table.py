@@ -1,21 +1,19 @@
-"""The live table: what it shows of workers' events, in 80 columns, and that nothing but terminals gets it."""
+"""The live table: what it shows of what runs say in the store, in 80 columns; pipes get lines."""
 
 from __future__ import annotations
 
 import io
+import time
+from typing import Any
 
+import pytest
 from rich.console import Console, RenderableType
 
-from harness.benchmark.engines.reporting import Message, RemoteReporter, ReporterProxy
+from harness.utils import live_table
 from harness.utils.live_table import LiveReporter, RunTable
-from harness.utils.run_events import (
-    EvaluationBegins,
-    RunBegins,
-    RunEnds,
-    RunsEnded,
-    TrainingStands,
-    Validated,
-)
+
+LONG = "expansionnet_v2/static-8-to-256-dynamic-16"
+SAID = {"stage": "xe", "epoch": 2, "epochs": 10, "best": 0.4211, "left_s": 70.0}
 
 
 def shown(table: RenderableType) -> list[str]:
@@ -31,78 +29,52 @@ def cells(lines: list[str], run: str) -> list[str]:
     return line.removeprefix(run).split()
 
 
-def test_each_worker_has_a_line_and_all_runs_the_last() -> None:
-    runs = RunTable()
-    runs.watch(RunsEnded(1, 4), 0, now=0.0)
-    runs.watch(RunBegins("updown", 1), 7, now=0.0)
-    runs.watch(RunBegins("expansionnet_v2/static-8-to-256-dynamic-16", 0), 8, now=0.0)
-    assert cells(shown(runs.render(0.0)), "updown seed 1") == ["-", "-", "-", "-"]
-    runs.watch(TrainingStands("xe", 1, 10, None, 0.0), 7, now=10.0)
-    runs.watch(TrainingStands("xe", 2, 10, None, 0.2), 7, now=30.0)
-    runs.watch(Validated(0.4211), 7, now=30.0)
-    runs.watch(Validated(0.4), 7, now=30.0)
-    lines = shown(runs.render(40.0))
+class Stored:
+    """A store of four runs."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, tuple[str | None, dict[str, Any] | None]] = dict.fromkeys("abcd", ("planned", None))
+        names = {"a": "updown seed 1", "b": f"{LONG} seed 0", "c": "blind seed 0", "d": "m2 seed 0"}
+        self.table = RunTable(names, lambda: self.rows)
+
+    def at(self, now: float, **rows: tuple[str, dict[str, Any] | None]) -> list[str]:
+        self.rows |= rows
+        self.table.update(now)
+        return shown(self.table.render(now))
+
+
+def test_each_run_has_a_line_and_all_runs_the_last() -> None:
+    stored = Stored()
+    assert stored.at(0.0, c=("finished", None)) == [""]
+    lines = stored.at(0.0, a=("running", None), b=("running", {}))
+    assert cells(lines, "updown seed 1") == ["-", "-", "-", "-"]
+    lines = stored.at(40.0, a=("running", SAID))
     assert max(map(len, lines)) <= 80
-    assert cells(lines, "updown seed 1") == ["xe", "2/10", "42.1", "1", "min", "10", "s"], "80 s, 10 of them ago"
+    assert cells(lines, "updown seed 1") == ["xe", "2/10", "42.1", "1", "min", "10", "s"]
     # Of two at work one tells: 70 s are left of it. The other and the fourth run take 110 s each, as it will have.
     assert cells(lines, "1 of 4 runs ended") == ["2", "min", "5", "s"]
-    assert [line.split()[0] for line in lines if line.startswith("expansionnet_v2/static-8")]
+    assert [line for line in lines if line.startswith("expansionnet_v2/static-8")]
+    lines = stored.at(50.0, a=("running", {"stage": "evaluation", "best": 0.5}), b=("failed", None))
+    assert cells(lines, "updown seed 1") == ["evaluation", "-", "50.0", "-"]
+    assert stored.at(60.0, a=("finished", None)) == [""]
 
 
-def test_a_run_is_evaluated_and_ends() -> None:
-    runs = RunTable()
-    runs.watch(RunsEnded(0, 3), 0, now=0.0)
-    runs.watch(RunBegins("blind", 0), 0, now=0.0)
-    runs.watch(TrainingStands("xe", 3, 3, 0.5, 1.0), 0, now=5.0)
-    runs.watch(EvaluationBegins(), 0, now=6.0)
-    assert cells(shown(runs.render(6.0)), "blind seed 0") == ["evaluation", "-", "50.0", "-"]
-    runs.watch(RunEnds(), 0, now=8.0)
-    assert shown(runs.render(8.0)) == [""]
-    runs.watch(RunsEnded(1, 3), 0, now=8.0)
-    runs.watch(RunBegins("blind", 1), 0, now=8.0)
-    assert cells(shown(runs.render(10.0)), "1 of 3 runs ended") == ["14", "s"], "6 s of this, and 8 s, as the first"
-
-
-def test_a_stage_begins_without_the_score_of_the_one_before() -> None:
-    runs = RunTable()
-    runs.watch(RunBegins("m2", 0), 0, now=0.0)
-    runs.watch(TrainingStands("xe", 3, 3, 0.5, 0.5), 0, now=5.0)
-    runs.watch(TrainingStands("scst", 1, 3, None, 0.6), 0, now=6.0)
-    assert cells(shown(runs.render(6.0)), "m2 seed 0")[:3] == ["scst", "1/3", "-"]
-
-
-class Direct:
-    """A channel to a proxy in the same process."""
-
-    def __init__(self, proxy: ReporterProxy) -> None:
-        self._proxy = proxy
-
-    def send(self, message: Message) -> None:
-        self._proxy.show(message)
-
-
-def test_workers_events_come_through_and_end_with_them() -> None:
-    reporter = LiveReporter(Console(file=io.StringIO(), width=80, force_terminal=True))
-    proxies = [ReporterProxy(reporter), ReporterProxy(reporter)]
-    for proxy, model in zip(proxies, ("blind", "m2"), strict=True):
-        RemoteReporter(Direct(proxy)).watch(RunBegins(model, 2))
-    lines = shown(reporter.runs.render(0.0))
-    assert [line for line in lines if line.startswith(("blind seed 2", "m2 seed 2"))]
-    proxies[0].close()
-    assert not [line for line in shown(reporter.runs.render(0.0)) if line.startswith("blind")]
-
-
-def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_neither() -> None:
-    said = io.StringIO()
+def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_table, "READ_S", 0.01)
+    stored, said, piped = Stored(), io.StringIO(), io.StringIO()
+    stored.rows["a"] = ("running", SAID)
     with LiveReporter(Console(file=said, width=80, force_terminal=True)) as reporter:
-        reporter.watch(RunBegins("blind", 0))
-        with reporter.task("  xe epoch 1/2", 5):
+        stored.table.update(0.0)
+        reporter.follow(stored.table, tell=False)
+        with reporter.task("  captioning", 5):
             assert reporter.bars is not None
             reporter.bars.refresh()
-    assert said.getvalue().index("blind seed 0") < said.getvalue().index("xe epoch 1/2")
-    piped = io.StringIO()
-    with LiveReporter(Console(file=piped, width=80)) as reporter:
-        reporter.watch(RunBegins("blind", 0))
-        with reporter.task("  xe epoch 1/2", 5):
-            reporter.note("a line")
-    assert piped.getvalue() == "a line\n"
+    assert said.getvalue().index("updown seed 1") < said.getvalue().index("captioning")
+    for tell in (False, True):
+        with LiveReporter(Console(file=piped, width=80)) as reporter:
+            reporter.follow(stored.table, tell=tell)
+            end = time.monotonic() + (10.0 if tell else 0.1)
+            while time.monotonic() < end and not piped.getvalue():
+                time.sleep(0.01)
+        assert bool(piped.getvalue()) is tell
+    assert "updown seed 1: xe epoch 2/10" in piped.getvalue()

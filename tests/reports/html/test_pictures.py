@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from reports.html.pictures import LONGEST_SIDE, Picture, Thumbnails
+from reports.html.pictures import LEFT_OUT, LONGEST_SIDE, Thumbnails
 
 BUDGET = 10_000_000
 
 
-def decoded(picture: Picture) -> tuple[str, Image.Image]:
+def shown(folder: Path, name: str) -> tuple[str, Image.Image]:
+    picture = Thumbnails(folder, BUDGET)(name)
     assert picture.content is not None
     return picture.suffix, Image.open(BytesIO(picture.content))
 
@@ -24,38 +25,30 @@ def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
 
 def test_a_small_file_is_embedded_as_it_is(tmp_path: Path) -> None:
     Image.new("RGB", (20, 10), "red").save(tmp_path / "a.jpg", "PNG")
-    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.jpg"))
+    kind, picture = shown(tmp_path, "a.jpg")
     assert (kind, picture.size) == (".png", (20, 10)), "the type is told from the content, not from the name"
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "1"])
 def test_a_large_picture_is_made_small(tmp_path: Path, mode: str) -> None:
     noise((1200, 800), mode).save(tmp_path / "a.tif")
-    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.tif"))
-    assert kind == ".jpg"
-    assert max(picture.size) == LONGEST_SIDE
-    assert picture.mode == "RGB"
+    kind, picture = shown(tmp_path, "a.tif")
+    assert (kind, max(picture.size), picture.mode) == (".jpg", LONGEST_SIDE, "RGB")
+    Image.new("1", (2_000, 2_000)).save(tmp_path / "small_file.png")
+    assert shown(tmp_path, "small_file.png")[1].size == (LONGEST_SIDE, LONGEST_SIDE)
 
 
-def test_sixteen_bit_grey_is_not_blown_out(tmp_path: Path) -> None:
-    Image.new("I;16", (400, 400), 0x8000).save(tmp_path / "a.tif")
-    _, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.tif"))
-    assert picture.getpixel((5, 5)) == (128, 128, 128)
-
-
-def test_transparency_becomes_white(tmp_path: Path) -> None:
-    picture = noise((400, 400), "RGBA")
-    picture.putalpha(0)
-    picture.save(tmp_path / "a.png")
-    _, thumbnail = decoded(Thumbnails(tmp_path, BUDGET)("a.png"))
-    assert thumbnail.getpixel((5, 5)) == (255, 255, 255)
-
-
-def test_a_rotated_picture_stands_upright(tmp_path: Path) -> None:
+def test_grey_transparent_and_rotated_pictures_look_right(tmp_path: Path) -> None:
+    Image.new("I;16", (400, 400), 0x8000).save(tmp_path / "grey.tif")
+    assert shown(tmp_path, "grey.tif")[1].getpixel((5, 5)) == (128, 128, 128)
+    clear = noise((400, 400), "RGBA")
+    clear.putalpha(0)
+    clear.save(tmp_path / "clear.png")
+    assert shown(tmp_path, "clear.png")[1].getpixel((5, 5)) == (255, 255, 255)
     exif = Image.Exif()
     exif[0x0112] = 6
-    noise((900, 600)).save(tmp_path / "a.jpg", exif=exif)
-    _, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.jpg"))
+    noise((900, 600)).save(tmp_path / "rotated.jpg", exif=exif)
+    picture = shown(tmp_path, "rotated.jpg")[1]
     assert picture.height > picture.width
 
 
@@ -67,32 +60,22 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, file: str) -> None:
     (root / "link.png").symlink_to(tmp_path / "secret.png")
     picture = Thumbnails(root, BUDGET)(file)
     assert picture.content is None
-    assert picture.reason == "the file lies outside the data set's folder"
+    assert "outside" in picture.reason
 
 
 @pytest.mark.parametrize("content", [b"", b"<svg onload='alert(1)'/>", b"not a picture at all"])
 def test_what_is_no_picture_gets_a_placeholder(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(content)
-    picture = Thumbnails(tmp_path, BUDGET)("a.jpg")
-    assert picture.content is None
-    assert "cannot be read" in str(picture.reason)
+    for file in ("a.jpg", "gone.png", "", "nul\0.png", "x" * 5000):
+        picture = Thumbnails(tmp_path, BUDGET)(file)
+        assert picture.content is None
+        assert picture.reason
 
 
-@pytest.mark.parametrize("file", ["gone.png", "", "nul\0.png", "x" * 5000])
-def test_what_is_not_there_gets_a_placeholder(tmp_path: Path, file: str) -> None:
-    assert Thumbnails(tmp_path, BUDGET)(file).content is None
-
-
-@pytest.mark.parametrize("side", [9_000, 12_000, 20_000])
+@pytest.mark.parametrize("side", [9_000, 20_000])
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, side: int) -> None:
     Image.new("1", (side, side)).save(tmp_path / "bomb.png")
     assert Thumbnails(tmp_path, BUDGET)("bomb.png").content is None
-
-
-def test_a_small_file_of_a_large_picture_is_made_small_too(tmp_path: Path) -> None:
-    Image.new("1", (2_000, 2_000)).save(tmp_path / "a.png")
-    kind, picture = decoded(Thumbnails(tmp_path, BUDGET)("a.png"))
-    assert (kind, picture.size) == (".jpg", (LONGEST_SIDE, LONGEST_SIDE))
 
 
 def test_the_budget_is_kept(tmp_path: Path) -> None:
@@ -100,7 +83,6 @@ def test_the_budget_is_kept(tmp_path: Path) -> None:
         noise((60, 60)).save(tmp_path / f"{number}.bmp")
     budget = 4 * len(Thumbnails(tmp_path, BUDGET)("0.bmp").content or b"") // 3
     thumbnails = Thumbnails(tmp_path, budget)
-    shown = [thumbnails(f"{number}.bmp") for number in range(3)]
-    assert sum(len(picture.content or b"") for picture in shown) <= budget
-    assert shown[0].content is not None
-    assert shown[2].reason == "left out to keep the report small"
+    found = [thumbnails(f"{number}.bmp") for number in range(3)]
+    assert sum(len(picture.content or b"") for picture in found) <= budget
+    assert (found[0].content is not None, found[2].reason) == (True, LEFT_OUT)

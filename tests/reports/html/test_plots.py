@@ -1,23 +1,43 @@
-"""Geometry of the plots."""
+"""Plots: geometry, trials of a tuning, conditions of curves, and the same plots as SVG files."""
 
 from __future__ import annotations
 
 import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from harness.utils.errors import BenchError
+from reports.html.curves import curve_sections
+from reports.html.method import tuning
 from reports.html.plots import (
     FRAME,
     LETTER_WIDTH,
     LINE_HEIGHT,
     MAX_LABELS,
+    Entry,
     Plot,
     Series,
     legend,
     line_plot,
-    natural,
+    search_plot,
     trade_off_plot,
 )
+from reports.html.rendering import asset
+from reports.html.report import figures, write_report
+from results.records import EpochRecord
+from results.store.store import Store
+from tests.harness.conftest import bench_or_raise
+from tests.reports.conftest import dataset, outcome, spec
+from tests.reports.examples import contents, group, row, run
+from tests.reports.html.parsed import Page
+
+LABEL = "4x300#1a2b3c"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def trade_off(*points: tuple[float, float]) -> Plot:
@@ -27,31 +47,41 @@ def trade_off(*points: tuple[float, float]) -> Plot:
     return plot
 
 
-def ticks_grow(plot: Plot) -> bool:
-    pairs = itertools.pairwise(float(tick.text) for tick in plot.x_ticks)
-    return all(one < other for one, other in pairs)
-
-
 @pytest.mark.parametrize("points", [[(1, 5), (1, 5)], [(0, 0), (3, 0)], [(1e-5, 1), (9e4, 99)], [(2, 1), (29, 98.3)]])
 def test_every_point_is_inside_whatever_the_values(points: list[tuple[float, float]]) -> None:
-    plot = trade_off(*points)
-    for drawn in plot.drawn:
-        assert 0 <= drawn.points[0][0] <= FRAME.width
-        assert 0 <= drawn.points[0][1] <= FRAME.height
-    assert len(plot.x_ticks) >= 2
-    assert ticks_grow(plot)
+    plots = [trade_off(*points)]
+    if points[0][0] > 0:
+        searched = search_plot("t", "x", "y", [Series("m2", 0, tuple(sorted(points)))])
+        assert searched is not None
+        plots.append(searched)
+    for plot in plots:
+        assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for drawn in plot.drawn for x, y in drawn.points)
+        ticks = [float(tick.text) for tick in plot.x_ticks]
+        assert len(ticks) >= 2
+        assert ticks == sorted(set(ticks))
+
+
+def test_bounds_are_drawn_and_stay_inside() -> None:
+    points = [Series("a", 0, ((1.0, 50.0),), "", (0.5, 1.5), (45.0, 55.0)), Series("b", 1, ((30.0, 90.0),))]
+    plot = trade_off_plot("t", "x", "y", points)
+    assert plot is not None
+    assert [drawn.uncertainty.count("M") for drawn in plot.drawn] == [2, 0]
+    assert float(plot.y_ticks[0].text) <= 45
 
 
 def test_the_front_joins_only_points_that_no_other_beats() -> None:
     plot = trade_off((1, 10), (2, 5), (3, 20), (4, 19))
-    positions = [drawn.points[0] for drawn in plot.drawn]
-    assert [f"{x:g} {y:g}" in plot.front for x, y in positions] == [True, False, True, False]
+    assert [f"{x:g} {y:g}" in plot.front for x, y in (drawn.points[0] for drawn in plot.drawn)] == [
+        True, False, True, False,
+    ]  # fmt: skip
+    assert plot.best == {0, 2}
+    assert trade_off_plot("t", "x", "y", [Series("only", 0, ((1, 2),))]) is None
 
 
 def test_labels_of_neighbours_do_not_overlap() -> None:
-    plot = trade_off((1, 50), (1.01, 50.1), (1.02, 49.9), (3, 90), (0.5, 10))
     boxes = []
-    for drawn in plot.drawn:
+    for drawn in trade_off((1, 50), (1.01, 50.1), (1.02, 49.9), (3, 90), (0.5, 10)).drawn:
+        assert drawn.label
         width = LETTER_WIDTH * len(drawn.series.name)
         left = drawn.label.x if drawn.label.anchor == "start" else drawn.label.x - width
         boxes.append((left, drawn.label.y - 10, left + width, drawn.label.y))
@@ -59,45 +89,28 @@ def test_labels_of_neighbours_do_not_overlap() -> None:
         assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
 
 
-def test_one_point_is_no_trade_off() -> None:
-    assert trade_off_plot("t", "x", "y", [Series("only", 0, ((1, 2),))]) is None
-
-
-def test_lines_without_points_are_left_out() -> None:
-    full, empty = Series("full", 0, ((1, 2), (2, 4))), Series("empty", 1, ())
-    plot = line_plot("t", "x", "y", [full, empty], x_range=(1, 2), y_from=0)
-    assert plot is not None
-    assert [drawn.series.name for drawn in plot.drawn] == ["full"]
-    assert plot.y_ticks[0].text == "0"
-    assert line_plot("t", "x", "y", [empty], x_range=(1, 2), y_from=0) is None
-
-
-def test_a_single_epoch_can_be_drawn() -> None:
-    plot = line_plot("t", "x", "y", [Series("one", 0, ((1, 3),))], x_range=(1, 1), y_from=3)
-    assert plot is not None
-    assert all(tick.text == str(int(tick.text)) for tick in plot.x_ticks), "epochs are whole"
-
-
-def test_every_point_of_a_crowded_front_is_named_and_joined_to_its_name() -> None:
+def test_of_many_points_those_of_the_front_alone_are_named_and_joined_to_their_names() -> None:
     front = [(1 + number / 50, 50 + number) for number in range(12)]
-    beaten = [(2 + number / 50, 45 + number / 2) for number in range(10)]
-    plot = trade_off(*front, *beaten)
-    assert plot.best == set(range(12))
+    plot = trade_off(*front, *((2 + number / 50, 45 + number / 2) for number in range(10)))
     assert len(plot.drawn) > MAX_LABELS
-    labels = [plot.drawn[number].label for number in sorted(plot.best)]
-    assert all(label is not None for label in labels)
+    labels = [drawn.label for drawn in plot.drawn]
+    assert [label is not None for label in labels] == [True] * 12 + [False] * 10
     assert any(label.leader for label in labels if label), "those that are pushed away have a leader"
 
 
-def test_names_at_the_ends_of_lines_stand_one_below_the_other_inside() -> None:
+def test_lines_are_named_at_their_ends_one_below_the_other() -> None:
     series = [Series(f"m{number}", number, ((1, 0), (2, 5 + number / 1000))) for number in range(30)]
-    plot = line_plot("t", "x", "y", series, x_range=(1, 2), y_from=0)
+    plot = line_plot("t", "x", "y", [*series, Series("empty", 1, ())], x_range=(1, 2), y_from=0)
     assert plot is not None
     heights = sorted(drawn.label.y for drawn in plot.drawn if drawn.label)
-    assert len(heights) == 30
+    assert len(heights) == 30, "a line without points is left out"
     assert all(high - low >= LINE_HEIGHT - 0.2 for low, high in itertools.pairwise(heights))
     assert heights[-1] <= plot.frame.height
     assert all(drawn.label and drawn.label.x > plot.frame.right for drawn in plot.drawn)
+    assert line_plot("t", "x", "y", [Series("empty", 1, ())], x_range=(1, 2), y_from=0) is None
+    single = line_plot("t", "x", "y", [Series("one", 0, ((1, 3),))], x_range=(1, 1), y_from=3)
+    assert single is not None
+    assert all(tick.text == str(int(tick.text)) for tick in single.x_ticks), "epochs are whole"
 
 
 def test_legends_are_in_the_order_of_the_score_then_natural() -> None:
@@ -105,4 +118,114 @@ def test_legends_are_in_the_order_of_the_score_then_natural() -> None:
     entries = legend(names, ["best", "second", "absent"], dict.fromkeys(names, 0), {"m2"})
     assert [each.name for each in entries] == ["best", "second", "m2", "M3", "m10"]
     assert [each.open_end for each in entries] == [False, False, True, False, False]
-    assert natural("m2") < natural("m10")
+
+
+def test_curves_of_other_conditions_never_share_a_plot() -> None:
+    epoch = EpochRecord(0, "s", "xe", 1, 50, 3e-4, 0.5, 0.9, 10.4, 78.2)
+    common = replace(run(), epochs=(epoch,), status="failed")
+    runs = {
+        key: replace(common, key=key, seed=seed, signature={"beam": "3", "schedule": schedule})
+        for key, seed, schedule in (("a", 1, "xe#1"), ("b", 1, "scst#2"), ("c", 2, "xe#1"))
+    }
+    sections = curve_sections(contents(runs=runs), {"m2": 0})
+    assert [section.apart for section in sections] == ["schedule: xe#1", "schedule: scst#2"]
+    tables = [section.tables[""].table for section in sections]
+    assert [[line.runs[0][1] for line in table.lines] for table in tables if table] == [["a", "c"], ["b"]]
+
+
+def trials(*pairs: tuple[float, float | None]) -> dict[str, Any]:
+    return {"trials": [{"learning_rate": rate, "state": "any", "score": score} for rate, score in pairs]}
+
+
+def tuned_group(*models: str) -> Any:
+    found = group(*(replace(row(model), keys=(model,)) for model in models))
+    return replace(found, signature=found.signature | {"tuned": LABEL})
+
+
+def test_trials_are_in_the_order_of_their_learning_rates() -> None:
+    runs = {
+        "m2": run(tuning=trials((0.002, 0.5), (0.0004, 0.3), (0.01, None), (0.006, 0.6))),
+        "updown": run(tuned={}),
+    }
+    found = tuning(tuned_group("m2", "updown"), runs, {"m2": 3, "updown": 1})
+    assert found is not None
+    [line] = found.plot.drawn
+    assert line.series.points == ((0.0004, 30.0), (0.002, 50.0), (0.006, 60.0))
+    assert line.top == line.points[2]
+    assert found.legend == [Entry("m2", 3)]
+    assert all(part in found.budget for part in ("4 trials", "300 updates"))
+    assert all(part in found.left_out for part in ("1 trial", "updown"))
+    assert tuning(group(row("m2")), {"k": runs["m2"]}, {"m2": 0}) is None, "an untuned table"
+    assert tuning(tuned_group("m2"), {"m2": run(tuning=trials((0.002, None)))}, {"m2": 0}) is None
+
+
+def test_the_method_page_shows_the_trials_of_its_table(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(dataset(tmp_path / "data"))
+        for model, best in (("updown", 0.6), ("m2", 0.7)):
+            planned = spec(model, tuned=LABEL)
+            searched = {"tuned": {"learning_rate": 2.0}, "tuning": trials((0.002, 0.5), (0.004, best), (0.02, None))}
+            store.plan([replace(planned, config=planned.config | searched)])
+            store.begin(planned.key, {})
+            store.finish(planned.key, outcome(model, 1, best))
+        folder = write_report(store, tmp_path / "report").parent
+    [figure] = Page(folder / "method.html").root.find("figure", class_="plot")
+    marks = {mark.attributes["data-model"]: mark for mark in figure.find("g", class_="mark")}
+    assert {name: len([*mark.find("circle", r="2.5")]) for name, mark in marks.items()} == {"m2": 2, "updown": 2}
+    assert "best 70.0 at 0.004" in marks["m2"].attributes["aria-label"]
+    model = (folder / "models" / "m2.html").read_text(encoding="utf-8")
+    assert ("tuned.learning_rate" in model, "tuning.trials" in model) == (True, False)
+
+
+@pytest.fixture
+def drawn(store: Store) -> dict[str, ElementTree.Element]:
+    return {name: ElementTree.fromstring(text) for name, text in figures(store).items()}
+
+
+def paths(root: ElementTree.Element, kind: str) -> list[str]:
+    return [path.attrib["d"] for path in root.iter(f"{SVG}path") if path.get("class") == kind]
+
+
+def test_every_plot_of_the_report_is_a_file_with_its_paths(drawn: dict[str, ElementTree.Element], report: Path) -> None:
+    for page in ("trade-offs", "curves"):
+        text = (report / f"{page}.html").read_text("utf-8")
+        found = [root for name, root in drawn.items() if name.startswith(page)]
+        assert len(found) == text.count('<figure class="plot')
+        for root, kind in itertools.product(found, ("line", "front", "error", "band")):
+            assert all(f'class="{kind}" d="{path}"' in text for path in paths(root, kind))
+    assert {"trade-offs-1-size.svg", "trade-offs-1-training-time.svg"} <= drawn.keys()
+    assert paths(drawn["curves-1-validation.svg"], "line")
+    assert paths(drawn["trade-offs-1-size.svg"], "error")
+
+
+def test_a_file_s_legend_has_every_model_and_fits_and_its_style_is_its_own(
+    drawn: dict[str, ElementTree.Element],
+) -> None:
+    root = drawn["trade-offs-1-size.svg"]
+    names = {group.findtext(f"{SVG}title", "").partition(":")[0] for group in root.iter(f"{SVG}g")} - {""}
+    beside = [text for text in root.iter(f"{SVG}text") if float(text.get("x", 0)) > FRAME.width]
+    assert {(text.text or "").removesuffix(" (still learning)") for text in beside} == names
+    _, _, width, height = (float(number) for number in root.attrib["viewBox"].split())
+    for text in beside:
+        assert float(text.attrib["x"]) + LETTER_WIDTH * len(text.text or "") <= width
+        assert float(text.attrib["y"]) < height - 16
+    style, light = asset("figure.css"), asset("style.css").partition("@media")[0]
+    assert "var(" not in style
+    assert "url(" not in style
+    assert re.findall(r"\.c(\d) { color: (#\w+); }", style) == re.findall(r"--c(\d): (#\w+);", light)
+
+
+def test_the_command_writes_figures_and_leaves_other_files(store: Store, tmp_path: Path) -> None:
+    other = tmp_path / "figures" / "mine.svg"
+    other.parent.mkdir()
+    other.write_text("mine")
+    said = bench_or_raise("export", "figures", "--db", store.name, "--out", other.parent)[1].splitlines()
+    assert said == [str(other.parent / name) for name in figures(store)]
+    assert other.read_text() == "mine"
+    assert len(list(other.parent.iterdir())) == len(said) + 1
+    with Store(tmp_path / "empty.sqlite"):
+        pass
+    with pytest.raises(BenchError, match="nothing to draw"):
+        bench_or_raise("export", "figures", "--db", tmp_path / "empty.sqlite", "--out", tmp_path / "none")
+    assert not (tmp_path / "none").exists()

@@ -12,9 +12,9 @@ from reports.tables.columns import absent_levels
 from reports.tables.contents import ONE_MODEL
 from reports.tables.table import Cell, Line
 from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
-from results.runs import fetch
-from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING
-from results.runs.views import FloorTest, Row, Spread, Standing
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.spreads import Spread
+from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
 from results.store.store import Store
 from tests.reports.examples import contents, group, row, run
@@ -124,6 +124,6 @@ def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
             costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
             result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
             store.finish(f"k{seed}", Outcome((result,), costs, {}))
-        [found] = fetch.leaderboard(store)
+        [found] = leaderboard(store)
     cost = found.rows[0].costs["latency_median"]
     assert (cost.value, cost.low, cost.high) == pytest.approx((0.3, 0.2, 0.4))

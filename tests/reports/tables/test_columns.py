@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from reports.tables.columns import NOISY, cost_list, leaderboards, people
-from reports.tables.costs import CostTable, cost_tables
-from reports.tables.table import Table
+from reports.tables.costs import cost_tables
+from reports.tables.table import Table, Told
 from results.records import Quantity
-from results.runs.machines import OtherMachine
-from results.runs.views import Row, Spread
+from results.runs.leaderboard import Row
+from results.runs.spreads import OtherMachine, Spread
 from tests.reports.examples import group, row
 
 
@@ -27,11 +27,11 @@ def seconds(value: float) -> Quantity:
     return Quantity(value, unit="s")
 
 
-def costs_of(theme: str, *rows: Row) -> CostTable:
+def costs_of(theme: str, *rows: Row) -> Told:
     return cost_tables(group(*rows), {})[theme]
 
 
-def names(told: CostTable) -> list[str]:
+def names(told: Told) -> list[str]:
     assert told.table is not None
     return [column.name for column in told.table.columns]
 

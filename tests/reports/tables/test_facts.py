@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +22,13 @@ from reports.text import data as export_data
 from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
 from results.frames.results import Results
-from results.runs import fetch
 from results.runs.controls import ControlPair, Controls
-from results.runs.pretraining import Pretraining, stored_pretraining
-from results.runs.views import RunDetail
+from results.runs.leaderboard import leaderboard
+from results.runs.run import Pretraining, Run
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.examples import run, staged
-from tests.reports.html.parsed import Element, Page
+from tests.reports.html.parsed import Page
 
 SEEN = Pretraining(
     ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"
@@ -39,33 +38,32 @@ UNKNOWN = Pretraining((), "not documented", (), {}, "not documented")
 
 
 @pytest.mark.parametrize(
-    ("seen", "data", "split", "label", "sentences"),
+    ("seen", "data", "split", "label", "parts"),
     [
-        (SEEN, "coco", "test", "images possibly seen", ["of coco, the run's own data set, and of others: Web."]),
-        (SEEN, "dataset_coco", "test", "images possibly seen", ["of dataset_coco, the run's own", "Twins"]),
-        (SEEN, "coco_nocaps", "test", "images possibly seen", ["the run's own data set", "Twins are in it."]),
-        (SEEN, "coco", "nocaps", "images possibly seen", ["of coco, the run's own data set", "So here."]),
-        (SEEN, "nocaps", "test", "images possibly seen", ["of other data sets: COCO, Web.", "So here."]),
-        (SEEN, "flickr8k", "test", "other captions seen", ["of other data sets: COCO, Web.", "No overlap with the"]),
-        (SEEN, "scenes", "nocaps", "other captions seen", ["of other data sets: COCO, Web.", "drawn by captionbench"]),
-        (replace(SEEN, overlap={}), "coco", "test", "COCO captions seen", ["the run's own data set", "No overlap"]),
-        (LABELS, "coco", "test", "pretrained", ["without captions, on ImageNet.", "No overlap"]),
-        (UNKNOWN, "scenes", "test", "pretraining unknown", ["on what is not documented here"]),
+        (SEEN, "dataset_coco", "test", "images possibly seen", ["dataset_coco, the run's own", "others: Web", "Twins"]),
+        (SEEN, "coco_nocaps", "test", "images possibly seen", ["own data set", "Twins"]),
+        (SEEN, "coco", "nocaps", "images possibly seen", ["of coco, the run's own", "So here."]),
+        (SEEN, "nocaps", "test", "images possibly seen", ["COCO, Web", "So here."]),
+        (SEEN, "flickr8k", "test", "other captions seen", ["COCO, Web"]),
+        (SEEN, "scenes", "nocaps", "other captions seen", ["COCO, Web", "drawn by captionbench"]),
+        (replace(SEEN, overlap={}), "coco", "test", "COCO captions seen", ["own data set"]),
+        (LABELS, "coco", "test", "pretrained", ["ImageNet"]),
+        (UNKNOWN, "scenes", "test", "pretraining unknown", []),
     ],
-)  # fmt: skip
+)
 def test_it_is_told_of_the_split_that_is_scored(
-    seen: Pretraining, data: str, split: str, label: str, sentences: list[str]
+    seen: Pretraining, data: str, split: str, label: str, parts: list[str]
 ) -> None:
     found = contamination(seen, data, split)
     assert found is not None
     assert found.label == label
-    assert all(part in found.sentence for part in sentences)
+    assert all(part in found.sentence for part in parts)
     assert ("may have seen images" in found.sentence) == (label == "images possibly seen")
 
 
-@pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}, {"card": {"pretraining": "yes"}}])
+@pytest.mark.parametrize("config", [{}, {"card": None}, {"card": {}}])
 def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, object]) -> None:
-    assert stored_pretraining(config) is None
+    assert run(**config).pretraining is None
     assert contamination(None, "coco", "test") is None
 
 
@@ -82,7 +80,7 @@ def test_runs_without_a_pretraining_have_seen_nothing_known(config: dict[str, ob
         (replace(run(), role="reference"), "untrained"),
     ],
 )
-def test_the_objective_is_told_from_the_stages(detail: RunDetail, said: str) -> None:
+def test_the_objective_is_told_from_the_stages(detail: Run, said: str) -> None:
     assert objective(detail) == said
 
 
@@ -118,7 +116,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One model trained from nothing and two whose weights saw captions, alike in all else."""
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "data").mkdir()
-    card = {"data_sets": ["web"], "captions": "many", "captions_of": ["Web"], "overlap": {"coco": HOSTILE}}
+    card = {
+        "data_sets": ["web"],
+        "captions": "many",
+        "captions_of": ["Web"],
+        "overlap": {"coco": HOSTILE},
+        "source": "it",
+    }
     plain = spec("blind")
     seen = [spec(model, pretraining="captions of Web") for model in ("blip/finetuned", "git/finetuned")]
     with Store(folder / "bench.sqlite") as opened:
@@ -130,79 +134,49 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 def test_it_never_shares_a_group_with_models_trained_here(mixed: Store) -> None:
-    groups = [group for group in fetch.leaderboard(mixed) if group.split == "test"]
+    groups = [group for group in leaderboard(mixed) if group.split == "test"]
     assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
     assert all(group.separating == ("pretraining",) for group in groups)
     several = replace(groups[0], separating=("track", "pretraining"))
     assert [each.field for each in separations(several, groups)] == ["pretraining", "track"], "never cut off"
 
 
-@pytest.fixture(scope="module")
-def page(mixed: Store, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Element]:
-    """A page of the report, by its name."""
-    folder = write_report(mixed, tmp_path_factory.mktemp("made") / "report").parent
-    return lambda name: Page(folder / name).root
-
-
-@pytest.mark.parametrize(
-    ("name", "tables"), [("index.html", 2), ("nocaps.html", 1), ("trade-offs.html", 2), ("costs.html", 0)]
-)
-def test_tables_of_scores_have_a_badge_with_a_note(page: Callable[[str], Element], name: str, tables: int) -> None:
-    badges = list(page(name).find("a", class_="badge"))
-    assert len(badges) == 2 * tables, "of two models, in each of their tables"
-    for badge in badges:
-        note = next(page(name).find("li", id=badge.attributes["href"].removeprefix("#")))
-        assert badge.attributes["title"] in note.text
-        assert badge.text.split("\xa0")[0] in note.text
-
-
-def test_pages_say_in_words_what_separates_the_tables(page: Callable[[str], Element]) -> None:
-    text = " ".join(page("index.html").text.split())
-    assert "they differ in pretraining (captions of Web here; none there)." in text
-    assert next(page("index.html").find("tbody", class_="apart")).text == "pretraining: none"
-    assert "what the weights were trained on before the run" in page("method.html").text
-
-
-def test_pages_of_model_and_run_show_what_was_seen(page: Callable[[str], Element]) -> None:
-    shown = next(page("models/blip.finetuned.html").find("section", id="pretraining")).text
+def test_pages_show_a_badge_with_a_note_and_what_was_seen(mixed: Store, tmp_path: Path) -> None:
+    folder = write_report(mixed, tmp_path / "report").parent
+    for name, tables in (("index.html", 2), ("nocaps.html", 1), ("trade-offs.html", 2), ("costs.html", 0)):
+        page = Page(folder / name).root
+        badges = list(page.find("a", class_="badge"))
+        assert len(badges) == 2 * tables, "of two models, in each of their tables"
+        for badge in badges:
+            note = next(page.find("li", id=badge.attributes["href"].removeprefix("#")))
+            assert badge.attributes["title"] in note.text
+            assert badge.text.split("\xa0")[0] in note.text
+    index = Page(folder / "index.html").root
+    assert "they differ in pretraining (captions of Web here; none there)." in " ".join(index.text.split())
+    assert next(index.find("tbody", class_="apart")).text == "pretraining: none"
+    shown = next(Page(folder / "models/blip.finetuned.html").root.find("section", id="pretraining")).text
     assert all(part in shown for part in ("web", "many", "Images of coco", "<script>"))
-    run = next(page(run_page("blip/finetuned-s1-captions of Web")).find("section", id="pretraining")).text
-    assert "images possibly seen Scores on test: Before this run" in run
-    assert "COCO captions seen Scores on nocaps" not in run
-    assert not list(page("models/blind.html").find("section", id="pretraining"))
+    run = Page(folder / run_page("blip/finetuned-s1-captions of Web")).root
+    assert "images possibly seen Scores on test" in next(run.find("section", id="pretraining")).text
+    assert not list(Page(folder / "models/blind.html").root.find("section", id="pretraining"))
 
 
-@pytest.mark.parametrize("width", [80, 44])
-def test_a_terminal_shows_a_mark_with_its_note(mixed: Store, width: int) -> None:
-    console = Console(file=io.StringIO(), width=width)
-    print_leaderboard(mixed, console)
-    text = console.file.getvalue()
-    assert max(map(len, text.splitlines())) <= width
-    assert re.search(r"^blip/finetuned a\) ", text, re.MULTILINE)
-    assert "a) images possibly seen: Before this run the model" in " ".join(text.split())
-    assert "here pretraining: captions of Web" in " ".join(text.split())
-
-
-def test_exports_keep_it(mixed: Store) -> None:
-    contents = Contents.read(mixed)
-    lines = {
-        line["model"]: line for line in csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
-    }
-    assert lines["blind"]["pretraining"] == ""
-    assert lines["blip/finetuned"]["pretraining"] == "web"
-    text = export_data.as_json(contents)
-    rows = {row["model"]: row for group in json.loads(text) for row in group["rows"]}
+def test_terminal_and_exports_show_a_mark_with_its_note(mixed: Store) -> None:
+    contents, terminal = Contents.read(mixed), io.StringIO()
+    print_leaderboard(mixed, Console(file=terminal, width=44))
+    assert max(map(len, terminal.getvalue().splitlines())) <= 44
+    for text, named, note in (
+        (terminal.getvalue(), r"blip/finetuned (\w)\)", r"\n(\w)\)"),
+        (markdown(contents), r"blip/finetuned \(images possibly seen\) <sup>(\w)</sup>", r"<sup>(\w)</sup>"),
+        (latex(contents), r"blip/finetuned\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
+    ):
+        marks = set(re.findall(named, text))
+        assert marks
+        assert marks <= set(re.findall(note + " images possibly seen: Before", text))
+    table = csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
+    lines = {line["model"]: line["pretraining"] for line in table}
+    assert (lines["blind"], lines["blip/finetuned"]) == ("", "web")
+    rows = {row["model"]: row for group in json.loads(export_data.as_json(contents)) for row in group["rows"]}
     assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
     assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"
     assert rows["blip/finetuned"]["pretraining"]["captions_of"] == ["Web"]
-    for text, named, mark, note in (
-        (markdown(contents), r"blip/finetuned \(images possibly seen\)", r" ?<sup>(\w)</sup>", r" ?<sup>(\w)</sup>"),
-        (latex(contents), r"blip/finetuned", r"\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
-    ):
-        assert set(re.findall(named + mark, text)) <= set(re.findall(note + " images possibly seen: Before", text))
-        assert re.search(named + mark, text)
-
-
-def test_reports_of_older_runs_have_no_badge(report: Path) -> None:
-    badges = (badge for path in report.rglob("*.html") for badge in Page(path).root.find("a", class_="badge"))
-    assert {badge.text.split("\N{NO-BREAK SPACE}")[0] for badge in badges} == {"still learning"}

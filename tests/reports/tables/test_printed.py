@@ -8,8 +8,9 @@ from reports.html.models import model_pages
 from reports.html.sections import domain_sections
 from reports.tables.columns import leaderboards
 from reports.tables.printed import printed_table, published_cell
-from results.published.names import RECIPES
-from results.runs.views import Group, Spread
+from results.published.matching import recipes
+from results.runs.leaderboard import Group
+from results.runs.spreads import Spread
 from tests.reports.examples import contents, group, row, run, staged
 
 
@@ -23,7 +24,7 @@ def test_a_printed_number_stands_beside_with_its_conditions() -> None:
 
 def test_a_changed_recipe_says_where_on_every_page() -> None:
     preset = {"name": "image-transformer-paper", "schedule": {"stages": [{"objective": "self_critical"}]}}
-    changed = {"digest": RECIPES["image-transformer-paper"].digest, "deviations": ["size.d_model: 512 → 16"]}
+    changed = {"digest": recipes()["image-transformer-paper"].digest, "deviations": ["size.d_model: 512 → 16"]}
     detail = replace(
         run(preset=preset, shipped_preset=changed),
         model="image_transformer/official-graph",

@@ -13,9 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results import Outcome, Quantity, SplitResult, Store, StoreError
-from results.comparison.baseline import Baseline, PerImage, read_baseline, write_out
-from results.comparison.baseline_making import baseline_of, check_metrics, compare_baselines
-from results.comparison.run_snapshot import run_snapshots
+from results.comparison.baseline import (
+    Baseline,
+    PerImage,
+    baseline_of,
+    check_metrics,
+    compare_baselines,
+    read_baseline,
+    write_out,
+)
+from results.runs.reading import finished_with_images
 
 SCORES = st.dictionaries(st.integers(-(2**40), 2**40), st.floats(0, 10), min_size=1, max_size=40)
 
@@ -54,7 +61,7 @@ def test_a_run_of_5000_images_takes_less_than_50_kilobytes() -> None:
 
 
 def test_a_file_gives_back_every_bit_of_a_loss(filled: Store, tmp_path: Path) -> None:
-    made = baseline_of(run_snapshots(filled), ["CIDEr-D"])
+    made = baseline_of(finished_with_images(filled), ["CIDEr-D"])
     file = tmp_path / "baseline.json"
     file.write_text(write_out(made), encoding="utf-8")
     again = read_baseline(file)
@@ -64,7 +71,7 @@ def test_a_file_gives_back_every_bit_of_a_loss(filled: Store, tmp_path: Path) ->
 
 
 def test_a_run_brings_its_platform_and_its_code(filled: Store) -> None:
-    blind, updown = baseline_of(run_snapshots(filled), ["CIDEr-D"]).runs
+    blind, updown = baseline_of(finished_with_images(filled), ["CIDEr-D"]).runs
     assert (blind.platform.torch, blind.platform.device, blind.platform.cpu) == ("2.15.0", "cpu", "unknown")
     assert updown.platform.torch == "unknown"
     assert blind.code == "0.1.0 aaaaaaaaaaaa"
@@ -75,21 +82,21 @@ def test_a_run_brings_its_platform_and_its_code(filled: Store) -> None:
 
 
 def test_captions_are_compared_by_their_digest(filled: Store) -> None:
-    before = baseline_of(run_snapshots(filled), []).runs[0].splits["test"].captions
+    before = baseline_of(finished_with_images(filled), []).runs[0].splits["test"].captions
     said = SplitResult("test", {1: "a ball", 2: "a cube", 30: "a cone"}, {"overall": {"CIDEr-D": Quantity(0.3)}}, {})
     filled.finish("blind-1", Outcome((said,), {}, {}))
-    assert baseline_of(run_snapshots(filled), []).runs[0].splits["test"].captions != before
+    assert baseline_of(finished_with_images(filled), []).runs[0].splits["test"].captions != before
 
 
 def test_of_runs_that_only_releases_tell_apart_the_newest_counts(filled: Store, make: Any) -> None:
     filled.plan([make.spec("updown", variant="-new", signature={"nrefs": "5", "v": "0.2.0"}, code_version="0.2.0")])
     filled.finish("updown-1-new", make.outcome(0.7))
-    runs = baseline_of(run_snapshots(filled), ["CIDEr-D"]).runs
+    runs = baseline_of(finished_with_images(filled), ["CIDEr-D"]).runs
     assert [run.code for run in runs if run.model == "updown"] == ["0.2.0"]
 
 
 def test_an_update_names_added_dropped_and_changed_runs(filled: Store) -> None:
-    old = baseline_of(run_snapshots(filled), [])
+    old = baseline_of(finished_with_images(filled), [])
     blind, updown = old.runs
     other = updown.model_copy(update={"signature": {**updown.signature, "beam": "5"}})
     new = Baseline(format=old.format, runs=(other, blind.model_copy(update={"seed": 2})))
@@ -102,7 +109,7 @@ def test_an_update_names_added_dropped_and_changed_runs(filled: Store) -> None:
 @pytest.mark.parametrize(("metric", "message"), [("BLEU-4", "means over images"), ("SPICE", "no run here has")])
 def test_only_means_over_images_that_were_measured_are_tested(filled: Store, metric: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
-        check_metrics([metric], baseline_of(run_snapshots(filled), [metric]))
+        check_metrics([metric], baseline_of(finished_with_images(filled), [metric]))
 
 
 def test_nothing_finished_is_no_baseline() -> None:
@@ -140,7 +147,7 @@ def changed(content: Any, path: str, value: Any) -> Any:
 def test_what_is_no_baseline_is_refused_with_its_first_fault(
     filled: Store, tmp_path: Path, path: str, value: Any, message: str
 ) -> None:
-    content = json.loads(write_out(baseline_of(run_snapshots(filled), ["CIDEr-D"])))
+    content = json.loads(write_out(baseline_of(finished_with_images(filled), ["CIDEr-D"])))
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps(changed(content, path, value)), encoding="utf-8")
     with pytest.raises(StoreError, match=message) as caught:
@@ -157,7 +164,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_run_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
-    content = json.loads(write_out(baseline_of(run_snapshots(filled), [])))
+    content = json.loads(write_out(baseline_of(finished_with_images(filled), [])))
     content["runs"].append(content["runs"][0] | {"code": "another"})
     (tmp_path / "b.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(StoreError, match="a run is there twice"):
@@ -165,7 +172,7 @@ def test_a_run_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
 
 
 def test_a_key_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
-    content = write_out(baseline_of(run_snapshots(filled), []))
+    content = write_out(baseline_of(finished_with_images(filled), []))
     (tmp_path / "b.json").write_text(content.replace("{", '{"runs": [],', 1), encoding="utf-8")
     with pytest.raises(StoreError, match="the key 'runs' twice"):
         read_baseline(tmp_path / "b.json")

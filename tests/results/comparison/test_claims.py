@@ -10,8 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from results import Store
-from results.comparison.claim_types import Claim, ClaimRow
-from results.comparison.claims import judge
+from results.comparison.claims import Claim, ClaimRow, judge
 from tests.results.comparison.claim_stores import RISING, Trained, store_of
 
 PUBLISHED = {"difference": 1.9, "metric": "CIDEr-D", "table": "Table 1"}

@@ -12,13 +12,11 @@ import pytest
 
 from reports.text.comparison import caption_counts, scopes, warnings
 from results import Quantity, Store, StoreError
-from results.comparison.comparison import compare_stores
-from results.comparison.comparison_types import Comparison, ScoreChange
-from results.comparison.run_snapshot import evaluated_images, run_key, run_snapshots
-from results.comparison.score_tests import NO_INTERVAL
+from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, compare_stores
 from results.records import CodeRecord
+from results.runs.reading import evaluated_images, finished_with_images, run_key
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.paired import paired_differences
+from results.statistics.significance import paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -44,7 +42,7 @@ def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
 
 
 def compared(before: Store, after: Store, most: int = 5) -> Comparison:
-    return compare_stores(run_snapshots(before), run_snapshots(after), evaluated_images(before), most)
+    return compare_stores(finished_with_images(before), finished_with_images(after), evaluated_images(before), most)
 
 
 def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
@@ -151,7 +149,7 @@ def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cp
             costs = {"train_seconds": Quantity(seconds, unit="s"), "parameters": Quantity(10.0)}
             environment = {"machine": "x86_64", "cpu": processor, "device": {"type": "cpu"}}
             store.finish("updown-1", make.outcome(costs=costs, environment=environment))
-            stores.append((run_snapshots(store), evaluated_images(store)))
+            stores.append((finished_with_images(store), evaluated_images(store)))
     (before, images), (after, _) = stores
     found = compare_stores(before, after, images, 1)
     (pair,) = found.pairs
@@ -199,7 +197,7 @@ def test_only_finished_runs_are_read(fill: Any, make: Any, key: str, message: st
     store = fill(("updown", 1, 0.2, {}))
     store.plan([make.spec("updown", 2)])
     with pytest.raises(StoreError, match=message) as caught:
-        run_snapshots(store, [key])
+        finished_with_images(store, [key])
     assert "updown-1-0" in str(caught.value.hint)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.comparison.baseline import FORMAT, Baseline, PerImage, Platform, Run, SplitResults
-from results.comparison.gate_foresight import foresee, unseen
-from results.comparison.gate_result import Settings
+from results.comparison.baseline import FORMAT, Baseline, BaselineRun, PerImage, Platform, SplitResults
+from results.comparison.gate import Settings, foresee, unseen
 from results.statistics.power import detectable
 
 HERE = Platform(torch="2", numpy="2", os="Debian", machine="x", cpu="EPYC", threads="1", device="cpu", training="1")
@@ -17,7 +16,7 @@ MEANS = (0.95, 1.0, 1.05)  # a deviation of 5 points
 DEVIATION = 5.0
 
 
-def runs(model: str, means: tuple[float, ...], **changes: Any) -> list[Run]:
+def runs(model: str, means: tuple[float, ...], **changes: Any) -> list[BaselineRun]:
     """Seeds with these means, whose 101 images deviate from them all alike."""
     found = []
     for seed, mean in enumerate(means):
@@ -25,7 +24,7 @@ def runs(model: str, means: tuple[float, ...], **changes: Any) -> list[Run]:
         results = SplitResults(scores={"CIDEr-D": mean}, by_image={"CIDEr-D": by_image}, captions="0" * 64)
         fields: dict[str, Any] = {"role": "model", "losses": ((0, 0, 1.0),)} | changes
         found.append(
-            Run(
+            BaselineRun(
                 model=model,
                 seed=seed,
                 signature={},
@@ -39,7 +38,7 @@ def runs(model: str, means: tuple[float, ...], **changes: Any) -> list[Run]:
     return found
 
 
-def baseline(*of_runs: list[Run]) -> Baseline:
+def baseline(*of_runs: list[BaselineRun]) -> Baseline:
     return Baseline(format=FORMAT, runs=tuple(run for each in of_runs for run in each))
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from results.comparison import gate_result
-from results.comparison.gate_result import IDENTICAL, Settings
-from results.comparison.gate_tests import Scores, gate_tests
+from results.comparison.gate import IDENTICAL, Scores, Settings, Tested, gate_tests
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.paired import paired_differences
 from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import Array
+from results.statistics.significance import Array, paired_differences
 
 SETTINGS = Settings(tolerance={"CIDEr-D": 5.0})
 
@@ -29,7 +26,7 @@ def drawn(generator: np.random.Generator, seeds: int, deviation: float, images: 
     return 100 + shared + effects + 20 * generator.standard_normal((seeds, images))
 
 
-def result_of(before: Array, after: Array) -> gate_result.Tested:
+def result_of(before: Array, after: Array) -> Tested:
     return gate_tests([scores(before, after)], SETTINGS)[0]
 
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.comparison.baseline import FORMAT, Baseline, PerImage, Platform, Run, Spent, SplitResults
-from results.comparison.gate_result import Settings
-from results.comparison.regression import judge
-from results.runs.views import Failure
+from results.comparison.baseline import FORMAT, Baseline, BaselineRun, PerImage, Platform, Spent, SplitResults
+from results.comparison.gate import Settings, judge
+from results.runs.run import Run
 
 HERE = Platform(
     torch="2.15.0", numpy="2.4.6", os="Debian", machine="x86_64", cpu="EPYC", threads="1", device="cpu", training="1"
@@ -24,7 +23,7 @@ RANDOM = random.Random(5)
 USUAL = [RANDOM.uniform(0, 2) for _ in range(200)]
 
 
-def run(model: str = "updown", scores: list[float] | None = None, **changes: Any) -> Run:
+def run(model: str = "updown", scores: list[float] | None = None, **changes: Any) -> BaselineRun:
     """A run whose images have these scores; keywords change fields, `cost` its training time, `captions` the digest."""
     scores = USUAL if scores is None else scores
     cost = changes.pop("cost", Spent(value=10.0, unit="s"))
@@ -44,10 +43,10 @@ def run(model: str = "updown", scores: list[float] | None = None, **changes: Any
         "splits": {"test": results},
         "costs": {"train_seconds": cost, "latency_iqr": Spent(value=1.0, unit="s")},
     }
-    return Run(**(fields | changes))
+    return BaselineRun(**(fields | changes))
 
 
-def baseline(*runs: Run) -> Baseline:
+def baseline(*runs: BaselineRun) -> Baseline:
     return Baseline(format=FORMAT, runs=runs)
 
 
@@ -58,7 +57,7 @@ def moved(points: float, spread: float = 0.0) -> list[float]:
     return [score + (points + each - fmean(noise)) / 100 for score, each in zip(USUAL, noise, strict=True)]
 
 
-def status(expected: Run, measured: Run, **settings: Any) -> tuple[str, int]:
+def status(expected: BaselineRun, measured: BaselineRun, **settings: Any) -> tuple[str, int]:
     found = judge(baseline(expected), baseline(measured), settings=Settings(**settings))
     return found.rows[0].status, found.exit_code
 
@@ -170,10 +169,12 @@ def test_a_run_without_anything_comparable_is_refused() -> None:
     assert judge(baseline(empty), baseline(run())).exit_code == 2, "nor by bits that were never written down"
 
 
-def failure(model: str) -> Failure:
-    return Failure(
-        key="k", model=model, role="model", seed=0, track="controlled", dataset="scenes", status="failed",
-        reason="out of luck", error_class="RuntimeError", log_tail="", attempts=1, started_at=None, finished_at=None,
+def failure(model: str) -> Run:
+    return Run(
+        id=1, key="k", model=model, role="model", kind="trained", seed=0, track="controlled", dataset="scenes",
+        fingerprint="f", status="failed", reason="out of luck", error_class="RuntimeError", log_tail="", attempts=1,
+        code_version="", started_at=None, finished_at=None, checkpoint=None, config={}, signature={}, environment={},
+        operators={}, code=None,
     )  # fmt: skip
 
 
@@ -260,7 +261,7 @@ def test_how_much_a_time_varies_is_no_time() -> None:
 
 
 def test_latencies_differ_by_their_margins_not_their_quartiles() -> None:
-    def timed(at: float) -> Run:
+    def timed(at: float) -> BaselineRun:
         costs = {"latency_median": Spent(value=at, unit="s", low=1.0, high=50.0)}
         return run().model_copy(update={"costs": costs | {"latency_margin": Spent(value=2.0, unit="s")}})
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from results.comparison.comparison_types import ScoreChange
-from results.comparison.score_tests import NO_INTERVAL, SeedsOfSides, with_tests
+from results.comparison.comparison import NO_INTERVAL, ScoreChange, SeedsOfSides, with_tests
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
-from results.statistics.paired import mean_of_seeds, paired_differences
-from results.statistics.significance import holm
+from results.statistics.significance import holm, mean_of_seeds, paired_differences
 
 CIDER = ScoreChange("test", "CIDEr-D", 0.5, 0.7)
 BLEU = ScoreChange("test", "BLEU-4", 0.5, 0.7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.load import list_presets
 from results import StoreError
 from results.published import (
     PAPERS,
@@ -25,14 +27,11 @@ from results.published import (
     published_for,
     scores,
 )
-from results.published.footnotes import FOOTNOTES
-from results.published.names import NAMES, RECIPES
-from results.published.scores import read_scores
+from results.published.matching import printed_of, recipes, training_times
+from results.published.scores import DOMAINS, METRICS, SPLITS, _footnotes
 
-HEAD = "paper,table,model,variant,features,backbone,objective,ensemble,beam,split,domain,metric,value,unit,note"
-LINE = "light_cgru,Table 1,cgru,,,frozen,XE,no,3,karpathy-test,,CIDEr-D,101.8,percent,"
 FROZEN, END_TO_END = (
-    RunRecipe(preset, RECIPES[preset].digest) for preset in ("expansionnet-v2-paper-frozen", "expansionnet-v2-paper")
+    RunRecipe(preset, recipes()[preset].digest) for preset in ("expansionnet-v2-paper-frozen", "expansionnet-v2-paper")
 )
 OWN = Conditions(
     "karpathy-test", "XE", 3, "swin_large_patch4_window12_384.ms_in22k#1f", "frozen", recipe=FROZEN, images=5000
@@ -85,30 +84,20 @@ def test_rows_are_those_of_the_tables() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("light_cgru", "cgru", "line 2: paper 'cgru' is not one of"),
-        ("XE", "MLE", "objective 'MLE' is not one of XE, RL"),
-        (",frozen", ",cold", "backbone 'cold'"),
-        ("no,3", "some,3", "ensemble 'some' is not a positive integer"),
-        ("no,3", "no,-3", "beam '-3'"),
-        ("karpathy-test", "test", "split 'test'"),
-        ("101.8", "nan", "value 'nan' is not a number"),
-        ("101.8", "1O1", "value '1O1' is not a number"),
-        ("percent", "days", "unit 'days' does not go with CIDEr-D"),
-        ("percent", "", "unit '' is blank"),
-        ("cgru,,", ",,", "model '' is blank"),
-        ("percent,", "percent", "not 15 columns"),
-        ("percent,", "percent,a,b", "not 15 columns"),
-    ],
-)
-def test_a_wrong_line_is_named(old: str, new: str, words: str) -> None:
-    assert read_scores([HEAD, LINE])[0].value == 101.8
-    with pytest.raises(StoreError, match=words):
-        read_scores([HEAD, LINE.replace(old, new, 1) if old != "cgru,," else LINE.replace("Table 1,cgru", "Table 1,")])
-    with pytest.raises(StoreError, match="line 1"):
-        read_scores([HEAD.replace("beam", "beams"), LINE])
+def test_every_line_of_the_file_follows_its_rules() -> None:
+    for score in scores():
+        assert score.paper in PAPERS
+        assert score.table
+        assert score.model
+        assert score.backbone in {None, "frozen", "trained"}
+        assert score.objective in {None, "XE", "RL"}
+        assert score.split in {None, *SPLITS}
+        assert score.domain in {None, *DOMAINS}
+        assert (score.unit == "percent") == (score.metric in METRICS)
+        assert math.isfinite(score.value)
+        assert score.value >= 0
+        assert score.beam is None or score.beam > 0
+        assert score.ensemble_size is None or score.ensemble_size > 1
 
 
 def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
@@ -137,13 +126,13 @@ def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
 
 
 def test_every_name_and_every_footnote_finds_rows() -> None:
-    for name, printed in NAMES.items():
+    for name, printed in printed_of().items():
         for rows in printed:
             assert any(rows.covers(score) for score in scores()), f"{name}: {rows}"
-    for preset, recipe in RECIPES.items():
+    for preset, recipe in recipes().items():
         for rows in recipe.rows:
             assert any(rows.covers(score) for score in scores()), f"{preset}: {rows}"
-    for footnote in FOOTNOTES:
+    for footnote in _footnotes():
         assert any(footnote.concerns(score) for score in scores()), footnote.text
 
 
@@ -297,3 +286,27 @@ def test_the_file_is_a_part_of_the_package_and_needs_no_library() -> None:
         f"assert not [name for name in {heavy!r} if name in sys.modules]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_printed_time_of_a_recipe_is_found() -> None:
+    timed = {name: len(training_times(name)) for name in list_presets() if training_times(name)}
+    assert timed == {
+        "aoanet-paper": 1,
+        "expansionnet-v1-paper": 7,
+        "expansionnet-v2-paper": 7,
+        "expansionnet-v2-paper-frozen": 7,
+        "noam-paper": 1,
+        "x-transformer-paper": 1,
+    }
+    left = {score.model for score in scores() if score.metric.startswith("train_time_")} - {
+        recipe.timed for recipe in recipes().values()
+    }
+    assert left <= {"git", "ofa", "expansionnet_v1"}, "a printed time that no preset shows"
+
+
+def test_hours_count_every_device() -> None:
+    times = training_times("expansionnet-v1-paper")
+    four = next(each for each in times if each.score.variant.endswith("proposed training strategy; 4 GPUs"))
+    assert (four.score.value, four.device_hours) == (9, 36)
+    last = training_times("expansionnet-v2-paper")[-1]
+    assert (last.score.value, last.device_hours) == (2.5, 60)

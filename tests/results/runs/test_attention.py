@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from results import AttentionRecord, Store, StoreError
-from results.runs import fetch
+from results.runs import reading
 
 BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
 
@@ -19,15 +19,15 @@ def test_grids_and_boxes_come_back(store: Store, add: Callable[..., str], make: 
     key = add("blind")
     grid, boxes = make.attention(30), make.attention(1, grid=None, boxes=BOXES)
     store.finish(key, make.outcome(attention=(grid, boxes)))
-    assert fetch.attention_maps(store, key, "test") == {1: boxes, 30: grid}
-    assert fetch.attention_maps(store, key, "val") == {}
+    assert reading.attention_maps(store, key, "test") == {1: boxes, 30: grid}
+    assert reading.attention_maps(store, key, "val") == {}
 
 
 def test_weights_keep_three_digits(store: Store, add: Callable[..., str], make: Any) -> None:
     key = add("blind")
     weights = tuple(tuple((word + place) / 40.7 for place in range(20)) for word in range(20))
     store.finish(key, make.outcome(attention=(AttentionRecord(2, ("w",) * 20, weights, (4, 5)),)))
-    found = fetch.attention_maps(store, key, "test")[2]
+    found = reading.attention_maps(store, key, "test")[2]
     for row, expected in zip(found.weights, weights, strict=True):
         assert row == pytest.approx(expected, rel=1e-3)
     with store.reading() as connection:
@@ -38,7 +38,7 @@ def test_finishing_again_drops_the_maps_of_old_captions(store: Store, add: Calla
     key = add("blind")
     store.finish(key, make.outcome(attention=(make.attention(1),)))
     store.finish(key, make.outcome())
-    assert fetch.attention_maps(store, key, "test") == {}
+    assert reading.attention_maps(store, key, "test") == {}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_maps_that_fit_nothing_are_refused(
     key = add("blind")
     with pytest.raises(StoreError, match=words):
         store.finish(key, make.outcome(attention=(make.attention(1), make.attention(2, **changes))))
-    assert fetch.attention_maps(store, key, "test") == {}
+    assert reading.attention_maps(store, key, "test") == {}
 
 
 def test_only_captions_have_maps(store: Store, add: Callable[..., str], make: Any) -> None:
@@ -69,7 +69,7 @@ def test_only_captions_have_maps(store: Store, add: Callable[..., str], make: An
     store.finish(key, make.outcome(attention=(make.attention(2), make.attention(30))))
     with pytest.raises(StoreError, match="no caption of image 3 of the split test"):
         store.finish(key, make.outcome(attention=(make.attention(3),)))
-    assert len(fetch.attention_maps(store, key, "test")) == 2, "what was there stays"
+    assert len(reading.attention_maps(store, key, "test")) == 2, "what was there stays"
 
 
 def test_the_table_itself_holds_either_a_grid_or_boxes(store: Store, add: Callable[..., str], make: Any) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import update
 
 from results import Store
-from results.runs.durations import Duration, run_durations
+from results.runs.planning import Duration, run_durations
 from results.store.schema import RunRow
 from tests.results.conftest import Make
 

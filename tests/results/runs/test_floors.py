@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from results import Quantity, SplitResult, Store
-from results.runs import fetch
-from results.runs.floors import floor_tests
-from results.runs.views import FloorTest, Group, Row, Spread
+from results.runs.leaderboard import Group, Row, leaderboard
+from results.runs.spreads import Spread
+from results.runs.standings import FloorTest, floor_tests
 from results.store.schema import HeldOutScore
 
 IMAGES = range(40)
@@ -41,7 +41,7 @@ def finish(store: Store, make: Any) -> Finish:
 
 def rows(store: Store) -> dict[str, Row]:
     group: Group
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     return {row.model: row for row in (*group.rows, *group.references)}
 
 
@@ -75,7 +75,7 @@ def test_only_rows_above_every_floor_have_a_place(store: Store, finish: Finish) 
     ]
     assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
     assert low.not_above[0].p > 0.5
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert group.test is not None
     assert (group.test.rows, group.test.floor_tests, group.test.images) == (2, 12, 40)
     assert all(row.standings == {} for row in group.references)
@@ -84,7 +84,7 @@ def test_only_rows_above_every_floor_have_a_place(store: Store, finish: Finish) 
 def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store, finish: Finish) -> None:
     finish("majority", level(0.5), role="reference")
     finish("low", level(0.4))
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert group.rows[0].standings["CIDEr-D"].reason == "not above the floor"
     assert group.test is not None
     assert (group.test.rows, group.test.floor_tests, group.test.resamples) == (0, 1, 10_000)
@@ -125,7 +125,7 @@ def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish:
         finish("model", level(0.5), variant=feat, signature={"feat": feat})
     finish("retrieval", level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish("retrieval", level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
-    weak, pixels = fetch.leaderboard(store)
+    weak, pixels = leaderboard(store)
     assert [test.above for test in weak.rows[0].standings["CIDEr-D"].floors] == [True]
     assert [test.above for test in pixels.rows[0].standings["CIDEr-D"].floors] == [True, False]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from results import Quantity, SplitResult, Store
-from results.runs import fetch
-from results.runs.views import Row, Spread
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.spreads import Spread
 
 Add = Callable[..., str]
 
@@ -20,14 +20,14 @@ def models(rows: tuple[Row, ...]) -> list[str]:
 
 
 def test_an_empty_store_has_no_groups(store: Store) -> None:
-    assert fetch.leaderboard(store) == []
+    assert leaderboard(store) == []
 
 
 def test_rows_rank_by_mean_cider_and_spread_over_seeds(store: Store, add: Add) -> None:
     for seed, cider in ((3, 0.75), (1, 0.25), (2, 0.5)):
         add("low", seed, cider)
     add("high", 1, 1.25)
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert (group.dataset, group.fingerprint, group.split, group.track) == ("scenes", "f" * 16, "test", "controlled")
     assert list(group.signature) == ["nrefs", "split", "beam"]
     assert group.separating == ()
@@ -50,7 +50,7 @@ def test_seeds_without_a_score_are_counted_out_with_their_reason(store: Store, a
     add("some", 2, None)
     add("none", 1, None)
     add("absent", 1, None)
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert models(group.rows) == ["some", "absent", "none"], "rows without a score come last, by name"
     assert group.rows[0].scores["CIDEr-D"] == Spread(0.5, None, 1, "seed 2: no Java found")
     assert group.rows[2].scores["CIDEr-D"] == Spread(None, None, 0, "no Java found")
@@ -61,7 +61,7 @@ def test_a_metric_that_one_seed_lacks_altogether(store: Store, add: Add, make: A
     add("blind", 2)
     lone = SplitResult("test", {1: "a"}, {"overall": {"SPICE": Quantity(0.125), "CIDEr-D": Quantity(0.5)}}, {})
     store.finish("blind-2", make.outcome(splits=(lone,), costs={"seconds": Quantity(4.0, unit="s")}))
-    (row,) = fetch.leaderboard(store)[0].rows
+    (row,) = leaderboard(store)[0].rows
     assert row.scores["SPICE"] == Spread(0.125, None, 1, "seed 1: not recorded")
     assert row.scores["BLEU-4"] == Spread(0.25, None, 1, "seed 2: not recorded")
     assert row.domains["in-domain"]["CIDEr-D"] == Spread(0.5, None, 1, "seed 2: not recorded")
@@ -85,7 +85,7 @@ def test_different_conditions_are_different_groups(
     add("blind", 1, 0.5)
     add("rival", 1, 0.6)
     add("blind", 1, 0.7, variant="-other", **changes)
-    first, second = fetch.leaderboard(store)
+    first, second = leaderboard(store)
     assert (models(first.rows), models(second.rows)) == (["rival", "blind"], ["blind"])
     assert first.separating == second.separating == (field,)
     assert all(row.seeds == (1,) for row in (*first.rows, *second.rows))
@@ -94,14 +94,14 @@ def test_different_conditions_are_different_groups(
 def test_the_order_of_a_signature_separates_nothing(store: Store, add: Add) -> None:
     add("blind")
     add("rival", signature={"beam": "3", "split": "scenes-test", "nrefs": "5"})
-    assert len(fetch.leaderboard(store)) == 1
+    assert len(leaderboard(store)) == 1
 
 
 def test_each_split_is_its_own_group(store: Store, make: Any) -> None:
     test = make.outcome().splits[0]
     store.plan([make.spec()])
     store.finish("blind-1", make.outcome(splits=(test, replace(test, split="nocaps"))))
-    groups = fetch.leaderboard(store)
+    groups = leaderboard(store)
     assert [(group.split, group.separating) for group in groups] == [("test", ()), ("nocaps", ())]
 
 
@@ -112,7 +112,7 @@ def test_variants_of_one_model_are_rows_of_their_own(store: Store, add: Add) -> 
     add("blind", 1, 0.25, variant="-wide", config=config)
     add("blind", 1, 0.125, variant="-new", code_version="0.2.0")
     add("rival", 1, 0.1)
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert [(row.model, row.seeds) for row in group.rows] == [
         ("blind", (1, 2)),
         ("blind", (1,)),
@@ -134,7 +134,7 @@ def test_references_are_beside_every_group_of_data_and_split(store: Store, add: 
     add("far", dataset="e" * 16)
     add("human", 0, 2.0, role="reference", signature={"nrefs": "4", "split": "scenes-test"})
     add("retrieval", 0, 0.1, role="reference", signature={"nrefs": "5", "split": "scenes-test", "feat": "x"})
-    narrow, wide, elsewhere = fetch.leaderboard(store)
+    narrow, wide, elsewhere = leaderboard(store)
     assert models(narrow.references) == models(wide.references) == ["human", "retrieval"]
     assert [row.role for row in narrow.references] == ["reference", "reference"]
     assert [row.differs for row in narrow.references] == [
@@ -148,7 +148,7 @@ def test_references_are_beside_every_group_of_data_and_split(store: Store, add: 
 
 def test_references_alone_are_shown_too(store: Store, add: Add) -> None:
     add("human", 0, 2.0, role="reference")
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert (group.rows, group.signature, group.split) == ((), {}, "test")
     assert models(group.references) == ["human"]
     assert group.references[0].differs == {}
@@ -158,7 +158,7 @@ def test_every_data_set_has_its_groups(store: Store, add: Add, make: Any) -> Non
     store.record_dataset(make.dataset("e" * 16, name="other"))
     add("blind")
     add("blind", variant="-e", dataset="e" * 16)
-    assert [group.dataset for group in fetch.leaderboard(store)] == ["scenes", "other"]
+    assert [group.dataset for group in leaderboard(store)] == ["scenes", "other"]
 
 
 def test_only_finished_runs_rank(store: Store, add: Add, make: Any) -> None:
@@ -166,5 +166,5 @@ def test_only_finished_runs_rank(store: Store, add: Add, make: Any) -> None:
     store.plan([make.spec("blind", 2), make.spec("blind", 3), make.spec("crash")])
     store.begin("blind-2", {})
     store.fail("crash-1", "ValueError", "no", "")
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert [(row.model, row.seeds) for row in group.rows] == [("blind", (1,))]

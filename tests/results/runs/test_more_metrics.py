@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from results import Quantity, Results, SplitResult, Store
-from results.comparison.run_snapshot import run_snapshots
-from results.runs.fetch import leaderboard, run_detail
+from results.runs.leaderboard import leaderboard
 from results.runs.more_metrics import MORE_METRICS, base_name, depends_on, is_more, more_order
+from results.runs.reading import finished_with_images, one_run
 from results.store.rescoring import add_scores
 
 CHAIR = "CHAIR-s (objects:scenes)"
@@ -19,7 +19,7 @@ CHAIR = "CHAIR-s (objects:scenes)"
 def test_they_are_read_apart_from_the_scores(store: Store, add: Callable[..., str], make: Any) -> None:
     store.record_dataset(make.dataset())
     keys = [add("blind", seed, cider) for seed, cider in ((1, 0.25), (2, 0.75))]
-    before, detail = leaderboard(store), run_detail(store, keys[0])
+    before, detail = leaderboard(store), one_run(store, keys[0])
     for key, share in zip(keys, (0.0, 0.5), strict=True):
         values = {CHAIR: Quantity(share, low=0.0, high=1.0), "CLIPScore": Quantity(None, "no CLIP model is named")}
         by_image = {CHAIR: {1: share, 2: share, 30: share}}
@@ -30,8 +30,10 @@ def test_they_are_read_apart_from_the_scores(store: Store, add: Callable[..., st
     assert row.more["CLIPScore"].reason == "no CLIP model is named"
     assert row.scores == before[0].rows[0].scores
     assert row.standings == before[0].rows[0].standings
-    assert run_detail(store, keys[0]).scores == detail.scores
-    assert {metric for run in run_snapshots(store) for of in run.by_image.values() for metric in of} == {"CIDEr-D"}
+    assert one_run(store, keys[0]).scores == detail.scores
+    assert {metric for run in finished_with_images(store) for of in run.by_image.values() for metric in of} == {
+        "CIDEr-D"
+    }
     with Results(store) as results:
         assert not results.scores()["metric"].isin([CHAIR, "CLIPScore"]).any()
         assert set(results.image_scores()["metric"]) == {"CIDEr-D"}

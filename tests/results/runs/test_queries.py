@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from results import ImageRecord, Quantity, Store, StoreError
-from results.runs import fetch
+from results.runs import reading
+from results.runs.gallery import gallery
 
 Add = Callable[..., str]
 
@@ -21,7 +22,7 @@ def test_no_failed_or_skipped_run_is_lost(store: Store, add: Add, make: Any) -> 
     store.fail("crash-1", "RuntimeError", "shapes <b>differ</b>", "line 1\nline 2")
     store.skip("left-out-1", "needs pixels")
     store.begin("killed-1", {})
-    failures = {failure.key: failure for failure in fetch.failures(store)}
+    failures = {failure.key: failure for failure in reading.failures(store)}
     assert list(failures) == ["crash-1", "left-out-1", "killed-1", "waiting-1"]
     crash = failures["crash-1"]
     assert (crash.model, crash.role, crash.seed, crash.track, crash.dataset) == (
@@ -43,7 +44,7 @@ def test_costs_of_every_finished_run(store: Store, add: Add, make: Any) -> None:
     add("blind", 1)
     add("blind", 2)
     store.plan([make.spec("waiting")])
-    table = fetch.costs_table(store)
+    table = reading.finished(store)
     assert [(row.key, row.seed) for row in table] == [("blind-1", 1), ("blind-2", 2)]
     assert table[0].costs == {"parameters": Quantity(1000.0, unit="1"), "energy": Quantity(None, "no meter", "J")}
     assert table[0].operators == {"counted": {"linear": 12}, "uncounted": ["aten::sort"]}
@@ -54,7 +55,7 @@ def test_details_of_a_failed_run(store: Store, make: Any) -> None:
     store.begin("blind-1", {"device": "cpu"})
     store.record_epoch("blind-1", make.epoch(1))
     store.fail("blind-1", "ValueError", "NaN in step 12", "tail")
-    detail = fetch.run_detail(store, "blind-1")
+    detail = reading.one_run(store, "blind-1")
     assert (detail.status, detail.error_class, detail.reason, detail.log_tail) == (
         "failed",
         "ValueError",
@@ -63,25 +64,24 @@ def test_details_of_a_failed_run(store: Store, make: Any) -> None:
     )
     assert (detail.scores, detail.costs, detail.checkpoint) == ({}, {}, None)
     assert detail.environment == {"device": "cpu"}
-    assert detail.epochs == (make.epoch(1),)
+    assert detail.epochs == [make.epoch(1)]
 
 
-@pytest.mark.parametrize("query", [fetch.run_detail, fetch.learning_curves])
-def test_an_unknown_run(store: Store, query: Callable[[Store, str], object]) -> None:
+def test_an_unknown_run(store: Store) -> None:
     with pytest.raises(StoreError, match="no run ghost"):
-        query(store, "ghost")
+        reading.one_run(store, "ghost")
 
 
 def test_data_sets_by_name_and_fingerprint(store: Store, make: Any) -> None:
     store.record_dataset(make.dataset("e" * 16, root="/elsewhere"))
-    assert [info.root for info in fetch.datasets(store)] == ["/pictures", "/elsewhere"]
-    assert fetch.dataset_info(store, "e" * 16).root == "/elsewhere"
+    assert [info.root for info in reading.datasets(store)] == ["/pictures", "/elsewhere"]
+    assert len(gallery(store, "e" * 16, "test")) == 3
     with pytest.raises(StoreError, match="shared by 2") as caught:
-        fetch.dataset_info(store, "scenes")
+        gallery(store, "scenes", "test")
     assert caught.value.hint is not None
     assert "e" * 16 in caught.value.hint
     with pytest.raises(StoreError, match="'coco'") as caught:
-        fetch.dataset_info(store, "coco")
+        gallery(store, "coco", "test")
     assert caught.value.hint == "it knows: scenes"
 
 
@@ -91,7 +91,7 @@ def test_the_gallery_shows_the_hardest_image_first(store: Store, add: Add) -> No
     add("high", 1, 0.75)
     add("unscored", 1, None)
     add("human", 0, 100.0, role="reference", signature={"nrefs": "4"})
-    items = fetch.gallery(store, "scenes", "test")
+    items = gallery(store, "scenes", "test")
     assert [item.image_id for item in items] == [1, 2, 30]
     assert [item.mean_cider for item in items] == [0.5, 1.0, 1.5], "over models alone, the lowest seed of each"
     first, last = items[0], items[-1]
@@ -106,7 +106,7 @@ def test_the_gallery_shows_the_hardest_image_first(store: Store, add: Add) -> No
     ]
     assert [caption.caption for caption in last.captions] == ["cones"] * 4
     assert [[caption.key for caption in item.captions] for item in items].count([key for _, _, key, _ in shown]) == 3
-    assert fetch.gallery(store, "f" * 16, "test") == items
+    assert gallery(store, "f" * 16, "test") == items
 
 
 def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None:
@@ -117,18 +117,18 @@ def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None
     captions, scores = {7: "x", 5: "y", 6: "z"}, {"CIDEr-D": {7: 0.5, 6: 0.5}}
     store.plan([spec])
     store.finish(spec.key, make.outcome(splits=(replace(result, captions=captions, per_image=scores),)))
-    found = [(item.image_id, item.mean_cider) for item in fetch.gallery(store, "more", "test")]
+    found = [(item.image_id, item.mean_cider) for item in gallery(store, "more", "test")]
     assert found == [(6, 0.5), (7, 0.5), (5, None)]
 
 
 def test_the_gallery_without_any_run_still_shows_the_images(store: Store) -> None:
-    items = fetch.gallery(store, "scenes", "test")
+    items = gallery(store, "scenes", "test")
     assert [(item.image_id, item.captions, item.mean_cider) for item in items] == [
         (1, (), None),
         (2, (), None),
         (30, (), None),
     ]
-    assert fetch.gallery(store, "scenes", "nothing") == []
+    assert gallery(store, "scenes", "nothing") == []
 
 
 def test_a_gallery_of_more_images_than_one_statement_carries(store: Store, make: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_gallery_of_more_images_than_one_statement_carries(store: Store, make:
     )
     store.plan([spec])
     store.finish(spec.key, make.outcome(splits=(result,)))
-    items = fetch.gallery(store, "large", "test")
+    items = gallery(store, "large", "test")
     assert [item.image_id for item in items] == list(reversed(ids))
     assert all(item.captions[0].caption == f"caption {item.image_id}" for item in items)
 
@@ -152,6 +152,17 @@ def test_several_runs_are_read_as_each_alone(store: Store, add: Add, make: Any) 
     store.plan([make.spec("waiting")])
     keys = [add("blind", 1), add("blind", 2), "waiting-1"]
     store.record_epoch("waiting-1", make.epoch(1))
-    found = fetch.run_details(store, [*keys[::-1], keys[0]])
+    found = reading.runs_by_key(store, [*keys[::-1], keys[0]])
     assert list(found) == keys[::-1]
-    assert found == {key: fetch.run_detail(store, key) for key in keys}
+    assert found == {key: reading.one_run(store, key) for key in keys}
+
+
+def test_speed_of_a_stage_and_time_to_a_score(store: Store, add: Add, make: Any) -> None:
+    key = add("updown")
+    of = [(0, "xe", 1, None, 10.0, 100.0), (0, "xe", 2, 0.9, 30.0, 60.0), (1, "scst", 1, 0.8, 20.0, 5.0)]
+    for stage, name, epoch, cider, seconds, speed in of:
+        told = {"stage_name": name, "val_cider": cider, "seconds": seconds, "images_per_second": speed}
+        store.record_epoch(key, make.epoch(epoch, stage=stage, **told))
+    run = reading.one_run(store, key)
+    assert run.stage_speeds() == {"xe": pytest.approx(70.0), "scst": pytest.approx(5.0)}
+    assert [run.seconds_to(cider) for cider in (0.85, 0.9, 1.2)] == [40.0, 40.0, None], "validation is not counted"

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from results import Quantity, Store
-from results.runs import fetch
-from results.runs.machines import OtherMachine
-from results.runs.views import Row
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.spreads import OtherMachine
 
 XEON, EPYC = {"cpu": "Xeon"}, {"cpu": "EPYC"}
 A100 = {"cpu": "EPYC", "device": {"type": "cuda", "name": "A100"}}
@@ -32,7 +31,7 @@ def finish(store: Store, make: Any) -> Finish:
 
 
 def rows(store: Store) -> dict[str, Row]:
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     return {row.model: row for row in group.rows}
 
 

@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 
 from results import EpochRecord, Quantity, SplitResult, Store, StoreError
-from results.runs import fetch
-from results.runs.standings import ALONE, AT_CHANCE, NEAR_ZERO, NO_SCORES, OTHER_IMAGES, STILL_LEARNING, TOO_SHORT
-from results.runs.views import Row, SignificanceTest, Standing
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.standings import (
+    ALONE,
+    AT_CHANCE,
+    NEAR_ZERO,
+    NO_SCORES,
+    OTHER_IMAGES,
+    STILL_LEARNING,
+    TOO_SHORT,
+    SignificanceTest,
+    Standing,
+)
 from results.statistics.architecture import NEEDS_SEEDS, architecture_difference, architecture_mean
 from results.statistics.significance import holm
 
@@ -32,7 +41,7 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store, make: A
     for seed in (1, 2):
         finish(store, make, "bare", seed, {})
         finish(store, make, "other-images", seed, {image + 1: 0.4 for image in IMAGES})
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert models(group.rows) == ["first", "second", "third", "single", "other-images", "bare"]
     found = {row.model: row.standings.get("CIDEr-D") for row in group.rows}
     first, second, third, single, other = (
@@ -57,14 +66,14 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store, make: A
     assert other == Standing(reason=OTHER_IMAGES)
     assert found["bare"] == Standing(reason=NO_SCORES)
     assert group.test == SignificanceTest("CIDEr-D", 40, 3, 10_000, 2_024, 0.05)
-    assert fetch.leaderboard(store) == [group], "the same numbers again"
+    assert leaderboard(store) == [group], "the same numbers again"
 
 
 def test_one_row_of_several_seeds_has_nothing_to_be_placed_by(store: Store, make: Any) -> None:
     for seed in (1, 2):
         finish(store, make, "several", seed, level(1.0, 0.01 * seed))
     finish(store, make, "single", 1, level(0.5, 0.0))
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [ALONE, NEEDS_SEEDS]
     assert group.test is None
 
@@ -74,14 +83,14 @@ def test_other_metrics_sort_and_place_rows_too(store: Store, make: Any) -> None:
         for seed in (1, 2, 3):
             rouge = {image: 2 - each for image, each in level(mean, 0.01 * seed).items()}
             finish(store, make, model, seed, level(mean, 0.01 * seed), rouge=rouge)
-    (by_cider,), (by_rouge,) = fetch.leaderboard(store), fetch.leaderboard(store, "ROUGE-L")
+    (by_cider,), (by_rouge,) = leaderboard(store), leaderboard(store, "ROUGE-L")
     assert (models(by_cider.rows), models(by_rouge.rows)) == (["a", "b"], ["b", "a"])
     assert by_rouge.metric == "ROUGE-L"
     places = {row.model: {name: each.best for name, each in row.standings.items()} for row in by_cider.rows}
     assert places == {"a": {"CIDEr-D": 1, "ROUGE-L": 2}, "b": {"CIDEr-D": 2, "ROUGE-L": 1}}
     assert {row.model: {name: each.best for name, each in row.standings.items()} for row in by_rouge.rows} == places
     with pytest.raises(StoreError, match="no run has a score of 'WMD'") as refused:
-        fetch.leaderboard(store, "WMD")
+        leaderboard(store, "WMD")
     assert refused.value.hint == "choose of CIDEr-D, ROUGE-L"
 
 
@@ -101,7 +110,7 @@ def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store,
     curves = {"flat": (0.2, 0.5, 0.5, 0.5), "rising": (0.1, 0.2, 0.3, 0.4), "short": (0.1, 0.4)}
     for model, curve in curves.items():
         trained(store, make, model, {"flat": 0.5, "rising": 0.9, "short": 0.7}[model], curve)
-    (group,), (asked,) = fetch.leaderboard(store), fetch.leaderboard(store, place_unfinished=True)
+    (group,), (asked,) = leaderboard(store), leaderboard(store, place_unfinished=True)
     rising, short, flat = group.rows
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, ALONE]
     assert (rising.still_learning, short.still_learning, flat.still_learning) == (True, False, False)
@@ -114,7 +123,7 @@ def test_a_rate_near_zero_is_not_the_end_of_learning(store: Store, make: Any) ->
     curve = (0.2, *[0.5] * 7)
     trained(store, make, "rests", 0.9, curve, rates=(1, 1, 0.5, 0.1, 0.01, 1e-3, 1e-4, 1e-5))
     trained(store, make, "falls", 0.7, curve, rates=(1, 1, 0.5, 0.25, 0.1, 0.05, 0.01, 2e-3))
-    (group,), (asked,) = fetch.leaderboard(store), fetch.leaderboard(store, place_unfinished=True)
+    (group,), (asked,) = leaderboard(store), leaderboard(store, place_unfinished=True)
     assert [row.training_end for row in group.rows] == ["rate near zero", "finished learning"]
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NEAR_ZERO, ALONE]
     assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2]
@@ -124,20 +133,20 @@ def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store,
     trained(store, make, "a", 0.5, (0.2, 0.5, 0.5, 0.5))
     trained(store, make, "lost", 0.005, (0.0, 0.0, 0.01, 0.0))
     trained(store, make, "blind", 0.004, (0.0, 0.0, 0.0))
-    for group in (*fetch.leaderboard(store), *fetch.leaderboard(store, place_unfinished=True)):
+    for group in (*leaderboard(store), *leaderboard(store, place_unfinished=True)):
         a, lost, blind = group.rows
         assert [row.training_end for row in group.rows] == ["finished learning", "at chance", "at chance"]
         assert lost.standings["CIDEr-D"].reason == AT_CHANCE
         assert a.standings["CIDEr-D"].floors == ()
         assert blind.standings["CIDEr-D"].is_floor
     trained(store, make, "majority", 0.1, (0.1, 0.1, 0.1))
-    ((a, *_),) = (group.rows for group in fetch.leaderboard(store))
+    ((a, *_),) = (group.rows for group in leaderboard(store))
     assert [test.floor for test in a.standings["CIDEr-D"].floors] == ["majority"]
 
 
 def test_without_scores_of_images_nothing_is_tested(store: Store, make: Any) -> None:
     finish(store, make, "bare", 1, {})
-    (group,) = fetch.leaderboard(store)
+    (group,) = leaderboard(store)
     assert group.test is None
     assert group.rows[0].standings["CIDEr-D"] == Standing(reason=NO_SCORES)
 
@@ -147,7 +156,7 @@ def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: 
     for seed, by_image in enumerate(seeds, start=1):
         finish(store, make, "several", seed, by_image, low=0.1, high=0.9)
     finish(store, make, "single", 1, seeds[0], low=0.25, high=0.75)
-    several, single = (row.scores["CIDEr-D"] for row in fetch.leaderboard(store)[0].rows)
+    several, single = (row.scores["CIDEr-D"] for row in leaderboard(store)[0].rows)
     bounds = architecture_mean(np.array([list(seed.values()) for seed in seeds]))
     assert bounds is not None
     assert (several.low, several.high, several.over) == (*bounds, "over seeds and images")
@@ -159,7 +168,7 @@ def test_reseeding_tells_how_far_rows_moved(store: Store, make: Any) -> None:
         for seed, mean in enumerate(means):
             finish(store, make, model, seed, dict.fromkeys(IMAGES, mean))
     finish(store, make, "lone", 1, dict.fromkeys(IMAGES, 0.1), signature={"beam": "9"})
-    group, lone = fetch.leaderboard(store)
+    group, lone = leaderboard(store)
     found = group.reseeding
     assert found is not None
     assert (found.rows, found.seeds, found.ranks) == (2, 2, 1)

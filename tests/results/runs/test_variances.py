@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from results import Store
-from results.runs.variances import stored_variances
+from results.runs.planning import stored_variances
 from results.statistics.architecture import architecture_difference
 from results.statistics.significance import Array
 from tests.results.conftest import Make

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from results import Store, StoreError
-from results.runs import fetch
+from results.runs import reading
+from results.runs.leaderboard import leaderboard
 from tests.harness.conftest import bench
 
 _RUN, _PART = "UPDATE runs SET {} WHERE key = 'updown-1'", "UPDATE {} WHERE run_id = 2"
@@ -52,7 +53,7 @@ def test_a_row_that_cannot_be_read_is_named(
     assert (sound.exit_code, "nothing is damaged" in sound.stdout) == (0, True)
     damage(store, statement)
     before = (tmp_path / "bench.sqlite").read_bytes()
-    read = fetch.datasets if "datasets" in statement else fetch.leaderboard
+    read = reading.datasets if "datasets" in statement else leaderboard
     with pytest.raises(StoreError, match=f"{WAYS[statement]} cannot be read") as caught:
         read(store)
     assert "bench db check" in str(caught.value.hint)

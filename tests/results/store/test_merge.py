@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from results import ImageRecord, Quantity, Store, StoreError
-from results.runs import fetch
+from results.runs import reading
+from results.runs.leaderboard import leaderboard
 from results.store.merge import merge
 from results.store.schema import Base, DatasetRow, RunRow
 
@@ -77,15 +78,15 @@ def test_everything_of_another_store_comes_in_once(url: str, other: Store, make:
         assert contents(store) == after
         assert (again.datasets, again.added, again.completed, again.conflicts) == ([], [], [], {})
         assert again.kept == merged.added
-        assert fetch.run_detail(store, spec.key).scores["test"] == outcome.splits[0].scores
+        assert reading.one_run(store, spec.key).scores["test"] == outcome.splits[0].scores
 
 
 def test_runs_of_both_stand_side_by_side(store: Store, add: Callable[..., str], other: Store, make: Any) -> None:
     add("here", 1)
     finish(other, make.spec("there", 1), make.outcome(0.75))
     merge(store, str(other.url.database))
-    assert [row.model for row in fetch.leaderboard(store)[0].rows] == ["there", "here"]
-    assert fetch.dataset_info(store, "scenes").root == "/pictures", "where the pictures lie here stays"
+    assert [row.model for row in leaderboard(store)[0].rows] == ["there", "here"]
+    assert reading.datasets(store)[0].root == "/pictures", "where the pictures lie here stays"
 
 
 def test_splits_and_metrics_stay_in_their_order(url: str, other: Store, make: Any) -> None:
@@ -94,7 +95,7 @@ def test_splits_and_metrics_stay_in_their_order(url: str, other: Store, make: An
     finish(other, make.spec(), replace(outcome, splits=(outcome.splits[0], nocaps)))
     with Store(url) as store:
         merge(store, str(other.url.database))
-        detail, original = (fetch.run_detail(each, make.spec().key) for each in (store, other))
+        detail, original = (reading.one_run(each, make.spec().key) for each in (store, other))
     assert list(detail.scores) == list(original.scores) == ["test", "nocaps"]
     assert list(detail.scores["test"]["overall"]) == list(original.scores["test"]["overall"])
 
@@ -167,7 +168,7 @@ def test_images_that_are_missing_here_are_added(store: Store, other: Store, make
     extra = ImageRecord(99, "near/99.png", "nocaps", ("a dog",))
     other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))
     assert merge(store, str(other.url.database)).datasets == ["scenes"]
-    assert fetch.dataset_info(store, "scenes").evaluated == {"nocaps": 1, "test": 3}
+    assert reading.datasets(store)[0].evaluated == {"nocaps": 1, "test": 3}
 
 
 def test_what_cannot_be_merged(store: Store, tmp_path: Path) -> None:

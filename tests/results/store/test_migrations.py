@@ -17,10 +17,9 @@ from sqlalchemy import Engine, event
 
 import results.store.migrations
 from results import Store, StoreError
-from results.store.information import describe
 from results.store.merge import merge
+from results.store.revisions import describe, upgrade
 from results.store.schema import RELEASE
-from results.store.upgrade import upgrade
 
 LATER = """
 import sqlalchemy as sa
@@ -53,8 +52,7 @@ def later(old: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copy = shutil.copytree(own, tmp_path / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "versions" / "v1_1_0.py").write_text(LATER)
     monkeypatch.setattr(results.store.migrations, "__file__", str(copy / "__init__.py"))
-    for module in ("revisions", "upgrade"):
-        monkeypatch.setattr(f"results.store.{module}.RELEASE", "v1_1_0")
+    monkeypatch.setattr("results.store.revisions.RELEASE", "v1_1_0")
 
 
 @pytest.fixture
@@ -153,7 +151,7 @@ def test_an_upgrade_needs_a_store(tmp_path: Path) -> None:
 
 def test_only_an_upgrade_imports_alembic(tmp_path: Path) -> None:
     program = (
-        "import sys; from results import Store; import results.store.upgrade, results.store.merge, results.runs.fetch\n"
+        "import sys; from results import Store; import results.store.merge, results.runs.reading\n"
         f"Store({str(tmp_path / 'new.sqlite')!r}).close()\n"
         "assert 'alembic' not in sys.modules"
     )

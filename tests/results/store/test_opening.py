@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import Engine, event
 
 import results.store.engine
-import results.store.sqlite
 from results import ImageRecord, Store, StoreError
 
 
@@ -214,13 +213,13 @@ def test_a_writer_asks_for_the_lock_as_often_late_as_early(
         if len(slept) == 40:
             other.execute("COMMIT")
 
-    monkeypatch.setattr(results.store.sqlite.time, "sleep", sleep)
+    monkeypatch.setattr(results.store.engine.time, "sleep", sleep)
     try:
         store.plan([make.spec()])
     finally:
         other.close()
     assert len(slept) == 40, "it was not SQLite that waited"
-    low, high = results.store.sqlite.ASK_S
+    low, high = results.store.engine.ASK_S
     assert low <= min(slept) < max(slept) <= high
     with store.writing() as connection:
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * results.store.engine.BUSY_TIMEOUT_S

@@ -10,7 +10,7 @@ from sqlalchemy.pool import NullPool
 
 import results.store.engine
 from results import Store, StoreError
-from results.store.information import describe
+from results.store.revisions import describe
 
 
 def refused(url: URL | str, *words: str) -> None:

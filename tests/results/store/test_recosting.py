@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from results import Quantity, Store, StoreError
-from results.runs import fetch
-from results.store.recosting import add_costs, runs_without_cost
+from results.runs import reading
+from results.store.rescoring import add_costs, runs_without_cost
 
 LATER = "not yet"
 
 
 def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
-    before = fetch.run_detail(store, key)
+    before = reading.one_run(store, key)
     assert runs_without_cost(store, LATER) == set()
     power = {"idle_power": Quantity(None, "no GPU", "W")}
     add_costs(store, key, {"latency_median": Quantity(None, LATER, "s")} | power, {})
     assert runs_without_cost(store, LATER) == {key}
     timed = {"latency_median": Quantity(0.25, unit="s", low=0.2, high=0.5)}
     add_costs(store, key, timed, {"measurement": {"noise": []}})
-    after = fetch.run_detail(store, key)
+    after = reading.one_run(store, key)
     assert runs_without_cost(store, LATER) == set()
     assert after.costs == before.costs | timed | power
     assert after.environment == {**before.environment, "measurement": {"noise": []}}

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from results import Quantity, SplitResult, Store, StoreError
-from results.runs import fetch, finished_runs
+from results.runs import reading
+from results.runs.gallery import gallery
+from results.runs.leaderboard import leaderboard
 from results.store.rescoring import add_influences, add_scores, missing_influences, missing_metrics, stored_captions
 
 METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
@@ -26,7 +28,7 @@ def test_missing_metrics_are_null_or_were_never_stored(store: Store, add: Callab
 
 def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callable[..., str]) -> None:
     key = add("blind", 1, None)
-    before = fetch.run_detail(store, key)
+    before = reading.one_run(store, key)
     assert stored_captions(store, key) == {"test": CAPTIONS}
     scores = {
         "overall": {"CIDEr-D": Quantity(0.5, low=0.25, high=0.75), "METEOR": Quantity(None, "it hung")},
@@ -36,14 +38,14 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
     for value in (0.2, 0.3):
         less = {"CIDEr-D": Quantity(value)}
         add_scores(store, key, [SplitResult("test", CAPTIONS, scores, per_image, held_out=less)])
-    after = fetch.run_detail(store, key)
+    after = reading.one_run(store, key)
     assert after.scores["test"]["overall"] == {"BLEU-4": Quantity(0.25), **scores["overall"]}
     assert after.scores["test"]["in-domain"] == scores["in-domain"]
-    [row] = fetch.leaderboard(store)[0].rows
+    [row] = leaderboard(store)[0].rows
     assert {metric: spread.mean for metric, spread in row.held_out.items()} == {"CIDEr-D": 0.3}
     assert after.costs == before.costs
     assert after.finished_at == before.finished_at
-    assert fetch.gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
+    assert gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
     assert missing_metrics(store, key, METRICS) == {"test": {"METEOR"}}
 
 
@@ -56,11 +58,11 @@ def test_scored_metrics_lack_influences_until_they_are_added(store: Store, add: 
         assert add_influences(store, key, "test", {"BLEU-4": values}) == set()
     assert missing_influences(store, key, {"BLEU-4"}) == {}
     with store.reading() as connection:
-        runs = finished_runs.finished_runs(connection)
-        assert finished_runs.scores_to_test(connection, runs, "BLEU-4") == {(runs[0].id, "test"): values}
+        runs = reading.read_runs(connection, reading.FINISHED)
+        assert reading.image_scores(connection, runs, "BLEU-4", of_score=True) == {(runs[0].id, "test"): values}
         by_image = {1: 0.5, 2: 1.0, 30: 1.5}
-        assert finished_runs.scores_to_test(connection, runs, "CIDEr-D") == {(runs[0].id, "test"): by_image}
-        assert finished_runs.scores_to_test(connection, runs, "METEOR") == {(runs[0].id, "test"): {}}
+        assert reading.image_scores(connection, runs, "CIDEr-D", of_score=True) == {(runs[0].id, "test"): by_image}
+        assert reading.image_scores(connection, runs, "METEOR", of_score=True) == {(runs[0].id, "test"): {}}
 
 
 def test_influences_on_another_score_are_refused(store: Store, add: Callable[..., str]) -> None:

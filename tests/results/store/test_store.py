@@ -13,7 +13,8 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
 from results import Quantity, RunSpec, SplitResult, Store, StoreError
-from results.runs import fetch
+from results.runs import reading
+from results.runs.leaderboard import leaderboard
 from results.store.schema import Base, Caption, Cost, ImageScores, RunRow, Score
 
 
@@ -32,7 +33,7 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
     for epoch in epochs:
         store.record_epoch(spec.key, epoch)
     store.finish(spec.key, outcome)
-    detail = fetch.run_detail(store, spec.key)
+    detail = reading.one_run(store, spec.key)
     assert detail.status == "finished"
     assert (detail.model, detail.role, detail.seed, detail.track) == ("blind", "model", 1, "controlled")
     assert (detail.dataset, detail.fingerprint, detail.code_version) == ("scenes", "f" * 16, "0.1.0")
@@ -40,7 +41,7 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
     assert list(detail.signature.items()) == list(spec.signature.items())
     assert (detail.environment, detail.operators) == (outcome.environment, outcome.operators)
     assert detail.checkpoint == outcome.checkpoint
-    assert detail.epochs == epochs == fetch.learning_curves(store, spec.key)
+    assert detail.epochs == list(epochs)
     assert detail.scores == {"test": outcome.splits[0].scores}
     assert detail.costs == outcome.costs
     assert detail.attempts == 1
@@ -61,19 +62,19 @@ def test_data_set_again_updates_its_root_and_adds_images(store: Store, make: Any
     store.record_dataset(make.dataset(root="/moved", images=first[:1], skipped={}))
     extra = replace(first[0], image_id=99, split="nocaps")
     store.record_dataset(make.dataset(root="/moved", images=(extra,), skipped={"a": "b"}))
-    info = fetch.dataset_info(store, "scenes")
+    info = reading.datasets(store)[0]
     assert info.root == "/moved"
     assert info.evaluated == {"nocaps": 1, "test": 3}
     assert info.skipped == {"a": "b"}
     assert info.split_sizes == {"train": 90, "test": 3}
-    assert len(fetch.datasets(store)) == 1
+    assert len(reading.datasets(store)) == 1
 
 
 def test_data_set_with_an_id_twice(store: Store, make: Any) -> None:
     image = make.dataset().images[0]
     with pytest.raises(StoreError, match="same id"):
         store.record_dataset(make.dataset("other", images=(image, image)))
-    assert len(fetch.datasets(store)) == 1
+    assert len(reading.datasets(store)) == 1
 
 
 def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
@@ -102,10 +103,10 @@ def test_finishing_again_replaces_everything(store: Store, make: Any) -> None:
     sizes = {table: count(store, table) for table in (Caption, Score, ImageScores, Cost)}
     store.finish("blind-1", make.outcome(0.75))
     assert {table: count(store, table) for table in sizes} == sizes
-    assert fetch.run_detail(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
+    assert reading.one_run(store, "blind-1").scores["test"]["overall"]["CIDEr-D"] == Quantity(0.75)
     smaller = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
     store.finish("blind-1", make.outcome(splits=(smaller,), costs={}))
-    assert fetch.run_detail(store, "blind-1").scores == {"test": smaller.scores}
+    assert reading.one_run(store, "blind-1").scores == {"test": smaller.scores}
     assert count(store, Caption) == 4
 
 
@@ -114,7 +115,7 @@ def test_a_failed_run_can_be_tried_again(store: Store, make: Any) -> None:
     store.begin("blind-1", {})
     store.fail("blind-1", "RuntimeError", "shapes differ", "last line")
     store.begin("blind-1", {})
-    running = fetch.run_detail(store, "blind-1")
+    running = reading.one_run(store, "blind-1")
     assert (running.status, running.reason, running.error_class, running.log_tail) == ("running", None, None, None)
     assert (running.attempts, running.finished_at) == (2, None)
     store.finish("blind-1", make.outcome())
@@ -124,9 +125,9 @@ def test_a_failed_run_can_be_tried_again(store: Store, make: Any) -> None:
 def test_results_of_a_run_that_runs_again_are_not_shown(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
     store.begin(key, {})
-    assert fetch.leaderboard(store) == []
-    assert fetch.run_detail(store, key).scores == {}
-    assert [failure.status for failure in fetch.failures(store)] == ["running"]
+    assert leaderboard(store) == []
+    assert reading.one_run(store, key).scores == {}
+    assert [failure.status for failure in reading.failures(store)] == ["running"]
 
 
 def test_an_epoch_again_replaces_it_and_drops_later_ones(store: Store, make: Any) -> None:
@@ -136,9 +137,9 @@ def test_an_epoch_again_replaces_it_and_drops_later_ones(store: Store, make: Any
     again = make.epoch(2, train_loss=9.0)
     store.record_epoch("blind-1", again)
     store.record_epoch("blind-1", again)
-    assert fetch.learning_curves(store, "blind-1") == (make.epoch(1), again)
+    assert reading.one_run(store, "blind-1").epochs == [make.epoch(1), again]
     store.record_epoch("blind-1", make.epoch(1, stage=1))
-    assert len(fetch.learning_curves(store, "blind-1")) == 3
+    assert len(reading.one_run(store, "blind-1").epochs) == 3
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -163,7 +164,7 @@ def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: 
     with pytest.raises(StoreError, match="configuration"):
         store.plan([make.spec("other", config={"rate": number})])
     assert store.status("blind-1") == "planned"
-    assert fetch.learning_curves(store, "blind-1") == ()
+    assert reading.one_run(store, "blind-1").epochs == []
     assert count(store, Caption) == count(store, Score) == count(store, Cost) == 0
 
 
@@ -179,9 +180,9 @@ def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
     score, latency = Quantity(0.5, low=0.45, high=0.625), Quantity(2.0, unit="ms", low=1.5, high=2.25)
     result = replace(make.outcome().splits[0], scores={"overall": {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}})
     store.finish("blind-1", make.outcome(splits=(result,), costs={"latency": latency}))
-    detail = fetch.run_detail(store, "blind-1")
+    detail = reading.one_run(store, "blind-1")
     assert detail.scores["test"]["overall"] == {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}
-    assert detail.costs == fetch.costs_table(store)[0].costs == {"latency": latency}
+    assert detail.costs == reading.finished(store)[0].costs == {"latency": latency}
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,7 @@ def test_unplanned_runs_are_refused(store: Store, make: Any) -> None:
 def test_passwords_of_urls_are_not_stored(store: Store, make: Any) -> None:
     store.plan([make.spec()])
     store.fail("blind-1", "OSError", "http://me:secret@host refused", "mlflow at http://me:secret@host")
-    failure = fetch.failures(store)[0]
+    failure = reading.failures(store)[0]
     assert failure.reason == "http://me:***@host refused"
     assert failure.log_tail == "mlflow at http://me:***@host"
 
@@ -260,7 +261,7 @@ def test_passwords_of_urls_are_not_stored(store: Store, make: Any) -> None:
 def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
     store.plan([make.spec()])
     store.fail("blind-1", "", "picture \udcff\0.jpg", "log \ud800")
-    failure = fetch.failures(store)[0]
+    failure = reading.failures(store)[0]
     assert (failure.reason, failure.log_tail) == (r"picture \udcff\x00.jpg", r"log \ud800")
     split = replace(make.outcome().splits[0], captions={1: "a \udcff", 2: "猫", 30: "it's; DROP TABLE cells"})
     store.finish("blind-1", make.outcome(splits=(split,)))
@@ -275,7 +276,7 @@ def test_text_that_no_database_encodes(store: Store, make: Any) -> None:
 def test_a_failure_without_message_still_has_a_reason(store: Store, make: Any) -> None:
     store.plan([make.spec()])
     store.fail("blind-1", "AssertionError", "", "")
-    assert fetch.failures(store)[0].reason == "AssertionError"
+    assert reading.failures(store)[0].reason == "AssertionError"
 
 
 def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
@@ -286,7 +287,7 @@ def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
     store.finish(spec.key, make.outcome(splits=(result,)))
     with store.reading() as connection:
         assert connection.scalars(select(ImageScores.scores)).one() == ids
-    assert fetch.run_detail(store, spec.key).seed == 2**62
+    assert reading.one_run(store, spec.key).seed == 2**62
 
 
 def test_planning_again_renews_what_executing_needs_until_a_run_has_finished(store: Store, make: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from harness.benchmark.identity.reuse import settle
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import CodeRecord
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 
 FILES = {"zoo/models/mine.py": "11", "harness/training/trainer.py": "22"}
 CODE = CodeRecord("m1", "h1", "1", FILES)

@@ -13,11 +13,11 @@ import torch
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from harness.benchmark.benchmark import Request
-from harness.benchmark.context import prepare_context
+from harness.benchmark.context import open_context
 from harness.benchmark.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
 from harness.benchmark.models import resolve_models
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.plan import Request, plan_runs
+from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import NOT_IN_KEY, Preset
@@ -177,11 +177,8 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workspace.create()
 
     def plan(preset: Preset, features: FeatureConfig, sees: str = "none") -> RunSpec:
-        context = prepare_context(
-            str(data), images=None, preset=preset, feature_config=features, sees={MODEL: sees},  # type: ignore[dict-item]
-            evaluation=EvaluationSettings(), skip_bad_images=False, device=torch.device("cpu"), precision="fp32",
-            workspace=workspace, reporter=Reporter(Console(quiet=True)),
-        )  # fmt: skip
+        opening = Opening(data=str(data), preset=preset, features=features, sees={MODEL: sees})  # type: ignore[dict-item]
+        context = open_context(opening, workspace, Reporter(Console(quiet=True)))
         [spec] = plan_runs(resolve_models([MODEL], workspace), 1, context, workspace)
         return spec
 

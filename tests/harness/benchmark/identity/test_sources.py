@@ -67,7 +67,7 @@ def test_a_model_is_made_of_what_its_module_imports() -> None:
 def test_the_harness_is_all_but_its_command_line() -> None:
     files = harness_files()
     assert {"harness/training/trainer.py", "harness/metrics/cider.py", "zoo/decoding.py"} <= files.keys()
-    assert "harness/metrics/ptb/tables.txt" in files
+    assert "harness/metrics/ptb.txt" in files
     assert not any(path.startswith("harness/cli/") or path.endswith("revision.py") for path in files)
 
 

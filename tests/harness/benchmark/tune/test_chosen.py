@@ -14,6 +14,7 @@ from rich.console import Console
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
+from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, shipped_for
 from harness.config.load import load_preset, preset_digest, shipped_preset
 from harness.config.preset import Preset
@@ -83,7 +84,7 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     assert found is not None
     assert found.label == f"{tuned_file(small).tuned}:{stage.name}"
     assert found.stages == 1
-    tuned = replace(context, tuned=found).for_model("updown")
+    tuned = context.tuned(AppliedTuning(label=found.label, values=found.values["updown"], stages=found.stages))
     assert [each.dropout_scale for each in tuned.preset.schedule.stages] == [0.2, stage.dropout_scale]
     assert tuned.signature["tuned"] == found.label
 
@@ -107,7 +108,8 @@ def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp
     assert found == find(plain.preset)
     assert found is not None
     assert (found.label, found.stages) == (tuned_file(plain).tuned, None)
-    tuned = replace(small, preset=load_preset("smoke", tuple(longer)), tuned=found).for_model("updown")
+    applied = AppliedTuning(label=found.label, values=found.values["updown"], stages=found.stages)
+    tuned = replace(small, preset=load_preset("smoke", tuple(longer))).tuned(applied)
     [stage] = tuned.preset.schedule.stages
     assert (stage.epochs, stage.validate_every, stage.dropout_scale) == (7, 2, 0.2)
     for change in ("clip_norm=3", "learning_rate.peak=0.5", "learning_rate.floor=0.5", "batch_size=3"):

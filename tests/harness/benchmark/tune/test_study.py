@@ -6,21 +6,17 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from io import StringIO
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.trial import TrialState
-from rich.console import Console
 
 from harness.benchmark.tune.storage import open_studies, studies_lock
 from harness.benchmark.tune.study import ModelStudy, counted, standing
-from harness.benchmark.tune.trials import report_to, wait_for_others
+from harness.benchmark.tune.trials import wait_for
 from harness.config.tuning import Budget, SearchSpace, TunedValues
-from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, is_locked, locked
-from tests.harness.benchmark.tune.conftest import requested
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
 START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
@@ -126,21 +122,19 @@ def test_a_trial_that_ends_while_others_look_is_not_repeated(
 
 def test_waiting_for_the_last_trial_ends_with_it_and_its_folder(open_study: OpenStudy) -> None:
     """Its lock is gone with the folder, while it is waited for or already before."""
-    first, second, said = open_study(), open_study(), StringIO()
-    reporter, [model] = Reporter(Console(file=said, width=100)), requested("updown")
+    first, second = open_study(), open_study()
     with ThreadPoolExecutor(1) as pool:
         with first.claim() as held:
             assert held is not None
-            waiting = pool.submit(wait_for_others, model, second, reporter)
-            while not said.getvalue() and not waiting.done():  # it says so before it waits
-                time.sleep(0.01)
+            waiting = pool.submit(wait_for, second)
+            time.sleep(0.1)
+            assert not waiting.done()
             first.finish(held, TrialState.COMPLETE, 0.5)
         waiting.result(timeout=30)
-    assert said.getvalue() == "updown: another process works on its last trials; waiting\n"
     with first.claim() as held:
         assert held is not None
         shutil.rmtree(held.folder)
-        wait_for_others(model, second, reporter)
+        wait_for(second)
         assert not is_locked(held.folder / "lock")
 
 
@@ -169,27 +163,6 @@ def test_a_trial_killed_while_it_is_drawn_leaves_no_trace(open_study: OpenStudy)
     study.study.ask()  # no values yet, and nobody holds its lock
     assert [values for _, values in work(open_study())] == [values for _, values in undisturbed[2:]]
     assert len(counted(study.study)) == BUDGET.trials
-
-
-def test_trials_below_the_median_are_stopped(open_study: OpenStudy) -> None:
-    study = open_study()
-    for value in (0.5, 0.6, 0.7):
-        with study.claim() as claim:
-            assert claim is not None
-            report_to(claim)(value, 10, False)
-            study.finish(claim, TrialState.COMPLETE, value)
-    with study.claim() as claim:
-        assert claim is not None
-        report_to(claim)(0.1, 9, False)  # the first third is too early
-        with pytest.raises(optuna.TrialPruned, match=r"after 10 updates, validation CIDEr-D 59\.0"):
-            report_to(claim)(0.59, 10, False)
-        study.finish(claim, TrialState.PRUNED)
-    with study.claim() as claim:
-        assert claim is not None
-        report_to(claim)(0.1, 30, True)  # nothing is left to save
-        study.finish(claim, TrialState.COMPLETE, 0.1)
-    found = standing(study.study, BUDGET)
-    assert (found.finished, found.pruned, found.best) == (4, 1, 0.7)
 
 
 def test_a_standing_counts_every_trial_once(open_study: OpenStudy) -> None:

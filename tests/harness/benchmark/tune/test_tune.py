@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +15,18 @@ from optuna.trial import TrialState
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.models import RequestedModel
 from harness.benchmark.plan import plan_runs
 from harness.benchmark.tune.chosen import TunedFile
-from harness.benchmark.tune.jobs import do_trials_side_by_side
 from harness.benchmark.tune.storage import open_studies
 from harness.benchmark.tune.study import standing
-from harness.benchmark.tune.trials import Search, do_trials, open_study
 from harness.config.execution import ExecutionConfig
 from harness.config.tuning import SearchSpace, Tuned, TunedTrial, TunedValues
-from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
-from results.runs.fetch import leaderboard
+from results.runs.leaderboard import leaderboard
 from tests.harness.benchmark.kills import PLUGINS, killed_at
-from tests.harness.benchmark.tune.conftest import BUDGET, SILENT, requested
+from tests.harness.benchmark.tune.conftest import BUDGET, requested
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, own_registry, set_options
 
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
@@ -101,51 +94,11 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         assert "0 finished, 1 re-used" in said, same
 
 
-def test_a_diverged_trial_counts_as_failed(small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train(_: object, values: TunedValues, *__: object) -> float:
-        if values == TunedValues():
-            return 0.25
-        raise TrainingDivergedError("loss nan")
-
-    monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", train)
-    search = Search(Workspace(tmp_path), small, SearchSpace(), BUDGET, "3x2#abcdef")
-    [model] = requested("updown")
-    assert do_trials([model], search, SILENT) == {}
-    found = standing(open_study(model, search).study, BUDGET)
-    assert (found.finished, found.failed, found.done, found.best) == (1, 2, True, 0.25)
-    assert [(trial.state, trial.score) for trial in found.trials] == [
-        ("finished", 0.25), ("failed", None), ("failed", None),
-    ]  # fmt: skip
-
-
-def test_a_process_that_dies_costs_one_model(
-    small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def open_tuner(_: object, place: int, __: object) -> Iterator[Callable[[RequestedModel], dict[str, str]]]:
-        def tune(model: RequestedModel) -> dict[str, str]:
-            if model.name == "updown":
-                os.kill(os.getpid(), signal.SIGKILL)
-            return {model.name: f"tried in place {place}"}
-
-        yield tune
-
-    forking = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: forking)  # the imports of a new process take seconds
-    monkeypatch.setattr("harness.benchmark.tune.jobs.open_tuner", open_tuner)
-    context = replace(small, execution=replace(small.execution, config=ExecutionConfig(jobs=1)))
-    search = Search(Workspace(tmp_path), context, SearchSpace(), BUDGET, "3x2#abcdef")
-    errors = do_trials_side_by_side(requested("updown", "m2"), search, SILENT)
-    assert errors.pop("m2") == "tried in place 0"
-    assert errors.pop("updown").startswith("WorkerDied: its process was ended by SIGKILL")
-    assert not errors
-
-
 def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
     models = requested("updown", "transformer_base")
     values = {"updown": TunedValues(learning_rate=4.0, clip_norm=5.0), "transformer_base": TunedValues()}
-    tuned = replace(small, tuned=Tuned("3x2#abcdef", values))
-    plain, chosen = (plan_runs(models, 2, context, Workspace(Path())) for context in (small, tuned))
+    tuned = Tuned("3x2#abcdef", values)
+    plain, chosen = (plan_runs(models, 2, small, Workspace(Path()), tuned=each) for each in (None, tuned))
     for before, after in zip(plain, chosen, strict=True):
         assert after.signature == before.signature | {"tuned": "3x2#abcdef"}
         assert after.key != before.key
@@ -164,7 +117,7 @@ def test_a_run_stores_the_trials_behind_its_values(small: RunContext) -> None:
     )
     tuned = Tuned("3x2#abcdef", {"updown": TunedValues()}, {"updown": trials})
     [plain], [spec] = (
-        plan_runs(requested("updown"), 1, replace(small, tuned=each), Workspace(Path()))
+        plan_runs(requested("updown"), 1, small, Workspace(Path()), tuned=each)
         for each in (replace(tuned, trials={}), tuned)
     )
     assert spec.config["tuning"]["trials"] == [
@@ -175,18 +128,16 @@ def test_a_run_stores_the_trials_behind_its_values(small: RunContext) -> None:
 
 
 def test_models_without_tuned_values_are_signed_as_untuned(small: RunContext) -> None:
-    tuned = replace(small, tuned=Tuned("3x2#abcdef", {"updown": TunedValues(learning_rate=4.0)}))
-    models = requested("updown", "m2")
-    [own, as_ever], [_, plain] = (plan_runs(models, 1, context, Workspace(Path())) for context in (tuned, small))
+    tuned, models = Tuned("3x2#abcdef", {"updown": TunedValues(learning_rate=4.0)}), requested("updown", "m2")
+    [own, as_ever], [_, plain] = (plan_runs(models, 1, small, Workspace(Path()), tuned=each) for each in (tuned, None))
     assert own.signature["tuned"] == "3x2#abcdef"
     assert as_ever == plain
-    assert tuned.for_model("m2").preset == small.preset
 
 
 def test_reference_rows_are_the_same_tuned_or_not(small: RunContext) -> None:
-    models = requested("majority")
-    tuned = replace(small, tuned=Tuned("3x2#abcdef", {}))
-    assert plan_runs(models, 1, tuned, Workspace(Path())) == plan_runs(models, 1, small, Workspace(Path()))
+    models, place = requested("majority"), Workspace(Path())
+    tuned = Tuned("3x2#abcdef", {})
+    assert plan_runs(models, 1, small, place, tuned=tuned) == plan_runs(models, 1, small, place)
 
 
 def test_the_signature_tells_space_budget_and_preset(small: RunContext) -> None:

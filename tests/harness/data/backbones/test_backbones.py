@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
@@ -13,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone, open_backbone
+from harness.data.backbones.timm_backbone import preprocessing_doubts
 from harness.utils.errors import BenchError
 from zoo import ZooError
 
@@ -180,14 +183,6 @@ def test_wrong_settings_are_named(arguments: dict[str, object], message: str, we
         open_backbone(NAME, weights=weights, **arguments)  # type: ignore[arg-type]
 
 
-def test_the_filterbank_takes_a_grid_and_nothing_else(weights: Path) -> None:
-    assert open_backbone("filterbank").grid == (8, 8)
-    assert open_backbone("filterbank", options={"grid": "4"}).preprocessing.size == 48
-    for arguments in ({"options": {"cells": "4"}}, {"options": {"grid": "x"}}, {"weights": weights}):
-        with pytest.raises(BenchError, match="filterbank"):
-            open_backbone("filterbank", **arguments)  # type: ignore[arg-type]
-
-
 def test_random_weights_are_taken_on_demand_and_always_the_same() -> None:
     before = torch.random.get_rng_state()
     first = open_backbone(NAME, weights="random", image_size=64)
@@ -219,3 +214,47 @@ def test_swins_own_checkpoints_are_read_as_timms(tmp_path: Path) -> None:
         for name in ("timm.safetensors", "swin.pth")
     )
     assert first.digest == second.digest
+
+
+PADDING, HALF, IMAGENET = "--backbone-option pad_type=same", "--normalisation half", "--normalisation imagenet"
+SAME = {"pad_type": "same"}
+TF = Path("mobilenetv2_100_tf_in1k_fp16.pth")
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "options", "normalisation", "wanted"),
+    [
+        ("mobilenetv2_100", TF, {}, None, [PADDING, HALF]),
+        ("mobilenetv2_100", TF, {}, "half", [PADDING]),
+        ("mobilenetv2_100", TF, SAME, "imagenet", [HALF]),
+        ("mobilenetv2_100", TF, SAME, "half", []),
+        ("mobilenetv2_100", Path("mobilenetv2_100_ra-b33bc2c4.pth"), {}, None, []),
+        ("mobilenetv2_100", Path("mobilenetv2_100_ra-b33bc2c4.pth"), {}, "half", [IMAGENET]),
+        ("mobilenetv2_100", Path("mobilenetv2_100.ra_in1k.safetensors"), {}, "clip", [IMAGENET]),
+        ("efficientnet_b0", Path("tf_efficientnet_b0_ns-c0e6a31c.pth"), {}, None, [PADDING]),
+        ("tf_efficientnet_b0", Path("tf_efficientnet_b0_ns-c0e6a31c.pth"), {}, None, []),
+        ("mobilenetv2_100", None, {}, "half", [IMAGENET]),
+        ("mobilenetv2_100.ra_in1k", Path("weights.pth"), {}, "half", [IMAGENET]),
+        # A name that says nothing, a family without weights of TensorFlow's, and what is no pretrained model's.
+        ("mobilenetv2_100", Path("mobilenetv2.pth"), {}, "half", []),
+        ("resnet50", Path("resnet50_tf.pth"), {}, "half", []),
+        ("mobilenetv2_100", "random", {}, "half", []),
+        ("filterbank", None, {}, None, []),
+    ],
+)
+def test_settings_that_contradict_the_weights_are_told_with_the_option(
+    name: str, weights: Any, options: dict[str, str], normalisation: str | None, wanted: list[str]
+) -> None:
+    said = preprocessing_doubts(name, weights, options, normalisation)
+    assert [doubt.rpartition("add ")[2] for doubt in said] == wanted
+
+
+def test_a_configuration_beside_the_weights_goes_first(tmp_path: Path) -> None:
+    described = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
+    config = {"architecture": "tf_efficientnet_b0", "pretrained_cfg": described}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = tmp_path / "model.safetensors"
+    said = preprocessing_doubts("efficientnet_b0.ra_in1k", weights, {}, None)
+    assert [doubt.rpartition("add ")[2] for doubt in said] == [PADDING, HALF]
+    (tmp_path / "config.json").write_text("[1]")
+    assert preprocessing_doubts("efficientnet_b0.ra_in1k", weights, {}, None) == []

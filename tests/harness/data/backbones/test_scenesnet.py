@@ -61,17 +61,20 @@ def test_backbone_is_opened_by_name_and_cuts_cells_of_eight_pixels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("name", "settings"),
     [
-        ({"image_size": 100}, "100 pixels into cells of 8"),
-        ({"options": {"grid": "8"}}, "has no options"),
-        ({"normalisation": "half"}, "takes no normalisation"),
-        ({"weights": "random"}, "takes no --backbone-weights"),
+        ("scenesnet", {"image_size": 100}),
+        ("scenesnet", {"options": {"grid": "8"}}),
+        ("scenesnet", {"normalisation": "half"}),
+        ("scenesnet", {"weights": "random"}),
+        ("filterbank", {"options": {"cells": "4"}}),
+        ("filterbank", {"options": {"grid": "x"}}),
+        ("filterbank", {"weights": "random"}),
     ],
 )
-def test_what_is_fixed_cannot_be_set(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(BenchError, match=said):
-        open_backbone("scenesnet", **settings)  # type: ignore[arg-type]
+def test_what_is_fixed_cannot_be_set(name: str, settings: dict[str, object]) -> None:
+    with pytest.raises(BenchError, match=name):
+        open_backbone(name, **settings)  # type: ignore[arg-type]
 
 
 def test_folding_keeps_directions_and_normalises_channels(monkeypatch: pytest.MonkeyPatch) -> None:

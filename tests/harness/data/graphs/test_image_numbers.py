@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.config.features import GraphConfig
-from harness.data import resident
+from harness.data import pixels
 from harness.data.graphs.graph import GraphSource, SceneGraph
 from harness.data.graphs.images import WithGraph, check_graphs, graph_entries
 from harness.data.vocabulary import Vocabulary
@@ -70,9 +70,9 @@ def test_labels_are_one_a_pair_the_first() -> None:
 
 @pytest.mark.parametrize("chosen", [[1, 2, 3], [2], [3, 1], [2, 1]])
 def test_graphs_that_lie_on_a_device_are_the_same(chosen: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "IMAGES_AT_ONCE", 1)  # each is read with another number of relations
+    monkeypatch.setattr(pixels, "IMAGES_AT_ONCE", 1)  # each is read with another number of relations
     read = WithGraph(Regions(), "words", GRAPHS, ("next to", "furry"), VOCABULARY)
-    held = resident.hold(read, [2, 1, 3], WORDS, torch.device("cpu"), 10**6)
+    held = pixels.hold(read, [2, 1, 3], WORDS, torch.device("cpu"), 10**6)
     assert held is not None
     expected, found = read.visual(chosen, WORDS), held.visual(chosen, WORDS)
     for name in ("relations", "attributes", "features", "mask"):

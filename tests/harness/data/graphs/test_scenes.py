@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,46 +13,10 @@ from harness.data.dataset import Dataset, open_dataset
 from harness.data.graphs.graph import SceneGraph, check_places
 from harness.data.graphs.scenes import PREDICATES, noisy, scene_graph, scenes_graphs
 from harness.data.scenes.dataset import ScenesConfig, compose_scenes, draw_scene, prepare_scenes
-from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES
-from harness.data.scenes.language import _NOUNS
 from harness.data.scenes.layout import Chance
 from harness.utils.errors import BenchError
 
-SHAPE_OF = {noun: shape for shape in SHAPES for noun in _NOUNS.get(shape, {shape: 1.0})}
-COLOUR_OF = {colour: colour for colour in OBJECT_COLOURS} | {"violet": "purple"}
-SIZE_OF = {"large": "large", "big": "large", "small": "small", "little": "small", "tiny": "small"}
-OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 GRAPH = SceneGraph(("ring", "car", "tree"), ((0, "red"), (1, "small")), ((0, 1, "above"), (2, 0, "left of")))
-
-
-def related(graph: SceneGraph, first: str, predicate: str, second: str) -> bool:
-    """Whether some object of the first shape has the relation to some of the second, told from either end."""
-    told = {(graph.objects[one], word, graph.objects[other]) for one, other, word in graph.relations}
-    return (first, predicate, second) in told or (second, OPPOSITE.get(predicate), first) in told
-
-
-def test_exact_graphs_say_what_the_captions_say() -> None:
-    config, relations, described = ScenesConfig(nocaps_per_domain=0), 0, 0
-    for number in range(150):
-        drawn = draw_scene(config, "train", None, number)
-        graph = check_places(scene_graph(drawn.scene))
-        assert len(graph.objects) == len(drawn.boxes)
-        things = {(graph.objects[place], word) for place, word in graph.attributes}
-        for caption in drawn.captions:
-            words = caption.lower().rstrip(".").replace(",", "").split()
-            for before, word in pairwise(words):
-                said = COLOUR_OF.get(before) or SIZE_OF.get(before)
-                if said and word in SHAPE_OF:
-                    assert (SHAPE_OF[word], said) in things, caption
-                    described += 1
-            told = " ".join(words)
-            for match in re.finditer(r"(\w+) (?:to the )?(left of|right of|above|below|inside)(?= an? (.*))", told):
-                first, second = match[1], next((word for word in match[3].split() if word in SHAPE_OF), None)
-                if first in SHAPE_OF and second is not None:
-                    assert related(graph, SHAPE_OF[first], match[2], SHAPE_OF[second]), caption
-                    relations += 1
-    assert relations > 100
-    assert described > 500
 
 
 def test_relations_are_where_the_boxes_are() -> None:
@@ -62,7 +24,14 @@ def test_relations_are_where_the_boxes_are() -> None:
     seen = set()
     for number in range(100):
         drawn = draw_scene(config, "train", None, number)
-        for one, other, word in scene_graph(drawn.scene).relations:
+        graph = check_places(scene_graph(drawn.scene))
+        assert graph.objects == tuple(item.shape for item in drawn.scene.items)
+        for place, item in enumerate(drawn.scene.items):
+            assert [word for at, word in graph.attributes if at == place] == [
+                item.colour,
+                "large" if item.large else "small",
+            ]
+        for one, other, word in graph.relations:
             (x1, y1, x2, y2), (u1, v1, u2, v2) = drawn.boxes[one], drawn.boxes[other]
             seen.add(word)
             holds = {

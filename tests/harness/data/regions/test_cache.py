@@ -78,7 +78,6 @@ def test_batches_are_padded_to_their_longest(features: RegionFeatures, written: 
 
 
 def test_every_kind_sees_the_regions(features: RegionFeatures, written: Arrays) -> None:
-    assert [features.visual_dim(kind) for kind in ("grid", "regions", "pooled", "none", "pixels")] == [4, 4, 4, 0, 0]
     grid = features.visual([7], VisualSpec("grid", CHANNELS))
     assert grid.boxes is None
     assert grid.features is not None
@@ -104,8 +103,6 @@ def test_what_is_said_of_them(features: RegionFeatures) -> None:
     assert features.describe() == f"regions[bu_att,all]#{features.digest[:8]},1-100"
     assert features.counts([7, 3]) == (100, 1)
     assert features.typical([3, 10, 7]) == 10
-    assert 7 in features
-    assert 4 not in features
     assert len(features) == 4
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,16 +46,15 @@ def told(found: RawRegions | str) -> RawRegions:
     )
 )
 def test_a_tsv_gives_back_what_was_written(
-    images: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]], tsv_line: Callable[..., bytes]
+    images: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
+    tsv_line: Callable[..., bytes],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    lines = [tsv_line(image_id, *arrays) for image_id, arrays in images.items()]
-    found = {
-        image_id: tsv_module._parse(rest)
-        for _, image_id, rest in tsv_module._lines(io.BytesIO(b"".join(lines)), Path())
-    }
+    path = tmp_path_factory.mktemp("tsv") / "x.tsv"
+    path.write_bytes(b"".join(tsv_line(image_id, *arrays) for image_id, arrays in images.items()))
+    found = {image_id: told(raw) for image_id, raw in RegionTsv("x", [path]).read(list(images))}
     assert set(found) == set(images)
     for image_id, (features, boxes) in images.items():
-        assert found[image_id].features is not None
         np.testing.assert_array_equal(found[image_id].features, features)
         np.testing.assert_array_equal(found[image_id].boxes, boxes)
         assert found[image_id].size == (40, 30)

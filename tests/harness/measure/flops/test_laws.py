@@ -19,9 +19,8 @@ from harness.measure.captioning_costs import (
     time_captioning,
 )
 from harness.measure.flops.counting import COSTS as GMAC
-from harness.measure.flops.counting import FlopCounts
+from harness.measure.flops.counting import FlopCounts, count_dispatched
 from harness.measure.flops.tracing import PASSES
-from harness.measure.flops.training import count_dispatched
 from harness.measure.inputs import batch_of, example_visual
 from zoo.captioner import Captioner
 from zoo.registry import create_model, model_card

@@ -1,9 +1,10 @@
-"""The report in a real browser: keys, filters, search, colour schemes and widths, without an error or a request."""
+"""The report in a real browser: keys, colours, widths and the rules of axe-core, without an error or a request."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,40 @@ from playwright.sync_api import Locator, Page, expect
 from reports.html.report import write_report
 from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.store import Store
-from tests.reports.html.browser.pages import PAGES
 
 PHONE = 390
-WORDS, ORDER = "#gallery-filter [name=words]", "#gallery-filter [name=order]"
-CARDS = "#gallery .card"
-EDGES = "(element) => (({left, top, width, height}) => [left, top, width, height])(element.getBoundingClientRect())"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 Open = Callable[..., Page]
+PAGES = (
+    "index.html",
+    "nocaps.html",
+    "costs.html",
+    "trade-offs.html",
+    "curves.html",
+    "gallery.html",
+    "gallery-2.html",
+    "gallery-attention.html",
+    "models.html",
+    "models/expansionnet_v2.html",
+    "models/aoanet.html",
+    "method.html",
+    "runs/expansionnet_v2-s1-plain.html",
+    "runs/aoanet-s1-plain.html",
+)
+"""One of each template, in each of its states."""
+CHOSEN = "?models=blind,expansionnet_v2&metrics=all"
+EVERY = "{resultTypes: ['violations']}"
+# What depends on colours and on the width; the other rules find on a phone in the dark what they find on a desktop.
+LOOKS = """{resultTypes: ['violations'],
+  runOnly: ['color-contrast', 'link-in-text-block', 'target-size', 'scrollable-region-focusable']}"""
+MODES = [
+    pytest.param(1280, False, "", EVERY, id="desktop-light"),
+    pytest.param(390, True, CHOSEN, LOOKS, id="phone-dark"),
+    pytest.param(1280, True, CHOSEN, EVERY, id="desktop-dark", marks=pytest.mark.campaign),
+    pytest.param(390, False, "", EVERY, id="phone-light", marks=pytest.mark.campaign),
+    pytest.param(390, True, CHOSEN, EVERY, id="phone-dark-every-rule", marks=pytest.mark.campaign),
+]
 
 
 def heading(page: Page, name: str) -> Locator:
@@ -36,8 +62,22 @@ def column(page: Page, name: str) -> list[str]:
     )
 
 
-def shown_cards(page: Page) -> list[str]:
-    return list(page.locator(CARDS).evaluate_all("(cards) => cards.map((card) => card.dataset.image)"))
+@pytest.mark.parametrize(("width", "dark", "query", "options"), MODES)
+def test_axe_finds_nothing(open_page: Open, report: Path, width: int, dark: bool, query: str, options: str) -> None:
+    pytest.importorskip(
+        "axe_playwright_python", reason="axe-playwright-python, which brings axe-core, is not installed"
+    )
+    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    page = open_page(report / PAGES[0], query, width=width, dark=dark)
+    found = {}
+    for name in PAGES:
+        page.goto((report / name).as_uri() + query)
+        page.evaluate(axe)
+        found[name] = page.evaluate(
+            f"""axe.run({options}).then(({{violations}}) => violations.map((each) =>
+              `${{each.id}}: ${{each.nodes[0].html.slice(0, 200)}} ${{each.nodes[0].failureSummary}}`))"""
+        )
+    assert found == {name: [] for name in PAGES}
 
 
 def test_no_page_scrolls_sideways_on_a_phone_or_cuts_the_boxes_of_models(open_page: Open, report: Path) -> None:
@@ -82,6 +122,26 @@ def test_long_settings_neither_break_numbers_nor_overflow(
         [name, said],
     )
     assert found == [lines, True]
+
+
+def test_printed_numbers_are_readable_on_a_phone(open_page: Open, report: Path) -> None:
+    page = open_page(report / "models" / "expansionnet_v2.html", width=PHONE)
+    numbers = page.locator(".printed td.number:not(.none)")
+    assert numbers.count() > 0
+    edges = numbers.evaluate_all("(cells) => cells.map((cell) => cell.getBoundingClientRect().right)")
+    assert max(edges) <= PHONE
+    assert "CIDEr-D" in numbers.evaluate_all("(cells) => cells.map((cell) => cell.dataset.label)")
+    expect(page.locator(".printed td.none").first).to_be_hidden()
+
+
+def test_settings_are_folded_and_links_lead_out_without_a_referrer(open_page: Open, report: Path) -> None:
+    page = open_page(report / "models" / "expansionnet_v2.html")
+    folded = page.locator("details").filter(has=page.get_by_text("All settings", exact=True))
+    expect(folded.locator("dl")).to_be_hidden()
+    folded.locator("summary").press("Enter")
+    expect(folded.locator("dl")).to_be_visible()
+    leave = "(links) => links.filter(({rel, protocol}) => rel !== 'noreferrer' || !/^https?:$/.test(protocol)).length"
+    assert page.locator("a.out").evaluate_all(leave) == 0
 
 
 def test_the_page_is_dark_where_the_reader_wants_it(open_page: Open, report: Path) -> None:
@@ -132,82 +192,6 @@ def test_rows_are_never_ordered_by_what_papers_print(open_page: Open, tmp_path: 
     expect(heading(page, "CIDEr-D").get_by_role("button")).to_have_count(1)
     expect(heading(page, "Published")).to_have_count(1)
     expect(heading(page, "Published").get_by_role("button")).to_have_count(0)
-
-
-def test_the_gallery_finds_a_word(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery.html")
-    page.locator(WORDS).fill("GREEN cone")
-    expect(page.locator("#gallery-filter output")).to_have_text("1 of 12")
-    assert shown_cards(page) == ["4"]
-    expect(page.locator("#gallery")).to_contain_text("a green cone above a table")
-    page.locator(WORDS).fill("no such word")
-    expect(page.locator("#nothing")).to_be_visible()
-
-
-def test_the_gallery_orders_by_disagreement(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery.html")
-    worst_first = shown_cards(page)
-    for name, expected in (
-        ("disputed", worst_first[::-1]),
-        ("number", sorted(worst_first, key=int)),
-        ("worst", worst_first),
-    ):
-        page.locator("#gallery").evaluate("(list) => list.replaceChildren()")
-        page.locator(ORDER).select_option(name)
-        expect(page.locator(CARDS)).to_have_count(12)
-        assert shown_cards(page) == expected, name
-
-
-def test_what_scripts_write_says_what_the_page_said(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery.html")
-    written = page.locator(CARDS).all_text_contents()
-    page.locator("#gallery").evaluate("(list) => list.replaceChildren()")
-    page.locator(ORDER).select_option("worst")
-    expect(page.locator(CARDS)).to_have_count(12)
-    drawn = page.locator(CARDS).all_text_contents()
-    assert ["".join(text.split()) for text in drawn] == ["".join(text.split()) for text in written]
-    assert page.title() == "Gallery, scenes test · captionbench", "hostile captions did nothing"
-
-
-def test_an_image_opens_and_closes_by_key(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery.html")
-    first, second = shown_cards(page)[:2]
-    viewer = page.locator("#viewer")
-    page.locator(CARDS).first.locator(".where a").press("Enter")
-    expect(viewer).to_have_js_property("open", True)
-    expect(page).to_have_url(re.compile(f"#image-{first}$"))
-    expect(viewer.locator(".card img")).not_to_have_js_property("naturalWidth", 0)
-    viewer.locator("[data-step='1']").click()
-    expect(viewer.locator(".card")).to_have_attribute("data-image", second)
-    page.keyboard.press("Escape")
-    expect(viewer).to_have_js_property("open", False)
-    expect(page).to_have_url((report / "gallery.html").as_uri())
-
-
-def test_where_words_looked_folds_out_by_key_over_the_picture(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery-attention.html", "#image-5")
-    second = page.locator("#image-5 details").nth(1)
-    expect(second).to_have_js_property("open", False)
-    second.locator("summary").press("Enter")
-    expect(second).to_have_js_property("open", True)
-    look = second.locator(".look").first
-    picture, overlay = look.locator(":scope > :first-child"), look.locator(":scope > :last-child")
-    expect(picture).not_to_have_js_property("naturalWidth", 0)
-    below, above, box = (part.evaluate(EDGES) for part in (picture, overlay, overlay.locator("rect").first))
-    assert above == pytest.approx(below, abs=0.5)
-    assert box[2] == pytest.approx(below[2] / 2, abs=1)
-
-
-def test_the_gallery_leads_to_where_words_looked(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery.html", "#image-5")
-    page.locator("#viewer .card .files a").click()
-    expect(page.locator("h1")).to_have_text(re.compile("^Where each word looked"))
-    expect(page).to_have_url(re.compile("#image-5$"))
-
-
-def test_an_address_opens_its_image(open_page: Open, report: Path) -> None:
-    page = open_page(report / "gallery.html", "#image-5")
-    expect(page.locator("#viewer .card")).to_have_attribute("data-image", "5")
 
 
 def test_a_point_says_its_numbers_when_it_has_the_focus(open_page: Open, report: Path) -> None:

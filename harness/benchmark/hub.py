@@ -1,0 +1,250 @@
+"""Checkpoints of transformers' own interface: their runs, captions for images, and costs apart from any data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from harness.benchmark.caption_images import Captioned, complaint
+from harness.benchmark.context import RunContext
+from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described
+from harness.benchmark.saved_model import find_run
+from harness.benchmark.scoring import score_split
+from harness.benchmark.timing import time_hub
+from harness.benchmark.training_costs import no_training
+from harness.config.preset import Decoding
+from harness.data.dataset import Dataset
+from harness.data.images import load_image
+from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
+from harness.measure import isolated
+from harness.measure.captioning_costs import Counted, count_generating, time_generation
+from harness.measure.flops.generation import GenerationCounts, count_again, count_generation
+from harness.measure.isolated import BenchmarkJob, BenchmarkResult
+from harness.measure.memory import PeakMemory
+from harness.metrics.evaluator import Evaluator
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results.records import Outcome, Quantity, RunSpec
+
+
+def run_hub(
+    spec: RunSpec,
+    context: RunContext,
+    evaluator: Evaluator,
+    folder: Path,
+    reporter: Reporter,
+) -> Outcome:
+    """Caption and score every evaluated split, and measure costs; leaves a description in the run's folder.
+
+    Raises:
+        WeightsMissing: they are not on this machine.
+        ZooError, BenchError: they are damaged, or do not caption.
+    """
+    execution, decoding, data = context.execution, context.inputs.decoding, context.data
+    model = described(spec.config)
+    captioner = model.open(execution.device, execution.precision)
+    SavedHubModel.of(model, decoding).save(folder)
+    counted = count_hub(captioner, context)
+    costs = counted.costs | no_training("a published model as it is: nothing was trained here")
+    splits = []
+    for split, samples in data.evaluated.items():
+        ids = [sample.image_id for sample in samples]
+        with PeakMemory(execution.device) as memory:
+            captions = caption_with_hub(
+                captioner,
+                data.dataset,
+                ids,
+                decoding,
+                reporter=reporter,
+                title=f"  captioning {split}",
+                jobs=execution.config.jobs,
+            )
+        result, seconds = score_split(split, captions.by_image, data, evaluator)
+        if split == "test":
+            costs["caption_images_per_second"] = Quantity(len(ids) / captions.seconds, unit="images/s")
+            costs["caption_length_mean"] = Quantity(captions.generated / len(ids), unit="tokens")
+            costs["score_seconds"] = Quantity(seconds, unit="s")
+            costs |= memory.quantities("caption")
+        splits.append(result)
+    timed = time_hub(captioner, context)
+    used = {"measurement": timed.state, "attention": captioner.attention, "prompt": captioner.prompt.text}
+    return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=used)
+
+
+def count_hub(captioner: HubCaptioner, context: RunContext) -> Counted:
+    """What captioning one test image takes of computation."""
+    decoding, data = context.inputs.decoding, context.data
+    typical = data.typical_image()
+    sample = next(sample for sample in data.evaluated["test"] if sample.image_id == typical)
+    inputs = captioner.inputs([load_image(data.dataset.path(sample))])
+
+    def generate(length: int, beam_size: int) -> None:
+        asked = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
+        captioner.generate(inputs, asked, full_length=True)
+
+    return count_generating(
+        captioner.network, captioner.vision, generate, beam_size=decoding.beam_size, max_len=decoding.max_len
+    )
+
+
+def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
+    """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
+
+    Args:
+        options: those that are given stand for the run's own.
+
+    Raises:
+        BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
+    """
+    if run.startswith(PREFIX):
+        return SavedHubModel.of(HubModel.parse(run, options), Decoding())
+    folder = find_run(run, workspace)
+    if not (folder / SavedHubModel.file).is_file():
+        if options.given:
+            raise BenchError(f"{options.given} is for models of hf:, and {run} is none", "leave it out")
+        return None
+    saved = SavedHubModel.load(folder)
+    return saved.model_copy(update={name: value for name, value in asdict(options).items() if value not in (None, ())})
+
+
+def caption_with_checkpoint(
+    images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
+) -> Captioned:
+    """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
+
+    Args:
+        images: of any sizes.
+        saved: the checkpoint with its prompt and decoding.
+        beam_size: in place of that of its decoding.
+
+    Raises:
+        WeightsMissing: they are not on this machine.
+        BenchError, ZooError: the checkpoint is damaged, or of no model that captions.
+    """
+    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
+    unusable = tuple(bad for bad in complaints.values() if bad is not None)
+    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
+    if not usable:
+        return Captioned({}, unusable)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    captioner = saved.model.open(device, "fp32")
+    decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
+    captions = caption_with_hub(
+        captioner,
+        replace(images, samples=usable),
+        [sample.image_id for sample in usable],
+        decoding,
+        reporter=reporter,
+        title="captioning",
+    )
+    return Captioned(captions.by_image, unusable)
+
+
+PICTURE = (640, 480)
+"""Width and height of the picture that costs are measured with, the most frequent size in COCO."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCount:
+    """Cost of one image.
+
+    Attributes:
+        row: the name of the checkpoint's row.
+        parameters: elements of all distinct parameters.
+        counts: by torch's counter.
+        again: by the second counter, up to the first token and of the step; or why it cannot count them.
+        prompt: the name of what it is asked.
+        position: of the step.
+    """
+
+    row: str
+    parameters: int
+    counts: GenerationCounts
+    again: tuple[int, int] | str
+    prompt: str
+    position: int
+
+    @property
+    def first(self) -> int:
+        """Up to the first token: vision part and prefill."""
+        return (self.counts.vision or 0) + self.counts.prefill
+
+
+def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, HubModel]:
+    """The checkpoints among the words of `--models`, by word.
+
+    Raises:
+        BenchError: one cannot caption, or options of checkpoints are given without one.
+    """
+    found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
+    if options.given and not found:
+        raise BenchError(f"{options.given} is for models of hf:, and --models names none", "add hf:ORG/NAME")
+    for model in found.values():
+        model.refuse()
+    return found
+
+
+def count_checkpoint(
+    model: HubModel, picture: tuple[int, int], *, max_len: int, beam_size: int, position: int | None
+) -> CheckpointCount:
+    """Count captioning of one picture, by two counters.
+
+    Args:
+        picture: its width and height.
+        max_len, beam_size: of the caption and its search.
+        position: of the one step that is counted by itself; the last of the caption unless given.
+
+    Raises:
+        WeightsMissing, ZooError, BenchError: as of `HubModel.open`.
+    """
+    captioner = model.open(torch.device("cpu"), "fp32")
+    inputs = captioner.inputs([Image.new("RGB", picture)])
+    at = max(position or max_len, 2)
+
+    def generate(length: int, width: int) -> None:
+        captioner.generate(inputs, Decoding(beam_size=width, max_len=length), full_length=True)
+
+    counts = count_generation(captioner.vision, generate, beam_size=beam_size, max_len=max_len, step_position=at)
+    try:
+        again: tuple[int, int] | str = count_again(captioner.network, generate, length=at)
+    except Exception as error:  # not every network can be traced
+        again = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    parameters = sum(parameter.numel() for parameter in captioner.network.parameters())
+    return CheckpointCount(model.row, parameters, counts, again, captioner.prompt.name, at)
+
+
+def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:
+    """The measurement of a checkpoint in a process of its own; `common` has the other arguments of the job."""
+    return BenchmarkJob(model=model.row, arguments={}, checkpoint=asdict(model), answered_by=__name__, **common)
+
+
+def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
+    """As `harness.measure.isolated.measure`, of a checkpoint: from its processor's output to finished tokens."""
+    results = []
+    for precision in job.precisions:
+        model = HubModel(**(job.checkpoint or {}))
+        captioner = model.open(torch.device(job.device), precision)
+        for batch in job.batches:
+            for width in job.widths:
+                decoding = Decoding(beam_size=width, max_len=job.max_len)
+                with PeakMemory(job.device) as memory:
+                    inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
+
+                    def work(inputs: Any = inputs, decoding: Decoding = decoding, captioner: Any = captioner) -> None:
+                        captioner.generate(inputs, decoding, full_length=True)
+
+                    timed = time_generation(work, 1, torch.device(job.device), effort=job.effort, batch=batch)
+                costs = timed.costs | memory.quantities("caption")
+                results.append(BenchmarkResult(job.model, batch, width, precision, costs, timed.state))
+    return results
+
+
+def answer() -> None:
+    """In the new process: read a job, measure it, and write the results."""
+    isolated.answer(measure)

@@ -1,0 +1,309 @@
+"""One run, from its stored configuration to its captions, scores and costs: read from top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from harness.benchmark.baselines import majority_caption, retrieved_captions
+from harness.benchmark.context import BenchmarkData, RunContext
+from harness.benchmark.engines.estimate import require_room
+from harness.benchmark.identity.run_key import built_with, present_sources
+from harness.benchmark.pretrained import Pretrained
+from harness.benchmark.run_config import RunConfig
+from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_saved, refuse_other_features
+from harness.benchmark.scoring import score_people, score_split
+from harness.benchmark.timing import one_image, time_model
+from harness.benchmark.train import fit
+from harness.benchmark.training_costs import no_training, predict_training, training_costs
+from harness.data.backbones.backbone import Backbone, TrainableBackbone
+from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
+from harness.inference.generate import caption_images
+from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption
+from harness.measure.flops.kept import KeptCounts
+from harness.measure.memory import PeakMemory
+from harness.measure.model_modes import preserve_state
+from harness.metrics.evaluator import Evaluator
+from harness.training.losses import StepLoss
+from harness.training.trainer import CHECKPOINTS
+from harness.utils.errors import BenchError
+from harness.utils.precision import autocast
+from harness.utils.progress import Reporter
+from harness.utils.run_events import EvaluationBegins
+from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec
+from zoo import Captioner, create_model, model_card
+from zoo.attention_maps import attends
+from zoo.laws import check_laws
+from zoo.registry import is_shipped
+
+if TYPE_CHECKING:
+    from harness.benchmark.work import Services
+
+_NOT_TRAINED: Final = {
+    "pretrained": "a published model as it is: nothing was trained here",
+    "stored": "the weights were stored before, nothing was trained here",
+}
+_LAW_IMAGES: Final = 3
+
+
+def run(
+    spec: RunSpec,
+    services: Services,
+    *,
+    on_epoch: Callable[[EpochRecord], None],
+    on_step: Callable[[StepLoss], None],
+    reporter: Reporter,
+) -> Outcome:
+    """Execute a run as its row says; all that it leaves on disk lies in its folder of the workspace.
+
+    Raises:
+        WeightsMissing: those of a published model are not on this machine.
+        BenchError, ZooError: what a user can put right.
+    """
+    config, workspace = RunConfig.of(spec), services.workspace
+    context, evaluator = services.context(config), services.evaluator(config.opening)
+    if (found := context.signature["data"]) != spec.dataset:
+        raise BenchError(f"the data are {found}, and this run was planned for {spec.dataset}", "plan it again")
+    if spec.kind == "reference":
+        return _score_reference(spec, context.data, evaluator)
+    folder, remote = workspace.run_folder(spec.model if spec.kind == "stored" else spec.key), workspace.remote
+    if spec.kind == "hub":
+        from harness.benchmark.hub import run_hub  # imports transformers, which other runs do without
+
+        return run_hub(spec, context, evaluator, folder, reporter)
+
+    # The model: stored, published, or untrained with random weights.
+    workspace.fetch_run(folder.name)
+    torch.manual_seed(spec.seed)
+    model, context, arguments = open_model(spec, context.tuned(config.tuned), folder)
+    if spec.kind != "stored":
+        _save_description(spec, arguments, context, folder)
+    kept = (
+        None if spec.kind != "trained" or "pretrained" in spec.config else _kept_counts(spec.model, arguments, context)
+    )
+    counted = count_costs(model, context, kept)
+
+    # Training; the model then has the weights of the best epoch.
+    environment: dict[str, Any] = {}
+    if spec.kind == "trained":
+
+        def record_and_upload(record: EpochRecord) -> None:  # called before the epoch's own checkpoint is written
+            on_epoch(record)
+            if remote is not None:
+                remote.push(folder, f"runs/{spec.key}")
+
+        prediction = predict_training(model, one_image(model, context), counted.counts, context)
+        with PeakMemory(context.execution.device) as memory:
+            summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step)
+        costs = counted.costs | training_costs(summary, memory, prediction, context)
+        execution = context.execution
+        environment["training"] = execution.config.record(execution.device, summary.micro_batches)
+        if remote is not None:
+            remote.push(folder, f"runs/{spec.key}")
+    else:
+        costs = counted.costs | no_training(_NOT_TRAINED[spec.kind])
+
+    # Captions and scores of every evaluated split.
+    reporter.watch(EvaluationBegins())
+    execution, decoding, splits = context.execution, context.inputs.decoding, []
+    for split, samples in context.data.evaluated.items():
+        with PeakMemory(execution.device) as memory:
+            captions = caption_images(
+                model,
+                context.inputs.vocabulary,
+                context.source(model.visual),
+                [sample.image_id for sample in samples],
+                decoding,
+                device=execution.device,
+                precision=execution.precision,
+                reporter=reporter,
+                title=f"  captioning {split}",
+            )
+        if split == "test":
+            costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
+            costs |= memory.quantities("caption")
+            length, width = captions.generated / len(samples), decoding.beam_size
+            costs |= count_mean_caption(model, one_image(model, context), beam_size=width, length=length, kept=kept)
+        result, seconds = score_split(split, captions.by_image, context.data, evaluator)
+        if split == "test":
+            costs["score_seconds"] = Quantity(seconds, unit="s")
+        if split == "test" and attends(model):
+            result = replace(result, attention=_attention(model, context, captions.tokens, reporter))
+        splits.append(result)
+
+    # The time of captioning.
+    timed = time_model(model, context)
+    if remote is not None and spec.kind != "stored":
+        remote.push(folder, f"runs/{spec.key}", lambda path: path.parts[0] != CHECKPOINTS)
+    return Outcome(
+        splits=tuple(splits),
+        costs=costs | timed.costs,
+        environment=environment | {"measurement": timed.state},
+        checkpoint=str(folder / WEIGHTS),
+        operators=counted.operators,
+    )
+
+
+def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
+    """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
+
+    Args:
+        context: with the preset of the run's tuned values.
+        folder: of a stored run's weights.
+
+    Raises:
+        BenchError: a stored run is damaged or was trained on other features; the model does not fit into memory.
+        BrokenLawError: a plug-in's model breaks a law of the interface.
+    """
+    if spec.kind == "stored":
+        saved = SavedModel.load(folder)
+        model, context = open_saved(saved, folder, context)
+        if model.visual.kind not in {"pixels", "none"}:
+            refuse_other_features(spec.model, saved, context.data)
+        return model, context, {}
+    if "pretrained" in spec.config:
+        return Pretrained(spec.model, spec.config["pretrained"]).open(context)
+    require_room(spec, context)
+    data = context.data
+    arguments = model_arguments(spec.model, spec.config["arguments"], data.backbone)
+    model = build_model(
+        spec.model,
+        arguments,
+        vocab_size=len(context.inputs.vocabulary),
+        visual_dim=data.visual_dim,
+        backbone=data.backbone,
+    )
+    model.to(context.execution.device)
+    hold_to_laws(spec.model, model, context)
+    return model, context, arguments
+
+
+def hold_to_laws(name: str, model: Captioner, context: RunContext) -> None:
+    """Check the laws of a plug-in's model at the run's sizes; the zoo's own are held to them by tests.
+
+    Args:
+        model: on the run's device; it and random numbers are left as they were.
+
+    Raises:
+        BrokenLawError: of the first law that it breaks.
+    """
+    if is_shipped(name):
+        return
+    vocabulary, images = context.inputs.vocabulary, [sample.image_id for sample in context.data.train[:_LAW_IMAGES]]
+    visual = context.source(model.visual).visual(images, model.visual).to(context.execution.device)
+    # Convolutions of another batch would round otherwise in TF32.
+    with preserve_state(model), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        check_laws(model.eval(), visual, vocab_size=len(vocabulary), begin=vocabulary.bos)
+
+
+def count_costs(model: Captioner, context: RunContext, kept: KeptCounts | None = None) -> Counted:
+    """What captioning one test image takes of computation; counted before where it is in `kept`."""
+    decoding = context.inputs.decoding
+    visual = one_image(model, context)
+    return count_captioning(model, visual, beam_size=decoding.beam_size, max_len=decoding.max_len, kept=kept)
+
+
+def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
+    """The arguments to create a model with; one with a backbone gets the run's in place of its preset's.
+
+    Raises:
+        BenchError: the model needs a network for a backbone, and this one is none.
+    """
+    if not model_card(name).has_backbone:
+        return dict(arguments)
+    if not isinstance(backbone, TrainableBackbone):
+        raise BenchError(
+            f"{name} trains its backbone, but {backbone.name} has nothing to train",
+            "add --backbone NAME, a model of timm's, and --backbone-weights FILE (or the word random)",
+        )
+    return {**arguments, "backbone": backbone.name.partition(".")[0], "backbone_options": dict(backbone.arguments)}
+
+
+def build_model(
+    name: str, arguments: Mapping[str, Any], *, vocab_size: int, visual_dim: int, backbone: Backbone
+) -> Captioner:
+    """An untrained model, but for the backbone within it, which has the weights of the run's.
+
+    Args:
+        name: a registered model.
+        arguments: as `model_arguments` gives them.
+        vocab_size: special tokens included.
+        visual_dim: channels of the cached features; a model on pixels knows its own.
+        backbone: the run's.
+    """
+    model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
+    if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:
+        inner, given = model.get_submodule("backbone"), backbone.state_dict()
+        wanted = inner.state_dict().keys()
+        if missing := sorted(wanted - given.keys()):
+            raise BenchError(f"the backbone {backbone.name} has no weights for {', '.join(missing[:4])}")
+        inner.load_state_dict({name: given[name] for name in wanted})
+    return model
+
+
+def _kept_counts(name: str, arguments: Mapping[str, Any], context: RunContext) -> KeptCounts:
+    """The counts of this model that other seeds and runs made."""
+    made_by = {"arguments": built_with(name, arguments), "sources": present_sources(name, arguments)}
+    return KeptCounts(context.data.cache / "gmac", {"model": name, **made_by})
+
+
+def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunContext, folder: Path) -> None:
+    """Write to `folder` what `bench caption` later needs, beside the weights."""
+    context.inputs.vocabulary.save(folder / VOCABULARY)
+    published, card = spec.config.get("pretrained"), model_card(spec.model)
+    features = context.data.feature_config.resolved()
+    SavedModel(
+        model=spec.model,
+        arguments=arguments,
+        visual_dim=context.data.visual_dim,
+        features=features if card.graph != "none" else features.model_copy(update={"graphs": None}),
+        backbone_digest=context.data.backbone.digest,
+        preprocessing=context.inputs.preprocessing,
+        decoding=context.inputs.decoding,
+        trained=spec.kind == "trained",
+        graph_entries=None if card.graph == "none" else context.graph_entries(card.graph),
+        pretrained=None if published is None else Pretrained(spec.model, published).place(),
+    ).save(folder)
+
+
+def _score_reference(spec: RunSpec, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
+    """Score a row without a model: people, retrieval, or one caption for all."""
+    reason = "a reference row has no model"
+    costs = {name: Quantity(None, reason) for name in ("parameters", "train_seconds", "gmac_beam")}
+    splits = []
+    always = majority_caption(data.train) if spec.model == "majority" else ""
+    for split, samples in data.evaluated.items():
+        if spec.model == "human":
+            result, seconds = score_people(split, data, evaluator)
+        elif spec.model == "majority":
+            captions = {sample.image_id: always for sample in samples}
+            result, seconds = score_split(split, captions, data, evaluator)
+        else:
+            assert data.features is not None
+            captions = retrieved_captions(samples, data.train, data.features)
+            result, seconds = score_split(split, captions, data, evaluator)
+        if split == "test":
+            costs["score_seconds"] = Quantity(seconds, unit="s")
+        splits.append(result)
+    return Outcome(splits=tuple(splits), costs=costs, environment={})
+
+
+def _attention(
+    model: Captioner, context: RunContext, tokens: dict[int, list[int]], reporter: Reporter
+) -> tuple[AttentionRecord, ...]:
+    """Attention maps of a few captions; none, and a note why, where the places of the visual tokens are unknown."""
+    source, execution = context.source(model.visual), context.execution
+    said = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
+    parts = shown_parts(context.data.dataset, context.inputs.preprocessing)
+    try:
+        check_attends("the model", model, source)
+        with autocast(execution.device, execution.precision):
+            records = attention_records(model, context.inputs.vocabulary, source, said, parts, device=execution.device)
+            return tuple(records)
+    except BenchError as error:
+        reporter.note(f"  no attention maps: {error}")
+        return ()

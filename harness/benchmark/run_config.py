@@ -1,0 +1,88 @@
+"""What executing a run needs beside its spec: JSON that stands in the store, so that any process can execute it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+
+from harness.config.execution import ExecutionConfig
+from harness.config.features import FeatureConfig
+from harness.config.preset import Preset
+from harness.config.schedule import Strict
+from harness.config.tuning import TunedValues
+from harness.data.images import Control
+from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded
+from results.records import RunSpec
+from zoo.captioner import GraphKind, VisualKind
+
+
+class Opening(Strict):
+    """What is opened before any model: data, features and vocabulary, the same for all runs of a benchmark.
+
+    Attributes:
+        data: as `bench run --data` takes it.
+        preset: untuned.
+        sees: the kind of visual input of each model of the benchmark, by its name.
+        graphs: the kinds of scene graphs that they read.
+        device, precision: chosen, not `auto`; a device without a number is any of its kind.
+        spice: whether captions are scored by SPICE.
+        control: the harmless change of the images' preprocessing (`harness.benchmark.control`).
+    """
+
+    data: str
+    images: Path | None = None
+    preset: Preset
+    features: FeatureConfig
+    sees: Mapping[str, VisualKind]
+    graphs: tuple[GraphKind, ...] = ()
+    skip_bad_images: bool = False
+    device: str = "cpu"
+    precision: str = "fp32"
+    spice: bool = False
+    control: Control = "none"
+
+    def resolved(self) -> Self:
+        """The same with absolute paths, for processes in other folders."""
+        data = absolute(expanded(self.data))
+        changed: dict[str, object] = {"features": self.features.resolved()}
+        if data.exists():
+            changed["data"] = str(data)
+        if self.images is not None:
+            changed["images"] = absolute(expanded(self.images))
+        return self.model_copy(update=changed)
+
+
+class AppliedTuning(Strict):
+    """The tuned values of a run's model, for all stages or so many first ones; `label` is the signature's."""
+
+    label: str
+    values: TunedValues
+    stages: int | None = None
+
+
+class RunConfig(Strict):
+    """What a run's row says of its execution (`RunSpec.execution`); what is scored is in its `config`."""
+
+    opening: Opening
+    execution: ExecutionConfig = ExecutionConfig()
+    tuned: AppliedTuning | None = None
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Self:
+        """Of a stored run.
+
+        Raises:
+            BenchError: the row does not say how it is executed, or not in this release's words.
+        """
+        try:
+            return cls.model_validate_json(json.dumps(spec.execution))
+        except ValidationError as error:
+            raise BenchError(
+                f"run {spec.key} does not say how it is executed: {error.errors()[0]['msg']}",
+                "plan it again by the `bench run` that it is of",
+            ) from error

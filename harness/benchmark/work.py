@@ -1,0 +1,352 @@
+"""`work(key)`: executes a planned run of a store; finished ones are re-used, and an error becomes the row of its run.
+
+All that it needs is in the store and the workspace, so that it is the same in this process, in a worker of an engine,
+and in `bench work` on another machine. The lock of a run's folder decides who executes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Literal, Self
+
+import torch
+from rich.console import Console
+
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.earlier_stages import NOTE, adopt_stages, without_what_was_not_seen
+from harness.benchmark.engines import Failure
+from harness.benchmark.pretrained import WeightsMissing
+from harness.benchmark.run import run
+from harness.benchmark.run_config import Opening, RunConfig
+from harness.benchmark.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
+from harness.data.chunks import Spread
+from harness.measure.environment import describe_environment
+from harness.metrics.contract import METRICS
+from harness.metrics.evaluator import Evaluator
+from harness.metrics.influences import CORPUS_METRICS
+from harness.metrics.signature import EvaluationSettings
+from harness.training.distributed import other_ranks
+from harness.training.trackers import RunLog, TrackedRun
+from harness.training.trainer import CHECKPOINTS
+from harness.utils.errors import INTERRUPTED, wants_traceback
+from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
+from harness.utils.progress import Reporter, describe_seconds
+from harness.utils.run_events import EvaluationBegins, RunEvent, TrainingStands, Validated
+from harness.utils.workspace import Workspace, is_locked, locked
+from results import Store
+from results.errors import StoreError
+from results.records import EpochRecord, Outcome, RunSpec
+from results.store.rescoring import missing_influences, missing_metrics
+
+LOG_TAIL_LINES = 40
+LOCK, LOG = "lock", "log.txt"
+PROGRESS_S = 2.0
+"""How often a run says in the store what it is at."""
+Ended = Literal["finished", "reused", "failed", "skipped"]
+
+
+class Services:
+    """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
+
+    A context manager. Nothing is opened before it is asked for.
+
+    Args:
+        plugins: that this process has loaded already.
+    """
+
+    def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:
+        self.workspace, self.reporter = workspace, reporter
+        self._plugins = set(plugins)
+        self._opened = ExitStack()
+        self._contexts: dict[str, RunContext] = {}
+        self._evaluators: dict[bool, Evaluator] = {}
+        self._environments: dict[str, dict[str, Any]] = {}
+        self._store: Store | None = None
+        self._warm = False
+        self.unscored: set[str] = set()
+        """Metrics that cannot be had here; they are not tried a second time."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all that was opened."""
+        self._opened.close()
+
+    def load(self, plugins: Sequence[str]) -> None:
+        """Load the plug-ins of a run that are not loaded yet."""
+        load_plugins(name for name in plugins if name not in self._plugins)
+        self._plugins.update(plugins)
+
+    @property
+    def store(self) -> Store:
+        """The results of the workspace."""
+        if self._store is None:
+            self._store = self._opened.enter_context(Store(self.workspace.database))
+        return self._store
+
+    def evaluator(self, opening: Opening) -> Evaluator:
+        """What scores captions; its processes start behind the first training."""
+        if (found := self._evaluators.get(opening.spice)) is None:
+            settings = EvaluationSettings(spice=opening.spice)
+            found = self._evaluators[opening.spice] = self._opened.enter_context(Evaluator(settings=settings))
+        return found
+
+    def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:
+        """Data, features and vocabulary of a run, on the device and with the jobs of its configuration."""
+        opening = config.opening.resolved()
+        name = opening.model_dump_json()
+        if name not in self._contexts:
+            while len(self._contexts) > 1:  # the runs of a benchmark share one, its control runs another
+                del self._contexts[next(iter(self._contexts))]
+            self._contexts[name] = open_context(config.opening, self.workspace, self.reporter, spread=spread)
+        context = self._contexts[name]
+        return replace(context, execution=replace(context.execution, config=config.execution))
+
+    def environment(self, device: torch.device) -> dict[str, Any]:
+        """Versions and machine."""
+        if str(device) not in self._environments:
+            self._environments[str(device)] = describe_environment(device)
+        return self._environments[str(device)]
+
+    def warm_up(self, opening: Opening, context: RunContext) -> None:
+        """Start what scores captions, hidden behind the first training."""
+        if not self._warm:
+            samples = chain.from_iterable(context.data.evaluated.values())
+            references = chain.from_iterable(sample.captions for sample in samples)
+            self.evaluator(opening).warm_up([*context.inputs.vocabulary.words, *references])
+            self._warm = True
+
+    @contextmanager
+    def ranks(self, devices: int) -> Iterator[None]:
+        """Be the first of so many processes that train together; a launch has started them already."""
+        with nullcontext() if devices == 1 or "RANK" in os.environ else other_ranks(devices):
+            yield
+
+
+@dataclass
+class Work:
+    """Executes planned runs of a workspace by their keys, one after another: the `Call` of engines.
+
+    Attributes:
+        rerun: train finished runs again, from their beginning.
+        services: those of this process; another one opens its own, and writes what it says to the folders of runs.
+    """
+
+    workspace: Workspace
+    rerun: bool = False
+    services: Services | None = field(default=None, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"workspace": self.workspace, "rerun": self.rerun, "services": None}
+
+    def close(self) -> None:
+        """Close the services of this process."""
+        if self.services is not None:
+            self.services.close()
+            self.services = None
+
+    def __call__(self, key: str) -> Ended:
+        """Execute a run unless it is finished; wait for another process that executes it."""
+        folder = self.workspace.run_folder(key)
+        folder.mkdir(parents=True, exist_ok=True)
+        mine, services = self.services, self.services
+        if services is None:
+            services = self.services = Services(self.workspace, Reporter())
+        if mine is None:
+            services.reporter = Reporter(Console(file=(folder / LOG).open("a", encoding="utf-8"), width=120))
+        store, reporter = services.store, services.reporter
+        with locked(folder / LOCK, lambda: reporter.note(f"  {key}: another process works on it; waiting")):
+            spec = store.spec(key)
+            config = RunConfig.of(spec)
+            services.load(config.execution.plugins)
+            if self.is_done(key):
+                missing = _add_what_is_missing(spec, config, services)
+                reporter.note(f"  {spec.model}: re-used, finished before{missing}")
+                return "reused"
+            if self.rerun:
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                (folder / NOTE).unlink(missing_ok=True)
+            started = time.monotonic()
+            with services.ranks(config.execution.devices):
+                ended = _execute(spec, config, services, rerun=self.rerun)
+            if ended == "finished":
+                reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
+            return ended
+
+    def is_done(self, key: str) -> bool:
+        """Whether there is nothing to do but to re-use what is there."""
+        assert self.services is not None
+        return not self.rerun and self.services.store.status(key) == "finished"
+
+
+def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: bool) -> Ended:
+    """Execute a run that this process has locked; it ends as a row of the store."""
+    store, workspace = services.store, services.workspace
+    reporter = RunReporter(services.reporter, store, spec.key)
+    device = torch.device(config.opening.device)
+    environment = services.environment(device)
+    store.begin(spec.key, environment, spec.code)
+    try:
+        with contain_exits():
+            context = services.context(config)
+            services.warm_up(config.opening, context)
+            with _run_log(spec, config, workspace, reporter) as log:
+
+                def record(epoch: EpochRecord) -> None:
+                    store.record_epoch(spec.key, epoch)
+                    log.on_epoch(epoch)
+
+                begun_by = None if rerun else adopt_stages(spec, workspace, store, context.execution, record, reporter)
+                outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
+                outcome = _as_seen(outcome, environment, begun_by)
+                log.finish(outcome)
+        store.finish(spec.key, outcome)
+    except KeyboardInterrupt:
+        with suppress(StoreError):  # what ends is the command, whatever the store says
+            store.interrupt(spec.key, INTERRUPTED)
+        raise
+    except WeightsMissing as missing:
+        reason = f"{missing} ({missing.hint})"
+        store.skip(spec.key, reason)
+        reporter.note(f"  skipped: {reason}", style="yellow")
+        return "skipped"
+    except Exception as error:
+        tail = "\n".join(traceback.format_exc().splitlines()[-LOG_TAIL_LINES:])
+        place, hint = place_in_plugin(error), getattr(error, "hint", None)
+        reason = (str(error) or type(error).__name__) + "".join(f" ({said})" for said in (place, hint) if said)
+        store.fail(spec.key, type(error).__name__, reason, tail)
+        reporter.note(f"  failed: {type(error).__name__}: {reason}", style="red")
+        if wants_traceback():
+            reporter.note(traceback.format_exc())
+        return "failed"
+    return "finished"
+
+
+def _as_seen(outcome: Outcome, environment: Mapping[str, Any], begun_by: str | None) -> Outcome:
+    """The outcome with the environment of its process, and without costs of stages that another run trained."""
+    told = {**environment, **({"first_stages_of": begun_by} if begun_by else {}), **outcome.environment}
+    costs = outcome.costs if begun_by is None else without_what_was_not_seen(outcome.costs, begun_by)
+    return replace(outcome, environment=told, costs=costs)
+
+
+def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: Reporter) -> RunLog:
+    """The experiment trackers of a run; rows without a model have none."""
+    names = () if spec.kind == "reference" else config.execution.log
+    group = f"{spec.dataset} {spec.signature.get('schedule', '')}".rstrip()
+    tracked = TrackedRun(spec.key, spec.model, spec.seed, group, spec.signature, workspace.logs)
+    return RunLog(names, tracked, reporter)
+
+
+def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -> str:
+    """A note on scores and influences that a finished run lacked, and that were added now or cannot be had."""
+    store, opening = services.store, config.opening
+    tried = set(METRICS) - services.unscored - (set() if opening.spice else {"SPICE"})
+    scores = missing_metrics(store, spec.key, tried)
+    influences = missing_influences(store, spec.key, tried & set(CORPUS_METRICS))
+    if not scores and not influences:
+        return ""
+    context, evaluator, notes = services.context(config), services.evaluator(opening), []
+    services.warm_up(opening, context)
+    if scores:
+        reasons = add_missing_scores(spec, scores, context.data, evaluator, store)
+        services.unscored |= {metric for metric, reason in reasons.items() if reason}
+        notes = [f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items()]
+    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(CORPUS_METRICS)):
+        reasons = add_missing_influences(spec, missing, context.data, evaluator, store)
+        services.unscored |= {metric for metric, reason in reasons.items() if reason not in {None, OTHER_SCORE}}
+        for reason in dict.fromkeys(reasons.values()):
+            metrics = ", ".join(metric for metric in CORPUS_METRICS if reasons.get(metric, "") == reason)
+            notes.append(f"; influences on {metrics}: {reason or 'added'}")
+    return "".join(notes)
+
+
+class RunReporter(Reporter):
+    """Another reporter, whose run also says in the store what it is at; the live table reads it there."""
+
+    def __init__(self, reporter: Reporter, store: Store, key: str) -> None:
+        self.console, self.bars = reporter.console, reporter.bars
+        self._reporter, self._store, self._key = reporter, store, key
+        self._said: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._first: tuple[float, float] | None = None
+        self._written = -PROGRESS_S
+
+    def note(self, text: str, style: str = "") -> None:
+        """See `Reporter.note`."""
+        self._reporter.note(text, style)
+
+    def task(self, title: str, total: int, done: int = 0) -> Any:
+        """See `Reporter.task`."""
+        return self._reporter.task(title, total, done)
+
+    def watch(self, event: RunEvent) -> None:
+        """See `Reporter.watch`."""
+        now, said = time.monotonic(), self._said
+        if isinstance(event, EvaluationBegins):
+            said |= {"stage": "evaluation", "epoch": None, "epochs": None, "left_s": None}
+        elif isinstance(event, Validated):
+            said["best"] = max(event.score, said.get("best") or 0.0)
+        elif isinstance(event, TrainingStands):
+            best = event.best if said.get("stage") != event.stage else max(event.best or 0.0, said.get("best") or 0.0)
+            said |= {"stage": event.stage, "epoch": event.epoch, "epochs": event.epochs, "best": best or None}
+            self._first = self._first or (now, event.done)
+            moved = event.done - self._first[1]
+            said["left_s"] = (now - self._first[0]) / moved * (1 - event.done) if moved > 0 else None
+        if now - self._written >= PROGRESS_S or isinstance(event, EvaluationBegins):
+            self._written = now
+            self._store.report_progress(self._key, said)
+
+
+def next_free(keys: list[str], workspace: Workspace) -> str | None:
+    """Take out the first run that no other command executes, or else the first; None where there are none."""
+    free = (place for place, key in enumerate(keys) if not is_locked(workspace.run_folder(key) / LOCK))
+    return keys.pop(next(free, 0)) if keys else None
+
+
+def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> None:
+    """Store that runs whose workers have ended were interrupted; not of those that another command executes.
+
+    Args:
+        wait_s: how long the workers may take to let go of the runs' locks.
+    """
+    end = time.monotonic() + wait_s
+    for key in keys:
+        lock = services.workspace.run_folder(key) / LOCK
+        while (held := is_locked(lock)) and time.monotonic() < end:
+            time.sleep(0.05)
+        if not held:
+            with suppress(StoreError):  # what ends is the command, whatever the store says
+                services.store.interrupt(key, INTERRUPTED)
+
+
+def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]:
+    """Execute these runs of a store, or, where none are named, planned ones until none is left; gives how they ended.
+
+    Several processes may do so at once: a run that another executes is left to it.
+    """
+    call, store, ended = Work(services.workspace, services=services), services.store, dict[str, Ended]()
+    for named in keys or ():
+        store.spec(named)  # one that is unknown is an error before any work
+    left = list(store.keys({"planned", "running"}) if keys is None else keys)
+    while (key := next_free(left, services.workspace)) is not None:
+        if keys is None and store.status(key) not in {"planned", "running"}:
+            continue
+        try:
+            ended[key] = call(key)
+        except Exception as error:  # before the run itself; the others go on
+            failure = Failure.of(error)
+            store.fail(key, failure.error_class, failure.reason, "")
+            services.reporter.note(f"  {key}: failed: {failure}", style="red")
+            ended[key] = "failed"
+    return ended

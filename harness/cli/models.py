@@ -1,0 +1,158 @@
+"""`bench models`: which architectures can be compared, and where each comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from zoo.registry import Pretraining
+
+_EXAMPLES = """
+Examples:
+
+  bench models
+
+  bench models list 'expansionnet_v2/*'
+
+  bench models show expansionnet_v2
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench models` and its subcommands; without one it lists."""
+    group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+    group.callback(epilog=_EXAMPLES)(models)
+    group.command("list", epilog=_EXAMPLES)(list_models)
+    group.command("show", epilog=_EXAMPLES)(show)
+    app.add_typer(group, name="models", help="List the architectures, or show one of them.")
+
+
+def models(context: typer.Context) -> None:
+    """List the architectures that can be compared, or show one of them."""
+    if context.invoked_subcommand is None:
+        list_models()
+
+
+def list_models(
+    pattern: Annotated[
+        str | None, typer.Argument(help="Shell pattern of names, variants included; quote it for your shell.")
+    ] = None,
+) -> None:
+    """List the models: name, what it is, year of the paper, what it sees. A pattern lists variants too."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from zoo.registry import list_models as names_of
+    from zoo.registry import model_card, select_models
+
+    found = names_of(pattern or "*")
+    if not found:
+        raise BenchError(f"no model matches {pattern!r}", "`bench models` lists them all")
+    names = found if pattern else select_models("all")
+    table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].no_wrap = table.columns[2].no_wrap = table.columns[3].no_wrap = True
+    for name in names:
+        card = model_card(name)
+        table.add_row(name, escape(card.summary), str(card.year), card.visual)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
+    if len(found) > len(names):
+        variant = next(name for name in found if "/" in name).partition("/")[0]
+        console.print(
+            f"{len(found) - len(names)} variants, for example: bench models list '{variant}/*' or '*/pretrained'"
+        )
+        console.print("bench run takes reference rows too: human, majority, retrieval")
+
+
+_VISUAL_KINDS = {
+    "grid": "the cells of a backbone's feature map",
+    "regions": "image regions with their boxes",
+    "regions+grid": "image regions with their boxes, and the cells of the feature map that they are cut from",
+    "pooled": "one feature vector an image",
+    "pixels": "the image itself",
+    "none": "nothing",
+}
+
+
+def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench models` lists it.")]) -> None:
+    """Show one model: paper, source, licence, what it sees, and the arguments of its preset."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from zoo.registry import model_card
+
+    card = model_card(name)
+    entry = card.entry if isinstance(card.entry, str) else f"{card.entry.__module__}:{card.entry.__qualname__}"
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(card.name)}[/]: {escape(card.summary)}\n")
+    facts = Table.grid(padding=(0, 2))
+    for label, value in (
+        ("paper", card.paper),
+        ("year", str(card.year)),
+        ("source", card.source),
+        ("licence", f"{card.licence} (the authors' code)"),
+        ("sees", f"{card.visual}: {_VISUAL_KINDS[card.visual]}"),
+        *([("reads", f"a scene graph beside them, as {card.graph} (--graphs)")] if card.graph != "none" else []),
+        ("code here", entry),
+        *_pretraining_facts(card.pretraining),
+    ):
+        facts.add_row(f"[dim]{label}[/]", escape(value))
+    console.print(facts)
+    if card.arguments:
+        console.print("\nArguments of the preset (each can be overridden in zoo.create_model):")
+    arguments = Table.grid(padding=(0, 2))
+    for argument, value in card.arguments.items():
+        arguments.add_row(f"  {escape(argument)}", escape(repr(value)))
+    console.print(arguments)
+    _show_published(name, console)
+
+
+def _pretraining_facts(pretraining: Pretraining | None) -> list[tuple[str, str]]:
+    """What the weights saw before any run, as label and text."""
+    if pretraining is None:
+        return []
+    return [
+        ("pretrained on", "; ".join(pretraining.data_sets) or "not documented"),
+        ("captions seen", pretraining.captions),
+        *((f"images of {name}", why) for name, why in pretraining.overlap.items()),
+        ("stated in", pretraining.source),
+    ]
+
+
+def _show_published(name: str, console: Console) -> None:
+    """What the papers print of a model: a table for each of theirs, a line for all scores of the same conditions."""
+    from itertools import groupby
+
+    from rich.table import Table
+
+    from results.published import printed_rows, published_for
+
+    shown = {"BLEU-1": "B1", "BLEU-4": "B4", "METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
+    rows = printed_rows(score for score in published_for(name) if score.metric in shown)
+    if not rows:
+        console.print("\nNo printed score is recorded here.")
+        return
+    console.print("\nPrinted in papers, in percent; — is a condition that the paper does not state, or no number:")
+    first = [(next(iter(row.values())), row) for row in rows]
+    for (source, split), members in groupby(first, key=lambda pair: (pair[0].source, pair[0].split)):
+        table = Table("", "by", "models", "beam", *shown.values(), box=None, title=f"{source}: {split or 'no split'}")
+        table.title_justify, table.title_style = "left", ""
+        table.columns[0].min_width = 5
+        for column in table.columns[2:]:
+            column.justify, column.min_width = "right", 7 if column.header == "models" else 5
+        for score, row in members:
+            models = {None: "—", True: "several", False: "1"}[score.ensemble]
+            conditions = (score.domain or "", score.objective or "—", str(score.ensemble_size or models))
+            numbers = (f"{row[metric].value:.1f}" if metric in row else "—" for metric in shown)
+            table.add_row(*conditions, str(score.beam or "—"), *numbers)
+        console.print(table)

@@ -1,0 +1,50 @@
+"""`bench work`: execute planned runs of a store, in a job of a scheduler, on a second machine or in a debugger."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import DatabaseOption, StorageOption, WorkspaceOption
+from harness.training.launch import in_every_process
+from harness.utils.workspace import DEFAULT, Workspace
+
+_EXAMPLES = """
+Examples:
+
+  bench work --workspace shared
+
+  bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME --workspace shared
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("work", epilog=_EXAMPLES)(in_every_process(work))
+
+
+def work(
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Runs; without any, all planned.")
+    ] = None,
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    storage: StorageOption = None,
+) -> None:
+    """Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is left.
+
+    Several of these commands share the runs. A run says in its row what it needs: data, features and device.
+    """
+    from harness.benchmark.work import Services, work_off
+    from harness.utils.progress import Reporter
+
+    place = Workspace(workspace, db, storage)
+    with Reporter() as reporter, Services(place, reporter) as services:
+        ended = work_off(keys or None, services)
+    counts = Counter[str](ended.values())
+    typer.echo(", ".join(f"{counts[name]} {name}" for name in ("finished", "reused", "skipped", "failed")))
+    if counts["failed"] or counts["skipped"]:
+        sys.exit(1)

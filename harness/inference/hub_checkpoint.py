@@ -1,0 +1,288 @@
+"""Checks of a checkpoint's folder before its weights are read: an image-to-text model with a processor, and no code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from harness.utils.errors import BenchError
+from harness.utils.files import require_file
+from harness.utils.hashing import digest
+from zoo.errors import first_sentence
+
+FLASH: Final = "flash_attention_2"
+DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Types of weights and arithmetic, with torch's names for them."""
+ATTENTION: Final = ("eager", "sdpa", FLASH)
+_FETCH = "fetch it again, or name the folder of a complete model: config.json, its processor's files, *.safetensors"
+_COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
+_IMAGES = ("preprocessor_config.json", "processor_config.json")
+_WORDS = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "vocab.txt")
+_FILE = Path(__file__).with_name("hub_prompts.yaml")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+OWN = "own"
+"""The name of a prompt that is no template."""
+_SENTENCE = re.compile(r".*?[.!?](?=\s|$)")
+_QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder as transformers writes it: `config.json`, weights as safetensors, and the files of a processor.
+
+    Attributes:
+        folder: where it lies.
+        asked: as the user named it, for messages.
+    """
+
+    folder: Path
+    asked: str
+
+    def check(self) -> None:
+        """Refuse what cannot caption, by its small files alone.
+
+        Raises:
+            BenchError: no readable configuration, code of its own, a text-only model or one of another task, no
+                processor, no weights.
+        """
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+            MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        )
+
+        for file in self.folder.glob("*.*"):
+            if not file.is_dir():  # the libraries that read them would wait for a pipe
+                require_file(file, f"of the model {self.asked}")
+        family = self.family
+        if family not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+            if family not in CONFIG_MAPPING and "auto_map" in self._config:
+                raise self._wants_code()
+            if family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+                raise BenchError(f"{self.asked} is a text-only model ({family})", "name a model that takes images")
+            raise BenchError(
+                f"{self.asked} is no image-to-text model that the installed transformers knows ({family})",
+                "name one of another family, or install a newer transformers",
+            )
+        parts = (self._config, *(part for part in self._config.values() if isinstance(part, dict)))
+        if stored := next((part["quantization_config"] for part in parts if "quantization_config" in part), None):
+            method = stored.get("quant_method", "unknown") if isinstance(stored, dict) else "unknown"
+            raise BenchError(
+                f"{self.asked} has quantised weights ({method}), which are not supported",
+                "name the model that it was made of, with --hub-dtype bf16 where memory is short",
+            )
+        if not any(self.folder.glob("*.safetensors")):
+            raise BenchError(f"{self.asked} has no weights as .safetensors", _FETCH)
+        self.processor  # noqa: B018 - reads it
+
+    @property
+    def family(self) -> str:
+        """`model_type` of the configuration."""
+        return str(self._config["model_type"])
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        path = self.folder / "config.json"
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BenchError(f"{self.asked} is no usable model: config.json cannot be read", _FETCH) from error
+        if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+            raise BenchError(f"{self.asked} is no usable model: config.json names no model_type", _FETCH)
+        return config
+
+    @cached_property
+    def processor(self) -> Any:
+        """The processor: image processor and tokenizer in one.
+
+        Raises:
+            BenchError: there is none, it is damaged, or it wants code of its own.
+        """
+        from transformers import AutoProcessor
+
+        for what, files in (("images", _IMAGES), ("text", _WORDS)):
+            if not any((self.folder / name).is_file() for name in files):
+                raise BenchError(f"{self.asked} has no processor of {what}: no {' and no '.join(files[:2])}", _COMPLETE)
+        try:
+            kind: Any = AutoProcessor
+            found: Any = kind.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # the library may raise anything
+            if "trust_remote_code" in str(error):
+                raise self._wants_code() from error
+            damaged = next(filter(_is_damaged, sorted(self.folder.glob("*.json"))), None)
+            why = first_sentence(error) if damaged is None else f"{damaged.name} is no JSON"
+            raise BenchError(f"{self.asked} has no usable processor: {why}", _FETCH) from error
+        if not (hasattr(found, "tokenizer") and hasattr(found, "image_processor")):
+            raise BenchError(f"{self.asked} has no processor: its files give a {type(found).__name__} alone", _COMPLETE)
+        return found
+
+    def unusual_attention(self, asked: str) -> str | None:
+        """`asked`, one of `ATTENTION`; None where the network computes attention so by itself.
+
+        The network is made without weights for it, since its parts may differ in what they have.
+
+        Raises:
+            BenchError: the network or this machine has no such implementation.
+        """
+        import torch
+
+        if asked == FLASH:
+            # Without its package the library would fetch kernels, which are code, from the hub.
+            lacking = None if find_spec("flash_attn") else "the package flash-attn"
+            lacking = lacking or (None if torch.cuda.is_available() else "a CUDA device")
+            if lacking:
+                raise BenchError(f"--hub-attention {FLASH} needs {lacking}, which is not here", "leave it out")
+        try:
+            return None if self._built(asked) == self._built(None) else asked
+        except Exception as error:  # the library may raise anything
+            raise BenchError(
+                f"--hub-attention {asked} is not for {self.asked}: {first_sentence(error)}", "leave it out"
+            ) from error
+
+    def _built(self, attention: str | None) -> str:
+        """What a network without weights computes attention with, asked for this or, for None, for nothing."""
+        import torch
+        from transformers import AutoConfig, AutoModelForImageTextToText
+
+        config: Any = AutoConfig.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+        config._attn_implementation = attention  # as `load_network`
+        with torch.device("meta"):
+            kind: Any = AutoModelForImageTextToText
+            network = kind.from_config(config)
+        return str(network.config._attn_implementation)
+
+    def _wants_code(self) -> BenchError:
+        return BenchError(
+            f"{self.asked} wants to run Python code of its own (auto_map), which is never done",
+            "name a model that the installed transformers knows by itself",
+        )
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether a file holds no JSON."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt, and how the family of its model puts it beside the image.
+
+    Attributes:
+        name: of the template, or `OWN`.
+        text: may be empty.
+        layout: with `{prompt}` and, where the processor does not put it in place itself, `{image}`.
+        chat: whether a chat template of the processor goes before the layout.
+        bare: no text is given at all; the model begins by itself.
+    """
+
+    name: str
+    text: str
+    layout: str
+    chat: bool
+    bare: bool
+
+    def signature(self) -> str:
+        """The name, and a digest of all that the model's own files do not say."""
+        return f"{self.name}#{digest([self.text, self.layout, self.chat, self.bare], 6)}"
+
+
+def choose_prompt(family: str, asked: str | None) -> Prompt:
+    """The prompt for a family: its first template, the template of a name, or the text that is asked.
+
+    Args:
+        family: `model_type` of the model's configuration.
+        asked: a single lower-case word is a template's name; everything else, the empty text too, is a prompt.
+
+    Raises:
+        BenchError: the family has no template of that name.
+    """
+    known = _families()
+    settings = known["families"].get(family, known["other"])
+    templates: dict[str, str] = settings["templates"]
+    if asked is None:
+        name = next(iter(templates))
+    elif _NAME.fullmatch(asked):
+        name = asked
+        if name not in templates:
+            raise BenchError(
+                f"--prompt {asked}: the family {family} has no template of that name",
+                f"it has {', '.join(templates)}; a text of your own has a space or ends with a stop",
+            )
+    else:
+        name = OWN
+    text = templates.get(name, asked or "")
+    layout, bare = settings["layout"], not text and settings.get("bare_if_empty", False)
+    return Prompt(name, text, layout, "{image}" in layout and settings.get("chat", True), bare)
+
+
+@cache
+def _families() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def _without_prompt(caption: str, prompt: str) -> str:
+    """Less the prompt where the caption begins or ends with it, in capitals or not."""
+    asked, said = prompt.strip().casefold(), caption.strip()
+    if asked and said.casefold().startswith(asked):
+        said = said[len(asked) :].lstrip(" :,\n")
+    if asked and said.casefold().endswith(asked):
+        said = said[: -len(asked)].rstrip()
+    return said
+
+
+def _without_quotes(caption: str, _: str) -> str:
+    """Less one pair of quotes around the whole."""
+    for begin, end in _QUOTES:
+        if len(caption) > 1 and caption.startswith(begin) and caption.endswith(end):
+            return caption[1:-1].strip()
+    return caption
+
+
+def _first_sentence(caption: str, _: str) -> str:
+    """Up to the first stop before a space, within the first line."""
+    first = caption.strip().partition("\n")[0]
+    found = _SENTENCE.match(first)
+    return first if found is None else found[0].strip()
+
+
+_RULES: Final[dict[str, Callable[[str, str], str]]] = {
+    "prompt": _without_prompt,
+    "quotes": _without_quotes,
+    "first-sentence": _first_sentence,
+}
+"""In the order in which they are used, whatever the order in which they are asked for."""
+
+
+def choose_rules(asked: str | None) -> tuple[str, ...]:
+    """The rules of a comma-separated list, in their order of use; none for None.
+
+    Raises:
+        BenchError: a rule that does not exist, or none at all.
+    """
+    if asked is None:
+        return ()
+    words = set(filter(None, map(str.strip, asked.split(","))))
+    if not words or words - _RULES.keys():
+        unknown = ", ".join(sorted(words - _RULES.keys())) or "it names none"
+        raise BenchError(f"--clean: no such rule: {unknown}", f"the rules are {', '.join(_RULES)}, separated by commas")
+    return tuple(rule for rule in _RULES if rule in words)
+
+
+def clean(caption: str, prompt: str, rules: Sequence[str]) -> str:
+    """The caption after all rules of `choose_rules`."""
+    for rule in rules:
+        caption = _RULES[rule](caption, prompt)
+    return caption

@@ -1,0 +1,484 @@
+"""METEOR 1.5 from the statistics of each segment, so that a subset's corpus score needs no further Java run.
+
+Denkowski and Lavie, "Meteor Universal", WMT 2014, with the English parameters. The jar gives 23 statistics for each
+caption (edu.cmu.meteor.scorer.MeteorStats); a segment's score is a function of them, and a corpus's score is the same
+function of their sum, not the mean over segments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import itertools
+import queue
+import re
+import subprocess
+import tempfile
+import threading
+import zipfile
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from itertools import chain
+from pathlib import Path
+from typing import IO, Final, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.data.formats import METEOR_SEPARATOR, sanitise_meteor_field
+from harness.metrics.contract import Array, Metric, Statistics
+from harness.metrics.java import JavaError, java_command, java_environment
+from harness.metrics.ptb import tokenize_ptb
+from harness.utils.atomic import replacing
+from harness.utils.workspace import locked, user_cache
+from results.files import check_regular
+
+STATISTICS: Final = 23
+_ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75
+_WEIGHTS: Final = np.array([1.0, 0.6, 0.8, 0.6])  # exact, stem, synonym, paraphrase
+_CHUNKS: Final = 20
+_FORMAT: Final = 1
+_PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
+_PIECES: Final = re.compile("[a-z0-9]+")
+_HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
+# Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
+_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+_GRACE_S: Final = 5.0
+_PROGRESS_EVERY: Final = 100
+_T = TypeVar("_T")
+
+
+class Meteor(Metric):
+    """METEOR from the jar's 23 statistics, whose sum over a corpus gives its score."""
+
+    names = ("METEOR",)
+
+    def score(self, totals: Array) -> Array:
+        """METEOR of (..., 23) sums."""
+        return _score(totals.reshape(-1, STATISTICS)).reshape(*totals.shape[:-1], 1)
+
+    def statistics(self, answers: Array) -> Statistics:
+        """Statistics from the jar's output, (N, 23)."""
+        return Statistics(self, _without_perfect_chunks(answers))
+
+
+METEOR: Final = Meteor()
+
+
+def _without_perfect_chunks(statistics: Array) -> Array:
+    """A segment equal to its reference has no fragmentation: its one chunk counts as none, in sums too."""
+    matches = statistics[:, 4:20].reshape(-1, 4, 2, 2)  # stage, content or function, test or reference
+    total = matches.sum(axis=(1, 2))
+    perfect = (total == statistics[:, 0:2]).all(axis=1) & (statistics[:, _CHUNKS] == 1)
+    cleaned = statistics.copy()
+    cleaned[perfect, _CHUNKS] = 0.0
+    return cleaned
+
+
+def _score(statistics: Array) -> Array:
+    """The formula for (N, 23): lengths and function words of (test, reference), matches, chunks, matched words."""
+    lengths, function_words = statistics[:, 0:2], statistics[:, 2:4]
+    content_matches, function_matches = np.moveaxis(statistics[:, 4:20].reshape(-1, 4, 2, 2), 2, 0)
+    weighted = _WEIGHTS @ (_DELTA * content_matches + (1 - _DELTA) * function_matches)
+    available = _DELTA * (lengths - function_words) + (1 - _DELTA) * function_words
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision, recall = (weighted / available).T
+        f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
+        fragmentation = statistics[:, _CHUNKS] / (statistics[:, 21:23].sum(axis=1) / 2)
+        penalty = _GAMMA * fragmentation**_BETA
+        score = f_mean * (1.0 - penalty)
+    return np.where(np.isnan(score), 0.0, np.maximum(score, 0.0))
+
+
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Concatenated phrases: their words' `numbers`, and the number of words of each."""
+
+    numbers: Numbers
+    lengths: Numbers
+
+    @cached_property
+    def starts(self) -> Numbers:
+        """Where each phrase begins in `numbers`."""
+        return np.cumsum(self.lengths, dtype=np.int32) - self.lengths
+
+    def all_in(self, words: Mask) -> Mask:
+        """Which phrases consist of the given words only."""
+        return np.logical_and.reduceat(words[self.numbers], self.starts) if len(self.lengths) else np.zeros(0, bool)
+
+
+@dataclass(frozen=True)
+class ParaphraseTable:
+    """The table as numbers.
+
+    Attributes:
+        words: the distinct words, W of them, as the file has them.
+        first, repeats: the pairs' first phrases, each once for as many pairs as follow each other with it.
+        second: the pairs' second phrases.
+    """
+
+    words: tuple[bytes, ...]
+    first: Phrases
+    repeats: Numbers
+    second: Phrases
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """From the jar's gzipped file: three lines a pair, a probability that the jar ignores and the two phrases."""
+        words: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)
+        found = [(array("I"), array("B")) for _ in range(2)]
+        repeats = array("I")
+        with gzip.open(path) as compressed, io.BufferedReader(compressed, 1 << 20) as lines:
+            while block := list(itertools.islice(lines, 3 * _PAIRS_READ)):
+                runs = {phrase: run for run, phrase in enumerate(dict.fromkeys(block[1::3]))}
+                repeats.extend(np.bincount(list(map(runs.__getitem__, block[1::3]))).tolist())
+                for (numbers, lengths), phrases in zip(found, (list(runs), block[2::3]), strict=True):
+                    numbers.extend(map(words.__getitem__, b"".join(phrases).split()))
+                    lengths.extend([phrase.count(b" ") + 1 for phrase in phrases])
+        kind = np.min_scalar_type(len(words))
+        first, second = (Phrases(np.array(numbers, kind), np.array(lengths)) for numbers, lengths in found)
+        return cls(tuple(words), first, np.array(repeats), second)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Load what `save` wrote; raises ValueError, OSError, KeyError or BadZipFile for anything else."""
+        check_regular(path)
+        with np.load(path) as file:
+            first, second = (Phrases(file[name], file[f"{name}_lengths"]) for name in ("first", "second"))
+            return cls(tuple(file["words"].tobytes().split(b"\n")), first, file["repeats"], second)
+
+    def save(self, path: Path) -> None:
+        """Write the arrays, about 40 MB, atomically."""
+        arrays = {"words": np.frombuffer(b"\n".join(self.words), np.uint8), "repeats": self.repeats}
+        for name, phrases in (("first", self.first), ("second", self.second)):
+            arrays |= {name: phrases.numbers, f"{name}_lengths": phrases.lengths}
+        with replacing(path) as part, part.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def occurring(self, captions: Iterable[str]) -> Mask:
+        """Which of the words METEOR may find in these tokenised captions, (W,).
+
+        METEOR splits tokens at punctuation and drops some of it, but never splits between two letters or digits. So
+        each of its words, without its punctuation, is a run of the pieces between the punctuation of one token.
+        """
+        runs = {""}
+        for token in {token for caption in captions for token in caption.split(" ")}:
+            pieces = _PIECES.findall(token.lower())
+            for start in range(len(pieces)):
+                run = ""
+                for piece in pieces[start:]:
+                    run += piece
+                    if len(run) > self._longest:
+                        break
+                    runs.add(run)
+        return np.fromiter((bare in runs for bare in self._bare), bool, len(self.words))
+
+    def write(self, target: IO[bytes], occurring: Mask) -> None:
+        """Write the pairs all of whose words are `occurring` as the jar reads them, gzipped."""
+        # A word within a phrase, at the end of a pair's first, and at the end of its second, before the next pair.
+        forms = np.array([word + after for after in (b" ", b"\n", b"\n0\n") for word in self.words], object)
+        run: Numbers = np.repeat(np.arange(len(self.repeats), dtype=np.int32), self.repeats)
+        kept = np.flatnonzero(self.first.all_in(occurring)[run] & self.second.all_in(occurring))
+        text = [b"0\n"]
+        for start in range(0, len(kept), _PAIRS_WRITTEN):
+            pairs: Numbers = kept[start : start + _PAIRS_WRITTEN]
+            sides: tuple[tuple[Phrases, Numbers], ...] = ((self.first, run[pairs]), (self.second, pairs))
+            lengths = np.column_stack([phrases.lengths[chosen] for phrases, chosen in sides]).astype(np.int32)
+            ends = np.cumsum(lengths, dtype=np.int32).reshape(-1, 2)
+            form = np.empty(ends[-1, -1], np.int32)
+            for side, (phrases, chosen) in enumerate(sides):
+                count, end = lengths[:, side], ends[:, side]
+                form[_ranges(end - count, count)] = phrases.numbers[_ranges(phrases.starts[chosen], count)]
+                form[end - 1] += (side + 1) * len(self.words)
+            text.append(b"".join(forms[form]))
+        with gzip.open(target, "wb", compresslevel=0) as file:
+            file.write(b"".join(text)[: -len(b"0\n")])
+
+    @cached_property
+    def _bare(self) -> list[str]:
+        """The words' letters and digits."""
+        return ["".join(_PIECES.findall(word.decode("utf-8", "replace").lower())) for word in self.words]
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._bare), default=0)
+
+
+def paraphrase_table(source: Path) -> ParaphraseTable:
+    """The jar's table `source`, from the user's cache if it was read before; reading it takes some seconds.
+
+    Raises:
+        OSError: `source` cannot be read. A cache that cannot be written is ignored.
+    """
+    with source.open("rb") as file:
+        file.seek(-8, io.SEEK_END)
+        content = file.read().hex()  # gzip's checksum and length of the content
+    cached = user_cache() / "meteor" / f"{source.name.removesuffix('.gz')}-{content}-{_FORMAT}.npz"
+    if (table := _load(cached)) is not None:
+        return table
+    try:
+        with locked(cached.with_suffix(".lock"), lambda: None):
+            return _load(cached) or _read_and_save(source, cached)
+    except OSError:  # the cache cannot be written
+        return ParaphraseTable.read(source)
+
+
+def _load(cached: Path) -> ParaphraseTable | None:
+    with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return ParaphraseTable.load(cached)
+    return None
+
+
+def _read_and_save(source: Path, cached: Path) -> ParaphraseTable:
+    table = ParaphraseTable.read(source)
+    with suppress(OSError):
+        table.save(cached)
+    return table
+
+
+def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+    """The numbers from each start on, as many as its length, one range after another."""
+    before = np.cumsum(lengths, dtype=lengths.dtype) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=lengths.dtype)
+
+
+def meteor_jar() -> Path:
+    """Path of the METEOR 1.5 jar inside pycocoevalcap."""
+    return Path(str(resources.files("pycocoevalcap") / "meteor" / "meteor-1.5.jar"))
+
+
+def meteor_paraphrases() -> Path:
+    """Path of the jar's paraphrase table."""
+    return meteor_jar().parent / "data" / "paraphrase-en.gz"
+
+
+class MeteorProcess:
+    """One JVM that answers statistics, about 1 ms a caption.
+
+    Args:
+        java: the runtime.
+        timeout_s: longest wait for the next answer, start-up included.
+        paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
+            be closed afterwards, and needs no name.
+
+    Raises:
+        JavaError: from the constructor when the process cannot be started.
+    """
+
+    def __init__(self, java: Path, *, timeout_s: float, paraphrases: IO[bytes] | None = None) -> None:
+        self._timeout_s = timeout_s
+        options = ["-", "-", "-stdio", "-l", "en", "-norm"]
+        if paraphrases is not None:
+            paraphrases.seek(0)
+            options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
+        command = java_command(java, _COMPILER, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=java_environment(),
+                pass_fds=[] if paraphrases is None else [paraphrases.fileno()],
+            )
+        except OSError as error:
+            raise JavaError(f"METEOR: {java} cannot be started: {error.strerror or error}") from error
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        self._stdin: IO[bytes] = stdin
+        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._said: deque[bytes] = deque(maxlen=5)
+        self._writer: threading.Thread | None = None
+        self._reader = _start_thread(self._read, stdout)
+        self._stderr_drain = _start_thread(self._drain, stderr)
+
+    def statistics(
+        self,
+        references: Mapping[int, Sequence[str]],
+        candidates: Mapping[int, str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Array:
+        """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
+
+        `progress` is called with (done, total) captions.
+
+        Raises:
+            JavaError: the process has ended, gives no answer for `timeout_s` or an unexpected one; it is then closed.
+        """
+        questions = (_question(references[image_id], caption) for image_id, caption in candidates.items())
+        self._writer = _start_thread(self._write, questions)
+        answers = np.empty((len(candidates), STATISTICS))
+        try:
+            for number in range(len(candidates)):
+                answers[number] = self._answer()
+                if progress and (number + 1) % _PROGRESS_EVERY == 0:
+                    progress(number + 1, len(candidates))
+        except JavaError:
+            self.close()
+            raise
+        self._writer.join()
+        return answers
+
+    def close(self) -> None:
+        """End the process and its threads; safe to call twice."""
+        self._process.kill()  # first: it frees a writer that waits for a full pipe, and with it the pipe's lock
+        self._process.wait(_GRACE_S)
+        if self._writer is not None:
+            self._writer.join(_GRACE_S)
+        if self._writer is None or not self._writer.is_alive():
+            with contextlib.suppress(OSError):  # what a dead child did not read cannot be flushed
+                self._stdin.close()  # the end of a JVM whose `java` was a script, so that only the script was killed
+        for thread in (self._reader, self._stderr_drain):
+            thread.join(_GRACE_S)
+
+    def _answer(self) -> list[float]:
+        try:
+            line = self._answers.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise JavaError(f"METEOR: no answer within {self._timeout_s:g} s") from None
+        if line is None:
+            self._answers.put(None)  # later calls see the end too
+            raise JavaError(f"METEOR: the Java process ended with status {self._status()}{self._last_words()}")
+        try:
+            numbers = [float(word) for word in line.split()]
+        except ValueError:
+            numbers = []
+        if len(numbers) != STATISTICS:
+            raise JavaError(f"METEOR: unexpected answer {line.decode('utf-8', 'replace').strip()[:100]!r}")
+        return numbers
+
+    def _status(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_S)
+        return self._process.returncode
+
+    def _last_words(self) -> str:
+        self._stderr_drain.join(_GRACE_S)
+        said = b" / ".join(line.strip() for line in self._said).decode("utf-8", "replace")
+        return f": {said[-300:]}" if said else ""
+
+    def _write(self, lines: Iterable[bytes]) -> None:
+        # A child that ended or was closed shows up on the reading side, with its exit status.
+        with contextlib.suppress(OSError, ValueError):
+            self._stdin.writelines(lines)
+            self._stdin.flush()
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        with stdout:
+            for line in stdout:
+                self._answers.put(line)
+        self._answers.put(None)
+
+    def _drain(self, stderr: IO[bytes]) -> None:
+        with stderr:
+            self._said.extend(line for line in stderr if not line.startswith(b"\tat "))  # traces hide the message
+
+
+def _start_thread(work: Callable[[_T], None], argument: _T) -> threading.Thread:
+    thread = threading.Thread(target=work, args=(argument,), daemon=True)
+    thread.start()
+    return thread
+
+
+def _question(references: Sequence[str], candidate: str) -> bytes:
+    fields = ["SCORE", *map(sanitise_meteor_field, references), sanitise_meteor_field(candidate)]
+    return (f" {METEOR_SEPARATOR} ".join(fields) + "\n").encode()
+
+
+class MeteorSession:
+    """One METEOR process for many systems, restarted after a failure or for words without their paraphrases.
+
+    Args:
+        find_java: returns the runtime, or raises JavaError.
+        timeout_s: longest time to wait for each answer.
+    """
+
+    def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:
+        self._find_java, self._timeout_s = find_java, timeout_s
+        self._process: MeteorProcess | None = None
+        self._table: ParaphraseTable | None = None
+        self._covered: Mask | None = None  # the table's words that the process has the paraphrases of
+        self._preparing: threading.Thread | None = None
+
+    def prepare(self, captions: Sequence[str]) -> None:
+        """Start in the background for these words. A Java that does not work is reported by `statistics`, not here."""
+
+        def work() -> None:
+            with suppress(JavaError):
+                self._start(tokenize_ptb(captions))
+
+        self._preparing = threading.Thread(target=work, daemon=True)
+        self._preparing.start()
+
+    def statistics(
+        self,
+        references: Mapping[int, Sequence[str]],
+        candidates: Mapping[int, str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Array:
+        """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
+
+        Raises:
+            JavaError: there is no working Java, or the process fails; the next call starts another.
+        """
+        process = self.start(chain(chain.from_iterable(references.values()), candidates.values()))
+        try:
+            return process.statistics(references, candidates, progress=progress)
+        except JavaError:
+            self._process = None
+            raise
+
+    def start(self, captions: Iterable[str]) -> MeteorProcess:
+        """The process for tokenised captions: the current one, unless it lacks paraphrases of their words.
+
+        Raises:
+            JavaError: it cannot be started.
+        """
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
+        return self._start(captions)
+
+    def close(self) -> None:
+        """End the process, even one that is still being prepared; safe to call twice."""
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
+        self._end_process()
+
+    def _start(self, captions: Iterable[str]) -> MeteorProcess:
+        java = self._find_java()
+        try:
+            self._table = self._table or paraphrase_table(meteor_paraphrases())
+            needed = self._table.occurring(captions)
+            covered = needed if self._covered is None else needed | self._covered
+            if self._process is None or (covered != self._covered).any():
+                self._end_process()
+                with (
+                    tempfile.TemporaryFile() as paraphrases
+                ):  # without a name, it is deleted when the last process closes it
+                    self._table.write(paraphrases, covered)
+                    self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=paraphrases)
+                self._covered = covered
+        except OSError as error:
+            raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error
+        return self._process
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None

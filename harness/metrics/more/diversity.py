@@ -1,0 +1,120 @@
+"""What a set of captions is like, whatever the references: length, distinct n-grams, and the vocabulary used.
+
+Distinct-n is that of Li et al. (NAACL 2016, arXiv:1510.03055): different n-grams over all n-grams of the captions. It
+falls as captions become more, so that only systems on the same images can be compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
+from statistics import pstdev
+from typing import Final
+
+import numpy as np
+
+from harness.metrics.contract import Array
+from harness.metrics.more.measured import Measured, mean_measured, not_measured
+from harness.metrics.ngrams import MAX_ORDER
+from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
+from results.records import Quantity
+
+NAMES = ("caption_words", "caption_words_sd", "distinct-1", "distinct-2", "vocabulary_used")
+NAME: Final = "self-CIDEr"
+ONE_CAPTION: Final = "one caption of each image: several of each are needed to compare them"
+_ROUNDING: Final = 1e-12
+
+
+def measure_diversity(captions: Sequence[str]) -> dict[str, Quantity]:
+    """Measures of one system's captions, one of each image, in PTB tokens without punctuation.
+
+    Returns:
+        `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
+        `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
+    """
+    words = [tokens.split() for tokens in tokenize_ptb(list(captions))]
+    single = [word for caption in words for word in caption]
+    double = [pair for caption in words for pair in pairwise(caption)]
+    if not words:
+        reason = "there is no caption"
+        return dict.fromkeys(NAMES, Quantity(None, reason))
+    return {
+        "caption_words": Quantity(len(single) / len(words), unit="words"),
+        "caption_words_sd": Quantity(pstdev(map(len, words)), unit="words"),
+        "distinct-1": _distinct(single, "word"),
+        "distinct-2": _distinct(double, "pair of words"),
+        "vocabulary_used": Quantity(float(len(set(single))), unit="words"),
+    }
+
+
+def _distinct(grams: Sequence[object], what: str) -> Quantity:
+    if not grams:
+        return Quantity(None, f"no caption has a {what}")
+    return Quantity(len(set(grams)) / len(grams))
+
+
+_Gram = tuple[str, ...]
+
+
+def measure_self_cider(
+    sets: Mapping[int, Sequence[str]],
+    references: Mapping[int, Sequence[str]],
+    tokenize: Callable[[Sequence[str]], list[str]],
+) -> Measured:
+    """The mean diversity of the captions of each image; NULL where an image has fewer than two.
+
+    Args:
+        sets: captions by image id.
+        references: of all images scored, for the document frequencies.
+    """
+    if not sets or min(map(len, sets.values())) < 2:
+        return not_measured([NAME], ONE_CAPTION)
+    if len(references) < 2:
+        return not_measured([NAME], "one image alone has no document frequencies")
+    frequencies = _frequencies(tokenize_by_image(references, tokenize))
+    found = tokenize_by_image(sets, tokenize)
+    scores = [diversity(_similarity(texts, frequencies, len(references))) for texts in found.values()]
+    counts = sorted({len(texts) for texts in sets.values()})
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
+    return mean_measured(NAME, np.array(scores), list(sets), f"captions:{number}, df:references")
+
+
+def diversity(similarity: Array) -> float:
+    """Diversity of a matrix (m, m) of similarities, m at least 2: 0 to 1."""
+    roots = np.sqrt(np.clip(np.linalg.eigvalsh(similarity), 0, None))
+    total = float(roots.sum())
+    if total <= _ROUNDING:  # captions without a weighted n-gram say nothing, each as the others
+        return 0.0
+    return float(max(0.0, -np.log(roots[-1] / total) / np.log(len(similarity))))
+
+
+def _similarity(captions: Sequence[str], frequencies: Mapping[_Gram, int], images: int) -> Array:
+    """Plain CIDEr between all captions, as fractions: (m, m)."""
+    total = np.zeros((len(captions), len(captions)))
+    for order in range(1, MAX_ORDER + 1):
+        counted = [Counter(_grams(caption, order)) for caption in captions]
+        places = {gram: place for place, gram in enumerate(dict.fromkeys(chain.from_iterable(counted)))}
+        vectors = np.zeros((len(captions), len(places)))
+        for row, counts in enumerate(counted):
+            for gram, count in counts.items():
+                vectors[row, places[gram]] = count * np.log(images / max(frequencies.get(gram, 0), 1))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        total += units @ units.T
+    return np.asarray(total / MAX_ORDER)
+
+
+def _frequencies(references: Mapping[int, Sequence[str]]) -> Counter[_Gram]:
+    """In the references of how many images each n-gram occurs."""
+    return Counter(
+        chain.from_iterable(
+            {gram for text in texts for order in range(1, MAX_ORDER + 1) for gram in _grams(text, order)}
+            for texts in references.values()
+        )
+    )
+
+
+def _grams(caption: str, order: int) -> list[_Gram]:
+    words = caption.split()
+    return [tuple(words[start : start + order]) for start in range(len(words) - order + 1)]

@@ -1,1 +1,0 @@
-"""N-gram counts of captions and their document frequencies, in sorted arrays."""

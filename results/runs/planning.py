@@ -1,0 +1,97 @@
+"""What stored runs say for plans of further ones: how much scores vary, and how long training took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import sqrt
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+
+from results.runs.leaderboard import RANKING_METRIC, rows_of
+from results.runs.reading import finished, image_scores
+from results.runs.run import ByImage
+from results.runs.standings import FLOORS
+from results.statistics.architecture import Summary, missing, summary
+from results.statistics.significance import mean_of_seeds
+from results.store.store import Store
+
+_POINTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVariances:
+    """Standard deviations in CIDEr-D points, of `models` rows with several seeds and `runs` runs.
+
+    `seed_deviation`, of a model's seed means, is pooled over the models and has `degrees` of freedom.
+    `image_deviation`, of two models' paired differences by image without the interaction with seeds, is pooled over all
+    pairs; None where there is one model.
+    """
+
+    seed_deviation: float
+    degrees: int
+    image_deviation: float | None
+    images: int
+    models: int
+    runs: int
+
+
+def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances | None:
+    """The variances of the comparable runs that know most of seeds, the newest of equals; None where no model has two.
+
+    The data set is named or given by its fingerprint. Floors are left out: they are no candidates.
+    """
+    runs = [
+        run
+        for run in finished(store, dataset)
+        if run.role == "model" and run.model not in FLOORS and split in run.scores
+    ]
+    with store.reading() as connection:
+        by_image = image_scores(connection, runs, RANKING_METRIC)
+    groups: dict[object, list[list[ByImage]]] = {}
+    for row in rows_of(runs):
+        scored = [by_image[run.id, split] for run in row]
+        groups.setdefault(row[0].comparable, []).append([seed for seed in scored if seed])
+    found = [variances for rows in groups.values() if (variances := _variances(rows)) is not None]
+    return max(reversed(found), key=lambda each: each.degrees, default=None)
+
+
+def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
+    several = [seeds for seeds in rows if len(seeds) > 1]
+    images = list(mean_of_seeds([seed for seeds in several for seed in seeds])) if several else []
+    models = [_POINTS * np.array([[seed[image] for image in images] for seed in seeds]) for seeds in several]
+    if not models or any(missing(scores) for scores in models):
+        return None
+    parts = [summary(scores) for scores in models]
+    seeds = [len(scores) for scores in models]
+    degrees = sum(seeds) - len(seeds)
+    squares = sum((many - 1) * many * float(part.between) for many, part in zip(seeds, parts, strict=True))
+    pairs = [_image_variance(*pair) for pair in combinations(parts, 2)]
+    deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
+    return StoredVariances(sqrt(squares / degrees), degrees, deviation, len(images), len(parts), sum(seeds))
+
+
+def _image_variance(first: Summary, second: Summary) -> float:
+    """Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0."""
+    gap = first.images - second.images
+    return float(gap.var(ddof=1) - len(gap) * (first.interaction + second.interaction))
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Mean wall-clock seconds of a model's runs, from their start to their last row, and how many these are."""
+
+    seconds: float
+    runs: int
+
+
+def run_durations(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, Duration]:
+    """Of runs that finished at the first attempt on a data set, by model; `conditions` are of their signature."""
+    found: dict[str, list[float]] = {}
+    for run in finished(store, dataset):
+        if run.attempts == 1 and run.started_at and conditions.items() <= run.signature.items():
+            found.setdefault(run.model, []).append((run.ended - run.started_at).total_seconds())
+    return {model: Duration(fmean(seconds), len(seconds)) for model, seconds in found.items()}

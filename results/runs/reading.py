@@ -1,0 +1,250 @@
+"""What is read of a store: runs, their images' scores and captions, data sets; a few SQL queries however many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select, true
+
+from results.errors import StoreError
+from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
+from results.runs.more_metrics import is_more
+from results.runs.run import ByImage, DatasetInfo, Run
+from results.statistics.significance import MEANS
+from results.store.schema import (
+    AttentionMap,
+    Caption,
+    Cost,
+    DatasetRow,
+    Epoch,
+    HeldOutScore,
+    Image,
+    ImageInfluences,
+    ImageScores,
+    RunRow,
+    Score,
+    SkippedImage,
+)
+from results.store.store import Store
+
+FINISHED = RunRow.status == "finished"
+
+
+def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]:
+    """The runs that meet conditions on `RunRow` and `DatasetRow`, in the order of planning."""
+    own = [column for column in RunRow.__table__.columns if column.name in Run.__dataclass_fields__]
+    query = select(*own, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
+    rows = connection.execute(query.where(*chosen).order_by(RunRow.id)).mappings()
+    runs = {row["id"]: Run(**{**row, "code": code_of(row["code"])}) for row in rows}
+
+    # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
+    def parts(table: type[Epoch | Score | HeldOutScore | Cost], *columns: Any) -> Any:
+        return select(table.run_id, *columns).join(RunRow).join(DatasetRow).where(*chosen)
+
+    of_epoch = [Epoch.__table__.columns[field.name] for field in fields(EpochRecord)]
+    in_order = (Epoch.run_id, Epoch.stage, Epoch.epoch)
+    for run_id, *values in connection.execute(parts(Epoch, *of_epoch).order_by(*in_order)):
+        runs[run_id].epochs.append(EpochRecord(*values))
+    scored = parts(Score, Score.split, Score.domain, Score.metric, *quantity_columns(Score))
+    for run_id, split, domain, metric, *measured in connection.execute(scored.where(FINISHED).order_by(Score.id)):
+        if is_more(metric):
+            runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
+        else:
+            runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+    of_held_out = (HeldOutScore.split, HeldOutScore.metric)
+    held_out = parts(HeldOutScore, *of_held_out, HeldOutScore.value, HeldOutScore.reason)
+    for run_id, split, metric, value, reason in connection.execute(held_out.where(FINISHED).order_by(*of_held_out)):
+        runs[run_id].held_out.setdefault(split, {})[metric] = Quantity(value, reason)
+    spent = parts(Cost, Cost.name, *quantity_columns(Cost))
+    for run_id, name, *measured in connection.execute(spent.where(FINISHED).order_by(Cost.id)):
+        runs[run_id].costs[name] = Quantity(*measured)
+    return list(runs.values())
+
+
+def finished(
+    store: Store, dataset: str | None = None, *, model: str | None = None, seed: int | None = None
+) -> list[Run]:
+    """Every finished run (of a data set, by fingerprint or name; of a model; of a seed), in the order of planning."""
+    chosen = [column == value for column, value in ((RunRow.model, model), (RunRow.seed, seed)) if value is not None]
+    with store.reading() as connection:
+        return read_runs(connection, FINISHED, _dataset_matches(dataset), *chosen)
+
+
+def failures(store: Store) -> list[Run]:
+    """Every planned run without a result, in the order of planning: failed, skipped, running and planned ones."""
+    with store.reading() as connection:
+        return read_runs(connection, ~FINISHED)
+
+
+def one_run(store: Store, key: str) -> Run:
+    """A run, whatever its status; StoreError where it was never planned."""
+    return runs_by_key(store, [key])[key]
+
+
+def runs_by_key(store: Store, keys: Sequence[str]) -> dict[str, Run]:
+    """These runs, whatever their status, in this order; StoreError where one was never planned."""
+    with store.reading() as connection:
+        found = {run.key: run for run in read_runs(connection, RunRow.key.in_(keys))}
+    for key in keys:
+        if key not in found:
+            raise StoreError(f"no run {key} in the results database")
+    return {key: found[key] for key in keys}
+
+
+def finished_with_images(store: Store, keys: Collection[str] | None = None) -> list[Run]:
+    """The finished runs of these keys (None: all), with what single images got, in the order of planning.
+
+    Raises:
+        StoreError: a key that was never planned, or whose run has not finished.
+    """
+    with store.reading() as connection:
+        runs = read_runs(connection, FINISHED, true() if keys is None else RunRow.key.in_(keys))
+        for key in (key for key in keys or () if key not in {run.key for run in runs}):
+            status = connection.scalar(select(RunRow.status).where(RunRow.key == key))
+            raise StoreError(
+                f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
+                _nearest(key, connection.scalars(select(RunRow.key).where(FINISHED)).all()),
+            )
+        read_images(connection, runs)
+    return runs
+
+
+def read_images(connection: Connection, runs: Sequence[Run]) -> None:
+    """Fill in the runs' scores and influences of single images, and their captions."""
+    found = {run.id: run for run in runs}
+    for table in (ImageScores, ImageInfluences):
+        query = select(table.run_id, table.split, table.metric, table.scores).where(table.run_id.in_(found))
+        for run_id, split, metric, scores in connection.execute(query):
+            if not is_more(metric):
+                own = found[run_id].by_image if table is ImageScores else found[run_id].influences
+                own.setdefault(split, {})[metric] = scores
+    captioned = select(Caption.run_id, Caption.split, Caption.image_id, Caption.caption)
+    for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.run_id.in_(found))):
+        found[run_id].captions.setdefault(split, {})[image_id] = caption
+
+
+def image_scores(
+    connection: Connection, runs: Sequence[Run], metric: str, *, of_score: bool = False
+) -> dict[tuple[int, str], ByImage]:
+    """Numbers of single images by run id and split; empty for runs and splits that have none.
+
+    They are scores of the images; with `of_score`, numbers whose mean is the split's score: influences on every metric
+    that is not of `results.statistics.significance.MEANS`.
+    """
+    table = ImageInfluences if of_score and metric not in MEANS else ImageScores
+    found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
+    wanted = (table.run_id.in_([run.id for run in runs]), table.metric == metric)
+    for run_id, split, scores in connection.execute(select(table.run_id, table.split, table.scores).where(*wanted)):
+        found[run_id, split] = scores
+    return found
+
+
+def run_key(store: Store, name: str) -> str:
+    """The key of a model's only finished run; a name of no model is taken for a key.
+
+    Raises:
+        StoreError: the model has several, with their keys, or none that has finished.
+    """
+    with store.reading() as connection:
+        of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
+        planned = dict(connection.execute(of_model).all())
+        known = connection.scalars(select(RunRow.key).where(FINISHED)).all()
+    keys = [key for key, status in planned.items() if status == "finished"]
+    if len(keys) > 1:
+        raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")
+    if planned and not keys:
+        statuses = ", ".join(dict.fromkeys(planned.values()))
+        raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, known))
+    return keys[0] if keys else name
+
+
+def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
+    """A run's attention weights for each word, by image id ascending."""
+    query = select(AttentionMap).join(RunRow, RunRow.id == AttentionMap.run_id)
+    query = query.where(RunRow.key == key, AttentionMap.split == split).order_by(AttentionMap.image_id)
+    with store.reading() as connection:
+        rows = connection.execute(query).mappings().all()
+    return {
+        row["image_id"]: AttentionRecord(
+            image_id=row["image_id"],
+            words=tuple(row["words"]),
+            weights=tuple(map(tuple, row["weights"])),
+            grid=None if row["grid_height"] is None else (row["grid_height"], row["grid_width"]),
+            boxes=None if row["boxes"] is None else tuple(map(tuple, row["boxes"])),
+        )
+        for row in rows
+    }
+
+
+def datasets(store: Store) -> list[DatasetInfo]:
+    """Every recorded data set, oldest first."""
+    evaluated = select(Image.dataset_id, Image.split, func.count()).group_by(Image.dataset_id, Image.split)
+    skipped = select(SkippedImage.dataset_id, SkippedImage.file, SkippedImage.reason)
+    with store.reading() as connection:
+        rows = connection.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all()
+        counts = connection.execute(evaluated.order_by(Image.split)).all()
+        left = connection.execute(skipped.order_by(SkippedImage.file)).all()
+    return [
+        DatasetInfo(
+            name=row["name"],
+            fingerprint=row["fingerprint"],
+            root=row["root"],
+            split_sizes=row["split_sizes"],
+            evaluated={split: count for dataset_id, split, count in counts if dataset_id == row["id"]},
+            skipped={file: reason for dataset_id, file, reason in left if dataset_id == row["id"]},
+            recorded_at=row["recorded_at"],
+        )
+        for row in rows
+    ]
+
+
+def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
+    """The images of every data set's evaluated splits, by the data set's fingerprint and image id."""
+    found: dict[str, dict[int, ImageRecord]] = {}
+    query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
+    with store.reading() as connection:
+        for row in connection.execute(query).mappings():
+            image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
+            found.setdefault(row["fingerprint"], {})[image.image_id] = image
+    return found
+
+
+def one_dataset(connection: Connection, dataset: str) -> tuple[int, str]:
+    """Id and fingerprint of the one data set of this fingerprint or name; StoreError where there is not one."""
+    query = select(DatasetRow.id, DatasetRow.fingerprint).where(_dataset_matches(dataset))
+    found = connection.execute(query.order_by(DatasetRow.id)).all()
+    exact = [(dataset_id, fingerprint) for dataset_id, fingerprint in found if fingerprint == dataset]
+    if exact or len(found) == 1:
+        return exact[0] if exact else (found[0][0], found[0][1])
+    if found:
+        raise StoreError(
+            f"the name {dataset!r} is shared by {len(found)} data sets",
+            "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
+        )
+    names = connection.scalars(select(DatasetRow.name))
+    known = ", ".join(sorted(set(names))) or "none yet"
+    raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
+
+
+def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
+    """The record in a row's `code`; None where none was stored."""
+    return None if stored is None else CodeRecord(**stored)
+
+
+def quantity_columns(table: type[Score | Cost]) -> tuple[Any, ...]:
+    """The columns of a `Quantity`, in its order."""
+    return table.value, table.reason, table.unit, table.low, table.high
+
+
+def _dataset_matches(dataset: str | None) -> ColumnElement[bool]:
+    """The condition that a data set is meant: by fingerprint or by name; None means every one."""
+    return true() if dataset is None else or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset)
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    if not known:
+        return "make some with: bench run --models all"
+    return f"finished are, among others: {', '.join(get_close_matches(key, known, n=3, cutoff=0))}"

@@ -1,0 +1,206 @@
+"""Runs as a store gives them back: configuration, status, scores, costs, epochs, and what single images got.
+
+Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120); reports choose units and colours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status
+from results.statistics.learning import Learning, idle_share, learning
+
+Scores = dict[str, dict[str, dict[str, Quantity]]]
+ByImage = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One planned run, whatever its status, and what came of it.
+
+    `scores[split][domain][metric]`, domain "overall" first, `held_out[split][metric]` as of `SplitResult`,
+    `more[split][metric]` of `results.runs.more_metrics` and `costs[name]`: in the order they were recorded in, empty
+    unless the run is finished. `by_image[split][metric]`, `influences[split][metric]` and `captions[split]`, by image
+    id, are there where `reading.read_images` was asked. Any field of `environment` may be missing.
+    """
+
+    id: int
+    key: str
+    model: str
+    role: Role
+    kind: RunKind
+    seed: int
+    track: str
+    dataset: str
+    fingerprint: str
+    status: Status
+    reason: str | None
+    error_class: str | None
+    log_tail: str | None
+    attempts: int
+    code_version: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    checkpoint: str | None
+    config: dict[str, Any]
+    signature: dict[str, str]
+    environment: dict[str, Any]
+    operators: dict[str, Any]
+    code: CodeRecord | None
+    epochs: list[EpochRecord] = field(default_factory=list)
+    scores: Scores = field(default_factory=dict)
+    held_out: dict[str, dict[str, Quantity]] = field(default_factory=dict)
+    more: dict[str, dict[str, Quantity]] = field(default_factory=dict)
+    costs: dict[str, Quantity] = field(default_factory=dict)
+    by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
+    influences: dict[str, dict[str, ByImage]] = field(default_factory=dict)
+    captions: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """The status, but "interrupted" for a running run whose end was recorded."""
+        return "interrupted" if self.status == "running" and self.finished_at is not None else self.status
+
+    @property
+    def ended(self) -> datetime:
+        """When it finished, of a finished run."""
+        assert self.finished_at is not None, "the tables hold no finished run without a time"
+        return self.finished_at
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The signature, with the track where the signature does not name it."""
+        return {"track": self.track, **self.signature}
+
+    @property
+    def made_by(self) -> str:
+        """The release and the commit that ran, as far as they are known."""
+        commit, dash, changed = str(self.environment.get("commit") or "").partition("-")
+        return f"{self.code_version} {commit[:12]}{dash}{changed}".strip()
+
+    @cached_property
+    def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
+        """Equal for runs whose scores on a split may be compared.
+
+        Where a results revision was recorded, results do not depend on the release.
+        """
+        signature = {
+            name: value for name, value in self.signature.items() if name != "v" or "rev" not in self.signature
+        }
+        return self.fingerprint, self.track, frozenset(signature.items())
+
+    @cached_property
+    def variant(self) -> dict[str, str]:
+        """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.
+
+        What only describes is none of it: the model's card, how the preset deviates from the one that ships, how many
+        images were captioned, the trials that tuned values were chosen from, and a digest of the rest. Where the code
+        was recorded, the release says nothing more.
+        """
+        described = {"card", "shipped_preset", "evaluated", "settings", "tuning"}
+        config = {name: value for name, value in self.config.items() if name not in described}
+        made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
+        return {**dict(_flat(config, "")), **made_by}
+
+    @cached_property
+    def learning(self) -> Learning | None:
+        """How its training ended; None without epochs, that is, where it was not trained here."""
+        if not self.epochs:
+            return None
+        last = max(epoch.stage for epoch in self.epochs)
+        of_stage = [epoch for epoch in self.epochs if epoch.stage == last]
+        planned, rate = (_setting(self.config, last, name) for name in ("epochs", "learning_rate"))
+        epochs = planned if isinstance(planned, int) else None
+        stepwise = isinstance(rate, Mapping) and rate.get("annealing") == "step"
+        found = learning(
+            [epoch.val_cider for epoch in of_stage if epoch.val_cider is not None],
+            stopped_early=epochs is not None and len(of_stage) < epochs,
+            idle=idle_share([epoch.learning_rate for epoch in of_stage], stepwise=stepwise),
+        )
+        return replace(found, stage=last, epochs=epochs)
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        """What its weights had seen before, by the card in its configuration; None where that says nothing."""
+        found = (self.config.get("card") or {}).get("pretraining")
+        if found is None:
+            return None
+        return Pretraining(
+            tuple(found["data_sets"]), found["captions"], tuple(found["captions_of"]), found["overlap"], found["source"]
+        )
+
+    def stage_speeds(self) -> dict[str, float]:
+        """Images a second over all epochs of each stage, by the stage's name, in the order of training."""
+        images: dict[str, float] = {}
+        seconds: dict[str, float] = {}
+        for epoch in self.epochs:
+            images[epoch.stage_name] = images.get(epoch.stage_name, 0.0) + epoch.images_per_second * epoch.seconds
+            seconds[epoch.stage_name] = seconds.get(epoch.stage_name, 0.0) + epoch.seconds
+        return {name: images[name] / spent for name, spent in seconds.items() if spent > 0}
+
+    def seconds_to(self, cider: float) -> float | None:
+        """Seconds of training until validation first reached this CIDEr-D (a fraction); None where it never did.
+
+        Validation itself is not counted. Epochs without validation are skipped.
+        """
+        passed = 0.0
+        for epoch in self.epochs:
+            passed += epoch.seconds
+            if epoch.val_cider is not None and epoch.val_cider >= cider:
+                return passed
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Pretraining:
+    """What weights were trained on: data sets, captions, the data sets whose captions these are, and who says so.
+
+    `overlap` says by evaluated data set why images of it may have been seen. Without `data_sets` nothing is documented.
+    """
+
+    data_sets: tuple[str, ...]
+    captions: str
+    captions_of: tuple[str, ...]
+    overlap: dict[str, str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """A recorded data set.
+
+    `split_sizes` are the whole splits' image counts, training included; `evaluated` counts the images recorded with
+    references, by split. `skipped` maps the file names of images left out to the reason.
+    """
+
+    name: str
+    fingerprint: str
+    root: str
+    split_sizes: dict[str, int]
+    evaluated: dict[str, int]
+    skipped: dict[str, str]
+    recorded_at: datetime
+
+
+def _setting(config: Mapping[str, Any], stage: int, name: str) -> object:
+    """Of a stage, as planned; None where the stored configuration does not say."""
+    try:
+        return config["preset"]["schedule"]["stages"][stage][name]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Dotted paths to JSON values; fields named "seed" are left out at every depth."""
+    for name, value in config.items():
+        if name == "seed":
+            continue
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)

@@ -1,0 +1,313 @@
+"""Where calls are made: each item has one answer or failure, and a death costs one item."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from harness.benchmark.engines import (
+    LOST_WORKER,
+    Call,
+    Engine,
+    Failure,
+    Resources,
+    check_engine,
+    here,
+    slurm,
+    spread_over,
+)
+from harness.benchmark.engines.here import HereEngine, limit_threads
+from harness.benchmark.engines.slurm import SlurmEngine, _Job, is_shared
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from tests.harness.conftest import DrawScenes, bench_or_raise, run_words
+from tests.harness.data.counting_backbone import content, extracted, noise_pictures
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@dataclass
+class Tenfold:
+    """Ten times a number; 3 is the death of its process, and later ones wait until a file says that it is known."""
+
+    death_seen: Path | None = None
+
+    def __call__(self, number: int) -> int:
+        if number < 0:
+            raise ValueError("negative")
+        if self.death_seen is not None:
+            if number == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            while number > 3 and not self.death_seen.exists():
+                time.sleep(0.005)
+        return 10 * number
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def answers(
+    engine: Engine, call: Call, items: Sequence[Any], on: Callable[[Any], None] = lambda _: None
+) -> dict[Any, Any]:
+    """What an engine answers to each item; `on` is called with every answer."""
+    left, found = list(items), {}
+    for item, answer in engine.perform(call, lambda: left.pop(0) if left else None):
+        found[item] = answer
+        on(answer)
+    assert engine.at_work == []
+    return found
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> HereEngine:
+    """Two processes; forked, since the imports of a new one take seconds."""
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+    engine = HereEngine(2)
+    assert engine.slots(10, CPU, 1, lambda: 0) == 2
+    return engine
+
+
+def test_one_process_answers_in_order_and_fails_alone() -> None:
+    engine = HereEngine(1)
+    engine.slots(3, CPU, 1, lambda: 0)
+    assert answers(engine, Tenfold(), [2, -1, 1]) == {2: 20, -1: Failure("ValueError", "negative"), 1: 10}
+
+
+def test_a_death_costs_one_item(pool: HereEngine, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    found = answers(
+        pool, Tenfold(seen), [*range(1, 11), -1], lambda answer: isinstance(answer, Failure) and seen.touch()
+    )
+    assert found.pop(-1) == Failure("ValueError", "negative")
+    lost = found.pop(3)
+    assert (lost.error_class, "SIGKILL" in lost.reason) == (LOST_WORKER, True)
+    assert found == {number: 10 * number for number in range(1, 11) if number != 3}
+
+
+def test_items_may_come_while_others_are_at_work(pool: HereEngine) -> None:
+    left, found = [1], []
+
+    def take() -> int | None:
+        return left.pop(0) if left else None
+
+    for number, answer in pool.perform(Tenfold(), take):
+        found.append((number, answer))
+        left.extend([2, 4] if number == 1 else [])
+    assert sorted(found) == [(1, 10), (2, 20), (4, 40)]
+
+
+def test_gpus_are_taken_in_turn_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [here._gpu(GPU, place) for place in range(3)] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert [here._gpu(GPU, place) for place in range(3)] == ["5", "7", "5"]
+    assert here._gpu(torch.device("cuda", 1), 0) is None
+    assert here._gpu(CPU, 1) is None
+
+
+def test_threads_are_shared_for_a_while() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with limit_threads(3):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("on", "given", "devices", "tuning", "named"),
+    [
+        ("elsewhere", {}, 1, False, "--on 'elsewhere'"),
+        ("slurm:host", {}, 1, False, "--on 'slurm:host'"),
+        ("ray:", {}, 1, False, "--on 'ray:'"),
+        ("ray:ray://host:1", {}, 1, False, "--on"),
+        ("here", {"--gpus-per-run": 1.0}, 1, False, "--gpus-per-run"),
+        ("slurm", {}, 2, False, "--devices 2"),
+        ("slurm", {}, 1, True, "--on slurm"),
+        ("ray", {"--hours-per-run": 1.0}, 1, False, "--hours-per-run"),
+    ],
+)
+def test_what_an_engine_does_not_take_is_refused(
+    on: str, given: dict[str, float | None], devices: int, tuning: bool, named: str
+) -> None:
+    with pytest.raises(BenchError, match=re.escape(named)):
+        check_engine(on, given, devices, tuning=tuning)
+
+
+def test_features_are_spread_chunk_by_chunk_with_the_same_bytes(pool: HereEngine, tmp_path: Path) -> None:
+    dataset = noise_pictures(tmp_path / "pictures")
+    extracted(dataset, tmp_path / "here")
+    assert spread_over(pool, CPU, 0) is None
+    pool.spreads = True  # type: ignore[misc]
+    picture = tmp_path / "pictures" / "9.png"  # in the second of three chunks
+    whole = picture.read_bytes()
+    picture.write_bytes(b"")
+    with pytest.raises(BenchError, match=r"9\.png"):
+        extracted(dataset, tmp_path / "there", spread=spread_over(pool, CPU, 0))
+    picture.write_bytes(whole)
+    extracted(dataset, tmp_path / "there", spread=spread_over(pool, CPU, 0))
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+
+
+# Slurm.
+
+
+@pytest.fixture
+def submitit(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in (slurm.CLUSTER, slurm.SHARED):
+        monkeypatch.delenv(name, raising=False)
+    return pytest.importorskip("submitit", reason="uv sync --inexact --extra slurm")
+
+
+def test_the_script_asks_for_what_a_run_is_to_get(submitit: Any) -> None:
+    engine = SlurmEngine(Resources(cpus=4, hours=1.5), jobs=8)
+    assert engine.slots(30, GPU, 1, lambda: 2_300_000_000) == 8
+    submitit.AutoExecutor(folder="logs", cluster="debug").update_parameters(**engine.parameters)
+    names = {"name": "job_name", "timeout_min": "time", "mem_gb": "mem"}
+    asked = {names.get(name, name.removeprefix("slurm_")): value for name, value in engine.parameters.items()}
+    script = submitit.slurm.slurm._make_sbatch_string(
+        command="", folder="logs", **asked | {"mem": f"{asked['mem']}GB"}, map_count=30, stderr_to_stdout=True
+    )
+    found = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", script, re.MULTILINE))
+    assert (found["array"], found["time"], found["mem"]) == ("0-29%8", "90", "3GB")
+    assert (found["cpus-per-task"], found["gpus-per-node"], found["signal"]) == ("4", "1", "USR2@120")
+    for resources in (Resources(gpus=0.5), Resources(cpus=1.5)):
+        with pytest.raises(BenchError, match="-per-run"):
+            SlurmEngine(resources, 0).slots(1, CPU, 1, lambda: 0)
+
+
+@pytest.mark.usefixtures("submitit")
+def test_needs_are_looked_for_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    engine, place = SlurmEngine(Resources(), 0), Workspace(tmp_path)
+    monkeypatch.setattr(slurm.shutil, "which", lambda _: None)
+    with pytest.raises(BenchError, match="sbatch"):
+        engine.check(place)
+    monkeypatch.setattr(slurm.shutil, "which", lambda _: "/usr/bin/sbatch")
+    monkeypatch.setattr(slurm, "is_shared", lambda _: False)
+    with pytest.raises(BenchError, match="the workspace"):
+        engine.check(place)
+    monkeypatch.setenv(slurm.SHARED, "1")
+    with pytest.raises(BenchError, match="SQLite"):
+        engine.check(place)
+    engine.check(Workspace(tmp_path, "postgresql://host/name"))
+    monkeypatch.setattr(slurm, "find_spec", lambda _: None)
+    with pytest.raises(BenchError, match="submitit") as refused:
+        engine.check(place)
+    assert "--extra slurm" in str(refused.value.hint)
+    monkeypatch.undo()
+    monkeypatch.setenv(slurm.CLUSTER, "elsewhere")
+    with pytest.raises(BenchError, match="BENCH_SLURM_CLUSTER=elsewhere"):
+        SlurmEngine(Resources(), 0).check(place)
+
+
+@pytest.mark.parametrize(("folder", "shared"), [("/home/a/w", True), ("/var/w", False), ("/tmp/w", False)])
+def test_the_kind_of_the_nearest_mount_says_whether_nodes_share_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str, shared: bool
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\nnone /tmp tmpfs rw 0 0\n")
+    monkeypatch.setattr(slurm, "MOUNTS", mounts)
+    assert is_shared(Path(folder)) is shared
+    monkeypatch.setattr(slurm, "MOUNTS", tmp_path / "none")
+    assert is_shared(Path(folder))
+
+
+class LostJob:
+    """A job that Slurm ended, or one that another command submitted and that goes on."""
+
+    def __init__(self, folder: str, job_id: str) -> None:
+        self.job_id, self.state = job_id, "RUNNING"
+        self.paths = SimpleNamespace(folder=folder, stderr=Path(folder) / "err")
+
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> Exception | None:
+        return RuntimeError("out of memory\nand more") if self.job_id == "lost" else None
+
+    def result(self) -> str:
+        return "finished"
+
+
+def test_jobs_of_an_earlier_command_are_waited_for(
+    submitit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(submitit.AutoExecutor, "job_class", LostJob, raising=False)
+    monkeypatch.setenv(slurm.CLUSTER, "local")
+    engine = SlurmEngine(Resources(), 0)
+    engine.check(Workspace(tmp_path))
+    engine.slots(2, CPU, 1, lambda: 0)
+    (tmp_path / "slurm").mkdir()
+    for item, job in (("a", "alive"), ("b", "lost")):
+        text = f'{{"cluster": "local", "job": "{job}", "folder": "{tmp_path}"}}'
+        (tmp_path / "slurm" / f"{item}.json").write_text(text)
+    found = answers(engine, Tenfold(), ["a", "b"])
+    assert (found["a"], found["b"].error_class, "out of memory" in found["b"].reason) == ("finished", LOST_WORKER, True)
+
+
+@pytest.mark.usefixtures("submitit")
+def test_a_warned_job_is_put_back_as_the_same_run() -> None:
+    job = _Job(Tenfold(), Path("folder"), 1)
+    again = job.checkpoint("a-s0")
+    assert (again.function, again.args) == (job, ("a-s0",))
+
+
+@pytest.mark.usefixtures("submitit")
+def test_the_command_ends_with_its_rows(
+    monkeypatch: pytest.MonkeyPatch, draw_scenes: DrawScenes, tmp_path: Path
+) -> None:
+    """submitit's executor of this process stands for Slurm."""
+    check = SlurmEngine.check
+
+    def rehearse(self: SlurmEngine, workspace: Workspace) -> None:
+        self._cluster = "local"
+        check(self, workspace)
+        self._cluster = "debug"
+
+    monkeypatch.setattr(SlurmEngine, "check", rehearse)
+    words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "majority,human", {})
+    words += ["--backbone", "filterbank"]
+    code, said = bench_or_raise(*words, "--on", "slurm")
+    assert code == 0, said
+    assert "2 finished, 0 re-used, 0 failed" in said
+    assert "0 finished, 2 re-used" in bench_or_raise(*words)[1]
+
+
+@pytest.fixture
+def ray_engine() -> Iterator[Engine]:
+    """A cluster that is started on this machine."""
+    pytest.importorskip("ray", reason="uv sync --inexact --extra ray")
+    from harness.benchmark.engines.ray import RayEngine
+
+    engine = RayEngine(None, Resources(), 2)
+    engine.check(Workspace(Path("nowhere")))
+    yield engine
+    engine.close()
+
+
+def test_a_cluster_of_ray_answers_and_repeats_what_died(ray_engine: Engine, tmp_path: Path) -> None:
+    assert ray_engine.slots(4, CPU, 1, lambda: 1_000_000) in {1, 2}
+    seen = tmp_path / "seen"
+    found = answers(ray_engine, Tenfold(seen), [1, 2, -1, 3], lambda _: None)
+    assert (found[1], found[2], found[-1]) == (10, 20, Failure("ValueError", "negative"))
+    assert found[3].error_class == LOST_WORKER
+    with pytest.raises(BenchError, match="--device"):
+        ray_engine.slots(1, torch.device("cuda", 1), 1, lambda: 0)
+    for device, memory in ((GPU, 0), (CPU, 10**18)):  # no node has either
+        with pytest.raises(BenchError, match="no node"):
+            ray_engine.slots(1, device, 1, lambda memory=memory: memory)  # type: ignore[misc]

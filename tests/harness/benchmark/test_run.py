@@ -1,0 +1,309 @@
+"""One run by its kind: where it leaves its files, which seed it starts from, which models and features it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.benchmark import run as module
+from harness.benchmark.baselines import majority_caption
+from harness.benchmark.context import RunContext
+from harness.benchmark.pretrained import Pretrained, WeightsMissing
+from harness.benchmark.run import build_model, hold_to_laws, model_arguments
+from harness.benchmark.run import run as execute
+from harness.benchmark.saved_model import SavedModel
+from harness.config.features import FeatureConfig
+from harness.inference.generate import Captions
+from harness.measure.captioning_costs import Counted, Timed
+from harness.training.state import TrainingSummary
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from results.records import Outcome, RunSpec
+from tests.harness.benchmark.small_runs import FixedServices, make_context, make_spec, quiet, run_config, save_run
+from zoo import Captioner, Memory, create_model, model_card, register_model, registry
+from zoo.laws import BrokenLawError
+from zoo.models.show_attend_tell import ShowAttendTell
+
+END_TO_END = "expansionnet_v2/end-to-end"
+SUMMARY = TrainingSummary(seconds=3.0, images=4, steps=2, best_cider=1.0, micro_batches=3)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What training and captioning are asked for; neither is done."""
+    found: dict[str, Any] = {}
+
+    def fit(model: Captioner, seed: int, _: object, folder: Path, *__: object) -> TrainingSummary:
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+        found.update(seed=seed, folder=folder, initial=weights, drawn=torch.initial_seed())
+        return SUMMARY
+
+    def caption(model: Captioner, _words: object, _source: object, ids: list[int], decoding: Any, **_: Any) -> Captions:
+        found.update(model=model, decoding=decoding)
+        return Captions(dict.fromkeys(ids, "a dog"), {image_id: [5] for image_id in ids}, len(ids), 1.0)
+
+    monkeypatch.setattr(module, "fit", fit)
+    monkeypatch.setattr(module, "caption_images", caption)
+    monkeypatch.setattr(module, "attends", lambda _: False)
+    monkeypatch.setattr(module, "count_mean_caption", lambda *_, **__: {})
+    monkeypatch.setattr(module, "time_model", lambda *_: Timed())
+    monkeypatch.setattr(module, "count_costs", lambda *_: Counted())
+    return found
+
+
+def run(spec: RunSpec, context: RunContext, workspace: Workspace) -> Outcome:
+    """Execute a run that was planned under this context."""
+    execution = run_config(context).model_dump(mode="json")
+    spec = replace(spec, dataset=context.signature["data"], execution=execution)
+    with FixedServices(workspace, context) as services:
+        return execute(spec, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet())
+
+
+def trained(context: RunContext, key: str = "a-s0", seed: int = 0, model: str = "show_tell") -> RunSpec:
+    return make_spec(key, model, seed=seed, config={"arguments": context.preset.model_arguments(model)})
+
+
+@pytest.mark.parametrize("each", [4, 16])  # bytes of a weight; with gradient and moments
+def test_a_model_that_no_memory_holds_is_not_built(
+    monkeypatch: pytest.MonkeyPatch, small: RunContext, workspace: Workspace, seen: dict[str, Any], each: int
+) -> None:
+    spec = trained(small, "a-s4", seed=4)
+    run(spec, small, workspace)
+    parameters = sum(value.numel() for value in seen["initial"].values())
+    monkeypatch.setattr("harness.measure.memory.free_memory", lambda _: each * parameters - 1)
+    with pytest.raises(BenchError, match=f"would have {parameters:,} parameters"):
+        run(spec, small, workspace)
+
+
+def test_a_model_is_trained_in_the_folder_of_its_key(
+    small: RunContext, workspace: Workspace, seen: dict[str, Any]
+) -> None:
+    outcome = run(trained(small, "a-s4", seed=4), small, workspace)
+    folder = workspace.run_folder("a-s4")
+    assert (seen["folder"], seen["seed"], seen["drawn"]) == (folder, 4, 4)
+    assert outcome.checkpoint == str(folder / "best.safetensors")
+    assert outcome.costs["train_seconds"].value == SUMMARY.seconds
+    assert outcome.environment["training"]["passes_per_batch"] == 3
+    (folder / "best.safetensors").touch()
+    saved = SavedModel.load(folder)
+    assert (saved.model, saved.trained, saved.pretrained) == ("show_tell", True, None)
+    assert (saved.visual_dim, saved.backbone_digest) == (small.data.visual_dim, small.data.backbone.digest)
+    assert (saved.decoding, saved.preprocessing) == (small.inputs.decoding, small.inputs.preprocessing)
+    assert (folder / "vocabulary.json").is_file()
+
+
+def test_initial_weights_are_those_of_the_seed(small: RunContext, workspace: Workspace, seen: dict[str, Any]) -> None:
+    weights = []
+    for seed in (0, 1, 0):
+        torch.rand(7)
+        run(trained(small, seed=seed), small, workspace)
+        weights.append(torch.cat([value.flatten() for value in seen["initial"].values()]))
+    assert torch.equal(weights[0], weights[2])
+    assert not torch.equal(weights[0], weights[1])
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small model stands for any published one, and brings a decoding of three tokens along."""
+
+    def open_published(self: Pretrained, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
+        model = create_model("blind", vocab_size=9, visual_dim=0, **model_card("blind").tiny)
+        inputs = replace(context.inputs, decoding=context.inputs.decoding.model_copy(update={"max_len": 3}))
+        return model, replace(context, inputs=inputs), {"folder": self.where}
+
+    monkeypatch.setattr(Pretrained, "open", open_published)
+
+
+@pytest.mark.usefixtures("published")
+def test_published_weights_are_evaluated_as_they_are(
+    small: RunContext, workspace: Workspace, seen: dict[str, Any]
+) -> None:
+    spec = make_spec("git-s0", "git/pretrained", kind="pretrained", config={"pretrained": "somebody/git"})
+    outcome = run(spec, small, workspace)
+    assert "seed" not in seen, "nothing was trained"
+    assert seen["decoding"].max_len == 3, "with its own inputs"
+    assert outcome.costs["train_seconds"].value is None
+    assert "nothing was trained here" in (outcome.costs["train_seconds"].reason or "")
+    saved = SavedModel.load(workspace.run_folder("git-s0"))
+    assert (saved.trained, saved.pretrained, saved.arguments) == (False, "somebody/git", {"folder": "somebody/git"})
+
+
+@pytest.mark.usefixtures("published")
+def test_published_weights_are_trained_further(small: RunContext, workspace: Workspace, seen: dict[str, Any]) -> None:
+    run(make_spec("git-s1", "git/finetuned", seed=1, config={"pretrained": "somebody/git"}), small, workspace)
+    assert (seen["seed"], seen["folder"]) == (1, workspace.run_folder("git-s1"))
+    assert seen["decoding"].max_len == 3
+
+
+def test_weights_that_are_nowhere_leave_no_folder(
+    small: RunContext, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "nothing"))
+    spec = make_spec("git-s0", "git/pretrained", kind="pretrained", config={"pretrained": "somebody/git"})
+    with pytest.raises(WeightsMissing):
+        run(spec, small, workspace)
+    assert not workspace.run_folder("git-s0").exists()
+
+
+def stored(key: str = "stored-run") -> RunSpec:
+    return make_spec("stored-run-s0-b", key, kind="stored")
+
+
+def test_a_stored_run_is_evaluated_from_its_own_folder(
+    small: RunContext, workspace: Workspace, seen: dict[str, Any]
+) -> None:
+    folder = save_run(workspace, "stored-run", small)
+    outcome = run(stored(), small, workspace)
+    assert outcome.checkpoint == str(folder / "best.safetensors")
+    assert seen["decoding"].max_len == 5
+    assert not seen["model"].training
+    assert "stored before" in (outcome.costs["train_seconds"].reason or "")
+    assert not workspace.run_folder("stored-run-s0-b").exists()
+
+
+REGIONS = FeatureConfig.model_validate({"regions": {"source": "boxes", "bins": 2}})
+FILES = FeatureConfig.model_validate({"regions": {"source": "somewhere/att"}})
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "complaint", "hint"),
+    [
+        ({"features": REGIONS}, {}, "stored-run sees regions, and here are grid cells", "add --regions"),
+        ({}, {"feature_config": REGIONS}, "stored-run sees grid cells, and here are regions", "leave out --regions"),
+        ({"features": REGIONS}, {"feature_config": FILES}, "other regions: those of boxes", "--region-bins"),
+        (
+            {"preprocessing": {"size": 12, "control": "rescaled"}},
+            {},
+            "stored-run is a control run",
+            "re-uses its scores",
+        ),
+        ({"backbone_digest": "other"}, {}, "sees the features of filterbank, not those of", "--backbone filterbank"),
+    ],
+)
+def test_a_stored_run_refuses_other_features(
+    small: RunContext, workspace: Workspace, seen: dict[str, Any], theirs: Any, ours: Any, complaint: str, hint: str
+) -> None:
+    save_run(workspace, "stored-run", small, **theirs)
+    context = replace(small, data=replace(small.data, **ours))
+    with pytest.raises(BenchError, match=complaint) as caught:
+        run(stored(), context, workspace)
+    assert hint in (caught.value.hint or "")
+    assert seen == {}
+
+
+@pytest.mark.usefixtures("seen")
+def test_regions_from_files_are_told_apart_by_their_width(small: RunContext, workspace: Workspace) -> None:
+    context = replace(small, data=replace(small.data, feature_config=FILES))
+    dim = small.data.visual_dim
+    folder = save_run(workspace, "stored-run", small, features=FILES, backbone_digest="of no matter")
+    outcome = run(stored(), context, workspace)
+    assert outcome.checkpoint == str(folder / "best.safetensors")
+    other: Any = SimpleNamespace(dim=dim + 1, digest=small.data.backbone.digest)
+    context = replace(context, data=replace(context.data, features=None, backbone=other))
+    with pytest.raises(BenchError, match=f"other regions: those of .*att, of {dim} channels"):
+        run(stored(), context, workspace)
+
+
+def test_a_model_that_sees_nothing_takes_any_features(
+    small: RunContext, workspace: Workspace, seen: dict[str, Any]
+) -> None:
+    save_run(workspace, "stored-run", small, model="blind", backbone_digest="other")
+    run(stored(), small, workspace)
+    assert "model" in seen
+
+
+@pytest.mark.parametrize("row", ["human", "retrieval", "majority"])
+def test_a_reference_row_is_scored_without_a_folder(small: RunContext, workspace: Workspace, row: str) -> None:
+    outcome = run(make_spec(row, row, role="reference", kind="reference"), small, workspace)
+    train = [caption for sample in small.data.train for caption in sample.captions]
+    expected: dict[str, Callable[[Any], list[str]]] = {
+        "human": lambda sample: [sample.captions[0]],
+        "retrieval": lambda _: train,
+        "majority": lambda _: [majority_caption(small.data.train)],
+    }
+    assert [result.split for result in outcome.splits] == ["test", "nocaps"]
+    for result in outcome.splits:
+        for sample in small.data.evaluated[result.split]:
+            assert result.captions[sample.image_id] in expected[row](sample)
+    assert outcome.costs["score_seconds"].value
+    assert outcome.costs["parameters"].reason == "a reference row has no model"
+    assert not workspace.run_folder(row).exists()
+
+
+@pytest.fixture(scope="module")
+def through_network(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    """Conditions whose backbone is a network that models on pixels can train."""
+    folder = tmp_path_factory.mktemp("network")
+    return make_context(folder, "pixels", backbone="resnet10t", weights="random", image_size=32)
+
+
+def test_a_model_with_a_backbone_begins_with_the_run_s(through_network: RunContext) -> None:
+    backbone, preset = through_network.data.backbone, through_network.preset
+    arguments = model_arguments(END_TO_END, preset.model_arguments(END_TO_END), backbone)
+    assert arguments["backbone"] == "resnet10t"
+    torch.manual_seed(5)
+    model = build_model(END_TO_END, arguments, vocab_size=9, visual_dim=0, backbone=backbone)
+    theirs: Any = backbone
+    inner = model.get_submodule("backbone").state_dict()
+    assert all(torch.equal(value, theirs.state_dict()[name]) for name, value in inner.items())
+
+
+def test_weights_that_the_backbone_has_not_are_named(
+    through_network: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone: Any = through_network.data.backbone
+    arguments = model_arguments(END_TO_END, through_network.preset.model_arguments(END_TO_END), backbone)
+    kept = backbone.state_dict()
+    for name in ("bn1.weight", "bn1.bias"):
+        del kept[name]
+    monkeypatch.setattr(type(backbone), "state_dict", lambda _: kept)
+    with pytest.raises(BenchError, match=r"resnet10t has no weights for bn1\.bias, bn1\.weight"):
+        build_model(END_TO_END, arguments, vocab_size=9, visual_dim=0, backbone=backbone)
+
+
+def test_a_backbone_that_cannot_learn_is_refused(small: RunContext) -> None:
+    with pytest.raises(BenchError, match="filterbank has nothing to train") as caught:
+        model_arguments(END_TO_END, {}, small.data.backbone)
+    assert "--backbone NAME" in (caught.value.hint or "")
+    assert model_arguments("show_tell", {"d_model": 8}, small.data.backbone) == {"d_model": 8}
+
+
+class Leaks(ShowAttendTell):
+    """Its words see the next one."""
+
+    def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
+        return super().decode(memory, tokens) + tokens.roll(-1, 1)[..., None].cos() * torch.arange(self.vocab_size)
+
+
+@pytest.mark.parametrize("entry", [ShowAttendTell, Leaks])
+def test_a_model_and_random_numbers_are_as_before(
+    small: RunContext, monkeypatch: pytest.MonkeyPatch, entry: type[ShowAttendTell]
+) -> None:
+    registry.list_models()  # the zoo's own are registered
+    monkeypatch.setattr(registry, "_cards", dict(registry._cards))
+    register_model(dataclasses.replace(model_card("show_attend_tell"), name="mine", entry=entry))
+    sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
+    model = create_model("mine", **sizes, **model_card("mine").tiny)
+    before, weights = torch.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
+    hold_to_laws("show_attend_tell", model, small)  # the zoo's own is not asked
+    if entry is Leaks:
+        with pytest.raises(BrokenLawError, match="later"):
+            hold_to_laws("mine", model, small)
+    else:
+        hold_to_laws("mine", model, small)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(module.training for module in model.modules())

@@ -1,0 +1,207 @@
+"""One run after another: each ends as a row, be it finished, re-used, failed with the reason, or skipped."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.benchmark import work as module
+from harness.benchmark.context import RunContext
+from harness.benchmark.pretrained import WeightsMissing
+from harness.benchmark.work import LOCK, LOG_TAIL_LINES, RunReporter, Work, mark_interrupted, next_free, work_off
+from harness.metrics.contract import METRICS
+from harness.utils.errors import INTERRUPTED, BenchError
+from harness.utils.run_events import EvaluationBegins, TrainingStands, Validated
+from harness.utils.workspace import Workspace, locked
+from results import Outcome, Quantity, SplitResult
+from results.errors import StoreError
+from results.records import EpochRecord, RunSpec
+from tests.harness.benchmark.small_runs import FixedServices, make_spec
+
+EPOCH = EpochRecord(0, "xe", "cross_entropy", 0, 1, 0.1, 2.0, 0.5, 1.0, 8.0)
+MEASURED = {metric: Quantity(0.5) for metric in METRICS if metric != "SPICE"}
+
+
+def outcome(**scores: Quantity) -> Outcome:
+    """A finished run's, with all metrics but SPICE unless `scores` say otherwise."""
+    return Outcome((SplitResult("test", {1: "a dog"}, {"overall": MEASURED | scores}, {}),), {}, {})
+
+
+class Fake:
+    """Planned runs a and b that are executed by a function, with the store and the text that it leaves."""
+
+    def __init__(self, workspace: Workspace, context: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.workspace, self.said = workspace, io.StringIO()
+        self.services = FixedServices(workspace, context, self.said)
+        self.store, self.executed = self.services.store, list[str]()
+        self.result: Outcome | BaseException = outcome()
+        self.store.plan([make_spec("a", context=context), make_spec("b", "updown", context)])
+
+        def run(spec: RunSpec, *_: object, on_epoch: Callable[[EpochRecord], None], **__: object) -> Outcome:
+            assert self.store.status(spec.key) == "running"
+            self.executed.append(spec.key)
+            on_epoch(EPOCH)
+            if isinstance(self.result, BaseException):
+                raise self.result
+            return self.result
+
+        monkeypatch.setattr(module, "run", run)
+
+    def work(self, *, rerun: bool = False) -> Work:
+        return Work(self.workspace, rerun, self.services)
+
+    def row(self, key: str, *columns: str) -> tuple[Any, ...]:
+        with self.store.reading() as connection:
+            query = f"select {', '.join(columns)} from runs where key = '{key}'"  # noqa: S608
+            return tuple(connection.exec_driver_sql(query).one())
+
+
+@pytest.fixture
+def fake(tmp_path: Path, small: RunContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    made = Fake(Workspace(tmp_path / "workspace"), small, monkeypatch)
+    yield made
+    made.services.close()
+
+
+def test_a_run_is_executed_once_and_then_used_again(fake: Fake) -> None:
+    work = fake.work()
+    assert not work.is_done("a")
+    assert [work("a"), work("a")] == ["finished", "reused"]
+    assert (work.is_done("a"), fake.executed, fake.store.status("a")) == (True, ["a"], "finished")
+
+
+def test_another_process_needs_the_key_and_the_workspace(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Services", lambda *_: fake.services)
+    work = pickle.loads(pickle.dumps(fake.work()))  # noqa: S301
+    assert (work.services, work("a")) == (None, "finished")
+    assert "done in" in (fake.workspace.run_folder("a") / "log.txt").read_text(encoding="utf-8")
+    assert fake.said.getvalue() == "", "what it says is in the folder of its run"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "error_class", "reason"),
+    [
+        (BenchError("no such weights", "fetch them"), "failed", "BenchError", "no such weights (fetch them)"),
+        (ZeroDivisionError(), "failed", "ZeroDivisionError", "ZeroDivisionError"),
+        (WeightsMissing("not here", "fetch x"), "skipped", None, "not here (fetch x)"),
+    ],
+)
+def test_an_error_is_a_row_and_the_next_run_goes_on(
+    fake: Fake, error: Exception, status: str, error_class: str | None, reason: str
+) -> None:
+    work, fake.result = fake.work(), error
+    assert work("a") == status
+    assert fake.row("a", "status", "error_class", "reason") == (status, error_class, reason)
+    fake.result = outcome()
+    assert [work("b"), work("a")] == ["finished", "finished"], "what failed is tried again"
+
+
+def test_an_interrupt_is_stored_and_passed_on(fake: Fake) -> None:
+    fake.result = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        fake.work()("a")
+    assert fake.row("a", "status", "reason") == ("running", INTERRUPTED)
+    fake.result = outcome()
+    assert fake.work()("a") == "finished"
+
+
+def test_a_long_traceback_is_kept_from_its_end(fake: Fake) -> None:
+    fake.result = RuntimeError("\n".join(f"line {number}" for number in range(100)))
+    fake.work()("a")
+    [tail] = fake.row("a", "log_tail")
+    assert (len(tail.splitlines()), tail.splitlines()[-1]) == (LOG_TAIL_LINES, "line 99")
+
+
+def test_a_rerun_begins_without_the_old_checkpoints(fake: Fake) -> None:
+    folder = fake.workspace.run_folder("a")
+    fake.work()("a")
+    (folder / "checkpoint" / "step-000000001").mkdir(parents=True)
+    (folder / "best.safetensors").touch()
+    fake.work()("a")
+    assert (folder / "checkpoint").is_dir(), "a finished run is left alone"
+    assert fake.work(rerun=True)("a") == "finished"
+    assert fake.executed == ["a", "a"]
+    assert not (folder / "checkpoint").exists()
+    assert (folder / "best.safetensors").is_file(), "until training has better ones"
+
+
+def test_a_metric_that_cannot_be_added_is_tried_once(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.result, work = outcome(METEOR=Quantity(None, "it hung")), fake.work()
+    asked: list[tuple[str, dict[str, set[str]]]] = []
+
+    def add(spec: Any, missing: dict[str, set[str]], *_: object) -> dict[str, str | None]:
+        asked.append((spec.key, missing))
+        return {"METEOR": "no Java here"}
+
+    monkeypatch.setattr(module, "add_missing_scores", add)
+    for key in ("a", "b"):
+        work(key)
+    assert [work("a"), work("b")] == ["reused", "reused"]
+    assert asked == [("a", {"test": {"METEOR"}})], "what failed for one run would fail for the next"
+
+
+def test_runs_of_a_row_without_configuration_fail_with_what_to_do(fake: Fake) -> None:
+    fake.store.plan([make_spec("c", dataset=fake.services.fixed.signature["data"])])
+    with pytest.raises(BenchError, match="run c"):
+        fake.work()("c")
+    assert work_off(["c", "a"], fake.services) == {"c": "failed", "a": "finished"}
+    with pytest.raises(StoreError, match="unknown"):
+        work_off(["unknown"], fake.services)
+
+
+def test_planned_runs_are_worked_off_until_none_is_left(fake: Fake) -> None:
+    fake.result = ValueError("no")
+    assert work_off(None, fake.services) == {"a": "failed", "b": "failed"}
+    assert work_off(None, fake.services) == {}, "what failed is planned anew by bench run alone"
+    fake.result = outcome()
+    assert work_off(["b"], fake.services) == {"b": "finished"}
+
+
+def test_what_another_process_executes_is_taken_last(tmp_path: Path) -> None:
+    workspace, waiting = Workspace(tmp_path), ["a", "b", "c"]
+    workspace.run_folder("a").mkdir(parents=True)
+    with locked(workspace.run_folder("a") / LOCK, lambda: None):
+        assert [next_free(waiting, workspace) for _ in range(4)] == ["b", "c", "a", None]
+
+
+def test_an_interrupted_worker_leaves_its_reason(fake: Fake, small: RunContext) -> None:
+    names = ("running", "waited_for", "planned", "ended")
+    fake.store.plan([make_spec(name, name, small) for name in names])
+    for name in names[:2]:
+        fake.store.begin(name, {})
+    fake.store.fail("ended", "ValueError", "no", "")
+    fake.workspace.run_folder("waited_for").mkdir(parents=True)
+    with locked(fake.workspace.run_folder("waited_for") / LOCK, lambda: None):  # another command executes it
+        mark_interrupted(names, fake.services, 0.0)
+    assert [fake.row(name, "status", "reason") for name in names] == [
+        ("running", INTERRUPTED),
+        ("running", None),
+        ("planned", None),
+        ("failed", "no"),
+    ]
+
+
+def test_a_run_says_in_the_store_what_it_is_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    fake.store.begin("a", {})
+    reporter = RunReporter(fake.services.reporter, fake.store, "a")
+    reporter.watch(TrainingStands("xe", 1, 4, None, 0.0))
+    now = 1.0
+    reporter.watch(Validated(0.5))
+    assert fake.store.progress(["a"])["a"][1]["epoch"] == 1  # type: ignore[index]
+    now = 5.0
+    reporter.watch(TrainingStands("xe", 2, 4, None, 0.25))
+    status, said = fake.store.progress(["a"])["a"]
+    assert (status, said) == ("running", said)
+    assert said is not None
+    assert {name: said[name] for name in ("stage", "epoch", "epochs", "best", "left_s")} == {
+        "stage": "xe", "epoch": 2, "epochs": 4, "best": 0.5, "left_s": 15.0,
+    }  # fmt: skip
+    reporter.watch(EvaluationBegins())
+    assert fake.store.progress(["a"])["a"][1]["stage"] == "evaluation"  # type: ignore[index]

@@ -1,0 +1,187 @@
+"""Trials by an engine: the same studies whichever makes them, also where a trial or its command is lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.engines.here import HereEngine
+from harness.benchmark.tune.study import pruner, standing
+from harness.benchmark.tune.trials import Search, TrialOrder, TrialWork, _Reports, do_trials, open_study
+from harness.config.tuning import Budget, SearchSpace, TunedValues
+from harness.training.losses import TrainingDivergedError
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from tests.harness.benchmark.small_runs import FixedServices, run_config
+from tests.harness.benchmark.tune.conftest import requested
+from tests.harness.conftest import bench
+
+BUDGET = Budget(trials=6, updates=30, startup_trials=2)
+
+
+def train(order: TrialOrder, _: object, reports: Any, __: object) -> float:
+    """Three validations; those before the last one that its folder knows are not made again."""
+    mark = order.folder / "epoch"
+    best = 1 - abs((order.values.learning_rate or 1.0) - 1.5) / 10 - len(order.model.name) / 100
+    for epoch in range(int(mark.read_text()) if mark.exists() else 0, 3):
+        reports.report(best * (epoch + 1) / 3, 10 * (epoch + 1), last=epoch == 2)
+        mark.write_text(str(epoch + 1))
+    return best
+
+
+@pytest.fixture(autouse=True)
+def _training(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = multiprocessing.get_context("fork")  # the imports of a new process take seconds
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+    monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", train)
+    studies: dict[Path, optuna.storages.InMemoryStorage] = {}  # a file of them takes seconds to make
+
+    def open_studies(workspace: Workspace) -> optuna.storages.InMemoryStorage:
+        return studies.setdefault(workspace.root, optuna.storages.InMemoryStorage())
+
+    monkeypatch.setattr("harness.benchmark.tune.trials.open_studies", open_studies)
+
+
+class Tuner:
+    """A search in a workspace of its own, of two models side by side or one after another."""
+
+    def __init__(self, context: RunContext, folder: Path, jobs: int) -> None:
+        workspace, config = Workspace(folder), run_config(context)
+        self.said, self.context = StringIO(), context
+        self.search = Search(workspace, config.opening, config.execution, SearchSpace(), BUDGET, "6x30#abcdef")
+        self.services = FixedServices(workspace, context, self.said)
+        self.engine = HereEngine(jobs)
+        self.engine.slots(2, context.execution.device, 1, lambda: 0)
+
+    def do(self, *models: str) -> dict[str, str]:
+        return do_trials(requested(*models), self.search, self.engine, self.services)
+
+    def study(self, model: str) -> optuna.Study:
+        return open_study(*requested(model), self.search, self.context).study
+
+    def trials(self, model: str) -> list[tuple[object, ...]]:
+        """All that values and pruning depend on, of the trials that count."""
+        trials = self.study(model).trials
+        repeated = {trial.user_attrs.get("repeats") for trial in trials}
+        kept = [trial for trial in trials if trial.number not in repeated]
+        return [(trial.state, trial.params, trial.value, trial.intermediate_values) for trial in kept]
+
+
+@pytest.fixture
+def make(small: RunContext, tmp_path: Path) -> Callable[..., Tuner]:
+    return lambda name, jobs=1: Tuner(small, tmp_path / name, jobs)
+
+
+def test_trials_are_the_same_with_however_many_processes(make: Callable[..., Tuner]) -> None:
+    alone, spread = make("alone"), make("spread", 2)
+    assert (alone.do("updown", "m2"), spread.do("updown", "m2")) == ({}, {})
+    for model in ("updown", "m2"):
+        assert spread.trials(model) == alone.trials(model)
+    assert TrialState.PRUNED in {trial[0] for trial in alone.trials("updown")}, "else nothing is compared"
+    assert not list(spread.search.workspace.root.rglob("epoch"))
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_lost_trial_goes_on_with_what_it_reported(
+    make: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch, epochs: int, killed: bool
+) -> None:
+    """The second trial of a model is lost, with its process or by an error; the next command does it again."""
+    alone, lost = make("alone"), make("lost", 2)
+    alone.do("updown", "m2")
+
+    def dying(order: TrialOrder, context: object, reports: Any, services: object) -> float:
+        report = reports.report
+
+        def count(cider: float, step: int, *, last: bool) -> None:
+            report(cider, step, last=last)
+            if order.model.name == "updown" and order.place == 2 and step == 10 * (epochs + 1):
+                if killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise OSError("lost")
+
+        reports.report = count
+        return train(order, context, reports, services)
+
+    with monkeypatch.context() as dies:
+        dies.setattr("harness.benchmark.tune.trials.train_trial", dying)
+        errors = lost.do("updown", "m2")
+    assert list(errors) == ["updown"]
+    assert errors["updown"].startswith("WorkerDied" if killed else "OSError: lost")
+    assert lost.trials("m2") == alone.trials("m2"), "another model goes on"
+    assert lost.do("updown", "m2") == {}
+    assert lost.trials("updown") == alone.trials("updown")
+
+
+def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(order: TrialOrder, *more: Any) -> float:
+        if order.model.name == "updown":
+            raise BenchError("shapes do not fit", "mend it")
+        if order.values != TunedValues():
+            raise TrainingDivergedError("loss nan")
+        return train(order, *more)
+
+    monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", failing)
+    tuner = make("one")
+    assert tuner.do("updown", "m2") == {"updown": "BenchError: shapes do not fit (mend it)"}
+    found = standing(tuner.study("m2"), BUDGET)
+    assert (found.finished, found.failed, found.done, found.best) == (1, 5, True, found.default)
+    assert tuner.study("updown").trials[0].state == TrialState.RUNNING
+
+
+def test_a_node_without_the_workspace_is_named(make: Callable[..., Tuner]) -> None:
+    search = make("there").search
+    order = TrialOrder(requested("updown")[0], TunedValues(), 1, search.workspace.root / "nowhere", {}, [])
+    with pytest.raises(BenchError, match="nowhere"):
+        TrialWork(search)(order)
+
+
+def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
+    study = optuna.create_study(direction="maximize", pruner=pruner(BUDGET))
+    for value in (0.5, 0.6, 0.7):
+        study.add_trial(optuna.create_trial(state=TrialState.COMPLETE, value=value, intermediate_values={10: value}))
+
+    def reports() -> _Reports:
+        (tmp_path / "reported.json").unlink(missing_ok=True)
+        order = TrialOrder(requested("updown")[0], TunedValues(), 4, tmp_path, {}, study.trials)
+        return _Reports(order, BUDGET)
+
+    reports().report(0.1, 9, last=False)  # the first third is too early
+    with pytest.raises(optuna.TrialPruned, match="10"):
+        reports().report(0.59, 10, last=False)
+    reports().report(0.1, 30, last=True)  # nothing is left to save
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--on", "slurm"), "--on slurm"),
+        (("--on", "mars"), "--on 'mars'"),
+        (("--cpus-per-run", 2), "--cpus-per-run"),
+        (("--on", "ray", "--device", "cpu"), "Ray"),
+    ],
+)
+def test_engines_that_cannot_tune_are_refused(
+    words: tuple[object, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.benchmark.engines.ray.find_spec", lambda _: None)
+    error = bench("tune", "--models", "updown", "--workspace", tmp_path / "new", *words).exception
+    assert isinstance(error, BenchError)
+    assert named in str(error)
+    assert not (tmp_path / "new").exists()
+
+
+def test_optuna_is_quiet(make: Callable[..., Tuner], capfd: pytest.CaptureFixture[str]) -> None:
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    make("quiet").do("m2")
+    assert capfd.readouterr().err == ""

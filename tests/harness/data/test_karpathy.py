@@ -1,0 +1,280 @@
+"""Karpathy's format: what is read, what is an error, and what is kept aside as one image's fault."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from harness.data import Dataset, open_dataset
+from harness.utils.errors import BenchError
+
+Make = Callable[..., Any]
+
+
+def opened(place: Path, images: Path | None = None) -> Dataset:
+    return open_dataset(str(place), cache_dir=place.parent / "cache", images=images)
+
+
+def test_a_folder_is_read_in_order(entry: Make, folder: Make) -> None:
+    entries = [entry(7, "b.png"), entry(3, "a.png", "restval"), entry(5, "c.png", "val"), entry(1, "d.png", "test")]
+    dataset = opened(folder(entries))
+    assert dataset.name == "tiny"
+    assert [(sample.image_id, sample.file, sample.split) for sample in dataset.samples] == [
+        (7, "b.png", "train"),
+        (3, "a.png", "train"),
+        (5, "c.png", "val"),
+        (1, "d.png", "test"),
+    ]
+    assert dataset.split("val")[0].captions == ("Caption 0 of image 5.", "Caption 1 of image 5.")
+    assert all(dataset.path(sample).is_file() for sample in dataset.samples)
+    assert not dataset.faults
+    with pytest.raises(BenchError, match="no images in its 'nocaps' split"):
+        dataset.split("nocaps")
+
+
+def test_coco_ids_and_folders_by_filepath(entry: Make, folder: Make) -> None:
+    root = folder([entry(0, "x.jpg", cocoid=42, filepath="val2014"), entry(1, "y.jpg", cocoid=9, filepath="train2014")])
+    (root / "images" / "val2014").mkdir()
+    (root / "images" / "x.jpg").rename(root / "images" / "val2014" / "x.jpg")
+    dataset = opened(root)
+    assert [(sample.image_id, sample.file) for sample in dataset.samples] == [(42, "val2014/x.jpg"), (9, "y.jpg")]
+
+
+def test_the_same_file_name_in_two_folders_is_two_pictures(entry: Make, folder: Make) -> None:
+    root = folder([entry(0, "x.jpg", filepath="a"), entry(1, "x.jpg", filepath="b")], pictures=False)
+    for name in ("a", "b"):
+        (root / "images" / name).mkdir()
+        Image.new("RGB", (4, 4)).save(root / "images" / name / "x.jpg")
+    assert not opened(root).faults
+
+
+def test_pictures_may_lie_beside_the_annotations_or_elsewhere(entry: Make, folder: Make, tmp_path: Path) -> None:
+    root = folder([entry(0, "x.jpg")])
+    usual = opened(root)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(root / "images", elsewhere)
+    moved = opened(root / "dataset_tiny.json", images=elsewhere)
+    assert moved.path(moved.samples[0]).is_file()
+    shutil.copy(elsewhere / "x.jpg", root / "x.jpg")
+    beside = opened(root)
+    assert beside.root == root
+    assert usual.fingerprint == moved.fingerprint == beside.fingerprint
+
+
+def test_gzip_is_recognised_by_its_content(entry: Make, folder: Make) -> None:
+    root = folder([entry(0, "x.jpg")])
+    plain = opened(root)
+    file = root / "dataset_tiny.json"
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    assert opened(root).fingerprint == plain.fingerprint
+    file.rename(root / "dataset_tiny.json.gz")
+    assert opened(root).fingerprint == plain.fingerprint
+
+
+def test_captions_are_single_lines_of_valid_text(entry: Make, folder: Make) -> None:
+    raw = ["  A dog\n runs\u2028fast.\x00 ", "   ", "\ud800 cat", "A cat"]
+    sentences = [{"raw": text} for text in raw] + [{"tokens": ["no", "raw"]}, "text"]
+    captions = opened(folder([entry(0, "x.jpg", sentences=sentences)])).samples[0].captions
+    assert captions[0] == "A dog runs fast."
+    assert captions[-1] == "A cat"
+    assert len(captions) == 3
+    assert "\n".join(captions).encode()
+
+
+def test_domains_and_boxes_are_kept(entry: Make, folder: Make) -> None:
+    root = folder(
+        [
+            entry(0, "x.jpg", "nocaps", domain="near-domain", boxes=[[0, 1, 2.5, 3]]),
+            entry(1, "y.jpg", boxes=[]),
+            entry(2, "z.jpg"),
+        ]
+    )
+    first, second, third = opened(root).samples
+    assert (first.domain, first.boxes) == ("near-domain", ((0.0, 1.0, 2.5, 3.0),))
+    assert (second.domain, second.boxes, third.boxes) == (None, (), None)
+
+
+def test_faults_of_single_images_are_collected(entry: Make, folder: Make, tmp_path: Path) -> None:
+    outside = tmp_path / "secret.png"
+    Image.new("RGB", (4, 4)).save(outside)
+    entries = [
+        entry(0, "good.png"),
+        entry(1, "../../secret.png", "test"),
+        entry(2, str(outside)),
+        entry(3, "..\\..\\secret.png"),
+        entry(4, "C:\\secret.png"),
+        entry(5, "secret.png", filepath="../.."),
+        entry(6, "link.png", "test"),
+        entry(7, "linked/secret.png"),
+        entry(8, "good.png"),
+        entry(9, "./good.png"),
+        entry(10, "silent.png", "val", sentences=[]),
+        entry(11, "blank.png", sentences=[{"raw": " \n"}]),
+        entry(12, "odd.png", sentences=None),
+        entry(13, None),
+        entry(14, 5),
+        entry(15, ""),
+        entry(16, "nul\0.png"),
+        entry(17, "\x1b[31m.png"),
+        entry(18, "boxed.png", boxes=[[5, 0, 1, 3]]),
+        entry(19, "boxed2.png", boxes=[[0, 0, 1]]),
+        entry(20, "placed.png", domain=["near"]),
+        entry(21, "missing.png"),
+        entry(22, "circle.png"),
+        entry(23, "good.png", filepath="."),
+    ]
+    root = folder(entries, pictures=False)
+    for name in ("good", "silent", "blank", "odd", "boxed", "boxed2", "placed"):
+        Image.new("RGB", (4, 4)).save(root / "images" / f"{name}.png")
+    (root / "images" / "link.png").symlink_to(outside)
+    (root / "images" / "linked").symlink_to(tmp_path)
+    (root / "images" / "circle.png").symlink_to("circle.png")
+    dataset = opened(root)
+    reasons = {
+        **dict.fromkeys((1, 2, 3, 4, 5), "leads out of"),
+        **dict.fromkeys((6, 7), "is a link that leads out of"),
+        **dict.fromkeys((8, 9, 23), "'good.png' is already the file of image 0"),
+        **dict.fromkeys((10, 11, 12), "has no sentences"),
+        **dict.fromkeys((13, 14, 15), "names no image file"),
+        **dict.fromkeys((16, 17), "unprintable"),
+        **dict.fromkeys((18, 19), "boxes"),
+        20: "domain",
+    }
+    assert set(dataset.faults) == set(reasons)
+    for image_id, reason in reasons.items():
+        assert reason in dataset.faults[image_id]
+        assert dataset.faults[image_id].isprintable()
+    assert "'silent.png'" in dataset.faults[10]
+    assert len(dataset.samples) == len(entries)
+    assert [sample.image_id for sample in dataset.split("test")] == [1, 6]
+    for sample in dataset.samples:
+        assert os.path.realpath(dataset.path(sample)).startswith(str(root))
+        assert bool(sample.file) == (sample.image_id in {0, 10, 11, 12, 18, 19, 20, 21, 22})
+
+
+def test_a_picture_folder_that_is_a_link_must_be_named(entry: Make, folder: Make, tmp_path: Path) -> None:
+    root = folder([entry(0, "x.jpg")])
+    shutil.move(root / "images", tmp_path / "pictures")
+    (root / "images").symlink_to(tmp_path / "pictures")
+    with pytest.raises(BenchError, match="outside the data set") as caught:
+        opened(root)
+    assert f"--images {tmp_path / 'pictures'}" in str(caught.value.hint)
+    assert not opened(root, images=root / "images").faults
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"\xff\xfe\xfd", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (gzip.compress(b'{"images": []}', mtime=0)[:-12], "cannot be read"),
+        (b"\x1f\x8b not gzip", "cannot be read"),
+        (b"[]", "Karpathy's format"),
+        (b"{}", "Karpathy's format"),
+        (b'{"images": {}}', "Karpathy's format"),
+        (b'{"images": [1]}', "Karpathy's format"),
+        (b'{"images": []}', "lists no images"),
+        (b'{"images": [{"id": 1}], "annotations": []}', "COCO's own format"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "dataset.json").write_bytes(content)
+    with pytest.raises(BenchError, match=message) as caught:
+        opened(tmp_path)
+    assert "dataset.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([{}, {"imgid": 0}], "same imgid: 0"),
+        ([{"cocoid": 5}, {"cocoid": 5}], "same cocoid: 5"),
+        ([{"imgid": "1"}, {}], "without a whole number.*: a.png"),
+        ([{"imgid": True}, {"imgid": None}], "without a whole number.*: a.png, b.png"),
+        ([{"split": "dev"}, {}], r"must be one of train, restval, val, test, nocaps: a.png \('dev'\)"),
+        ([{"split": ["test"]}, {}], "must be one of"),
+        ([{"split": None, "filename": None}, {}], "entry 0"),
+    ],
+)
+def test_ids_and_splits_must_be_clear(
+    entry: Make, folder: Make, changes: list[dict[str, object]], message: str
+) -> None:
+    entries = [entry(0, "a.png") | changes[0], entry(1, "b.png") | changes[1]]
+    with pytest.raises(BenchError, match=message):
+        opened(folder(entries, pictures=False))
+
+
+def test_what_is_not_there_is_named(tmp_path: Path, entry: Make, folder: Make) -> None:
+    with pytest.raises(BenchError, match=r"no data set at .*nowhere"):
+        opened(tmp_path / "nowhere")
+    with pytest.raises(BenchError, match=r"holds no dataset\*\.json"):
+        opened(tmp_path)
+    root = folder([entry(0, "a.png")])
+    with pytest.raises(BenchError, match=r"image folder .* does not exist"):
+        opened(root, images=tmp_path / "nowhere")
+    shutil.copy(root / "dataset_tiny.json", root / "dataset_other.json")
+    with pytest.raises(BenchError, match=r"several annotation files: dataset_other\.json, dataset_tiny\.json"):
+        opened(root)
+
+
+def test_the_fingerprint_changes_with_any_annotation_or_picture(entry: Make, folder: Make) -> None:
+    root = folder([entry(0, "a.png"), entry(1, "b.png")])
+    before = opened(root).fingerprint
+    assert opened(root).fingerprint == before
+    file = root / "dataset_tiny.json"
+    text = file.read_text()
+    seen = {before}
+    for old, new in [
+        ("Caption 1 of image 0", "Caption"),
+        ('"split": "train"', '"split": "val"'),
+        ('"imgid": 1', '"imgid": 2'),
+    ]:
+        file.write_text(text.replace(old, new))
+        seen.add(opened(root).fingerprint)
+    file.write_text(json.dumps(json.loads(text), indent=3))  # the same annotations, written another way
+    assert opened(root).fingerprint == before
+    picture = root / "images" / "a.png"
+    whole = picture.read_bytes()
+    for changed in (whole + b"x", whole[:-1] + b"x", b"x" + whole[1:], b""):
+        picture.write_bytes(changed)
+        seen.add(opened(root).fingerprint)
+    picture.unlink()
+    seen.add(opened(root).fingerprint)
+    assert len(seen) == 9
+    picture.write_bytes(whole)
+    os.utime(picture, (0, 0))
+    assert opened(root).fingerprint == before
+
+
+def test_both_ends_of_a_large_picture_count(entry: Make, folder: Make) -> None:
+    root = folder([entry(0, "a.png")])
+    picture = root / "images" / "a.png"
+    seen = set()
+    for place in (0, 4095, 15_904, 19_999):
+        content = bytearray(20_000)
+        content[place] = 1
+        picture.write_bytes(content)
+        seen.add(opened(root).fingerprint)
+    assert len(seen) == 4
+
+
+def test_boxes_that_can_only_be_x_y_width_height_are_told(entry: Make, folder: Make) -> None:
+    dataset = opened(
+        folder([entry(0, "x.jpg", boxes=[[0, 0, 5, 5], [200, 100, 50, 40]]), entry(1, "y.jpg", boxes=[[5, 0, -1, 3]])])
+    )
+    assert "the boxes of 'x.jpg'" in dataset.faults[0]
+    assert (
+        "(200, 100, 50, 40) seems to be x, y, width, height, whose corners are (200, 100, 250, 140)"
+        in dataset.faults[0]
+    )
+    assert "width" not in dataset.faults[1]

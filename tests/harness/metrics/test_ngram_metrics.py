@@ -1,0 +1,229 @@
+"""BLEU, ROUGE-L and CIDEr-D on sufficient statistics: equal to pycocoevalcap 1.2 on COCO and on any words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
+from pycocoevalcap.rouge.rouge import Rouge
+
+from harness.metrics import ngrams
+from harness.metrics.bleu import BLEU
+from harness.metrics.cider import CiderD, CiderReward, cider_d, consensus_scores
+from harness.metrics.contract import CIDER_D
+from harness.metrics.ngrams import Corpus, DocumentFrequencies
+from harness.metrics.rouge import rouge_l
+from harness.utils.errors import BenchError
+
+EXACT = {"abs": 1e-12, "rel": 0}
+captions = st.lists(st.sampled_from(["a", "cat", "dog", "runs", "on", "the", "22\u00a03/4"]), max_size=9).map(" ".join)
+images = st.lists(st.tuples(st.lists(captions, min_size=1, max_size=4), captions), min_size=1, max_size=8)
+
+
+def theirs(references, candidates):
+    """BLEU corpus, per image and counts; ROUGE-L and CIDEr-D per image, all by pycocoevalcap."""
+    bleu = BleuScorer(n=4)
+    for image_id, texts in references.items():
+        bleu += (candidates[image_id], texts)
+    corpus, per_image = bleu.compute_score(option="closest", verbose=0)
+    rouge = [Rouge().calc_score([candidates[i]], texts) for i, texts in references.items()]
+    cider = Cider().compute_score(references, {i: [candidates[i]] for i in references})[1]
+    guessed = np.array([test["guess"] for test in bleu.ctest])
+    correct = np.array([test["correct"] for test in bleu.ctest])
+    return corpus, np.array(per_image).T, guessed, correct, rouge, cider
+
+
+@settings(max_examples=80)
+@example([(["a"], "a")])
+@example([([""], ""), (["a cat", "a"], "")])
+@given(images)
+def test_equal_on_any_words(pairs):
+    references = {number: ["word", *texts] for number, (texts, _) in enumerate(pairs)}
+    candidates = {number: text for number, (_, text) in enumerate(pairs)}
+    corpus, per_image, guessed, correct, rouge, cider = theirs(references, candidates)
+    ours = Corpus.of_texts(references, candidates)
+    bleu = BLEU.statistics(ours)
+    assert (bleu.values[:, 2:6] == guessed).all()
+    assert (bleu.values[:, 6:] == correct).all()
+    assert list(bleu.corpus().values()) == pytest.approx(corpus, **EXACT)
+    assert np.column_stack(list(bleu.per_image().values())) == pytest.approx(per_image, **EXACT)
+    assert rouge_l(references, candidates).per_image()["ROUGE-L"] == pytest.approx(rouge, **EXACT)
+    assert cider_d(ours, ours.frequencies()) == pytest.approx(cider, **EXACT)
+
+
+@pytest.mark.parametrize(("block_tokens", "narrow_words"), [(80_000, 65_535), (3_000, 65_535), (3_000, 50)])
+def test_equal_on_coco_however_the_work_is_cut_and_packed(coco, monkeypatch, block_tokens, narrow_words):
+    monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", block_tokens)
+    monkeypatch.setattr(ngrams, "NARROW_WORDS", narrow_words)
+    corpus = Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates)
+    bleu = BLEU.statistics(corpus)
+    cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
+    rouge = rouge_l(coco.tokenized_references, coco.tokenized_candidates)
+    for statistics in (bleu, cider, rouge):
+        for metric, value in statistics.corpus().items():
+            assert value == pytest.approx(coco.corpus[metric], **EXACT), metric
+        for metric, values in statistics.per_image().items():
+            assert values == pytest.approx(list(coco.per_image[metric].values()), **EXACT), metric
+    totals = bleu.values.sum(axis=0)
+    assert totals.tolist() == [8289, 8026, 8289, 7489, 6689, 5889, 5186, 2254, 897, 355]
+
+
+def test_large_corpora_are_counted_again_instead_of_kept(coco, monkeypatch):
+    monkeypatch.setattr("harness.metrics.ngrams._KEPT_TOKENS", 0)
+    corpus = Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates)
+    assert cider_d(corpus, corpus.frequencies()).mean() == pytest.approx(coco.corpus["CIDEr-D"], **EXACT)
+    assert not corpus._kept
+
+
+@pytest.mark.parametrize("long", ["word " * 10_000, " ".join(map(str, range(10_000)))])
+def test_long_captions(long):
+    references = {1: [long, "a cat"], 2: ["a dog", long + "dog"]}
+    candidates = {1: long, 2: "a dog"}
+    ours = Corpus.of_texts(references, candidates)
+    assert rouge_l(references, candidates).per_image()["ROUGE-L"] == pytest.approx([1, 1], abs=1e-3)
+    assert BLEU.statistics(ours).per_image()["BLEU-4"][0] == pytest.approx(1)
+    assert np.isfinite(cider_d(ours, ours.frequencies())).all()
+
+
+WORDS = ["a", "dog", "runs", "the", "on", "grass"]
+
+
+def test_equals_pycocoevalcap_on_coco(coco):
+    mean, per_image = CiderD(coco.tokenized_references).score(coco.tokenized_candidates)
+    assert mean == pytest.approx(coco.corpus["CIDEr-D"], abs=1e-12, rel=0)
+    assert per_image == pytest.approx(coco.per_image["CIDEr-D"], abs=1e-12, rel=0)
+
+
+def test_references_are_reused_and_left_alone():
+    references = {1: ["a red cat", "a cat"], 2: ["a dog runs", "one dog"]}
+    scorer = CiderD(references)
+    first = scorer.score({1: "a red cat", 2: "a zebra"})
+    assert first[1][1] > 1 > first[1][2]
+    scorer.score({1: "zebra zebra", 2: "a dog"})
+    assert scorer.score({1: "a red cat", 2: "a zebra"}) == first
+
+
+def test_no_words_and_single_images_score_zero():
+    assert CiderD({1: ["a cat"]}).score({1: "a cat"}) == (0.0, {1: 0.0})
+    assert CiderD({1: [""], 2: [""]}).score({1: "", 2: "a"}) == (0.0, {1: 0.0, 2: 0.0})
+
+
+def test_other_images_are_refused():
+    with pytest.raises(BenchError, match=r"no caption \(2\)"):
+        CiderD({1: ["a cat"], 2: ["a dog"]}).score({1: "a cat"})
+
+
+def random_references(seed: int, images: int) -> dict[int, list[str]]:
+    """Captions of few words, so that n-grams repeat within them and between them; lengths and numbers differ."""
+    generator = np.random.default_rng(seed)
+    return {
+        3 * image: [" ".join(generator.choice(WORDS, generator.integers(0, 14))) for _ in range(1 + image % 3)]
+        for image in range(images)
+    }
+
+
+@pytest.mark.parametrize(("seed", "images"), [(0, 30), (1, 12), (2, 2), (3, 1)])
+def test_scores_are_cider_d_of_one_caption_for_all(seed: int, images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.metrics.ngrams._BLOCK_TOKENS", 40)  # several blocks
+    references = random_references(seed, images)
+    scorer = CiderD(references)
+    captions = [caption for texts in references.values() for caption in texts]
+    expected = [scorer.score(dict.fromkeys(references, caption))[0] for caption in captions]
+    np.testing.assert_allclose(consensus_scores(references), expected, atol=1e-14, rtol=0)
+
+
+def test_there_is_nothing_to_score_without_images() -> None:
+    assert consensus_scores({}).size == 0
+
+
+def numbered(coco):
+    """References and leave-one-out samples (two an image) as numbers, and as strings of numbers."""
+    words: dict[str, int] = {}
+    references, samples = [], []
+    for image_id, texts in coco.tokenized_references.items():
+        all_texts = [[words.setdefault(word, len(words)) for word in text.split()] + [0] for text in texts]
+        candidate = [words.setdefault(word, len(words)) for word in coco.tokenized_candidates[image_id].split()] + [0]
+        references.append(all_texts)
+        samples.append([candidate, all_texts[0][::-1]])
+    return references, samples
+
+
+def text(caption):
+    return " ".join(map(str, caption))
+
+
+@pytest.fixture(scope="module")
+def data(coco):
+    return numbered(coco)
+
+
+def rewards_of_theirs(references, samples, training):
+    """By pycocoevalcap's scorer, given other document frequencies and number of images than those it would take."""
+    scorer = CiderScorer(n=4, sigma=6.0)
+    for image, mine in zip(references, samples, strict=True):
+        for sample in mine:
+            scorer += (text(sample), [text(reference) for reference in image])
+    for image in training:
+        for ngram in {ngram for reference in image for ngram in precook(text(reference))}:
+            scorer.document_frequency[ngram] += 1
+    scorer.crefs += [[]] * (len(training) - len(scorer.crefs))
+    return np.array(scorer.compute_cider()).reshape(len(samples), -1)
+
+
+def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
+    references, samples = data
+    training = references[200:]
+    reward = CiderReward(DocumentFrequencies.of_numbers(training))
+    found = reward(references[:60], samples[:60])
+    assert found.shape == (60, 2)
+    assert found == pytest.approx(rewards_of_theirs(references[:60], samples[:60], training), abs=1e-12, rel=0)
+    assert found.min() > 0
+    assert found.std() > 0.1
+
+
+def test_frequencies_are_independent_of_blocks(data, monkeypatch):
+    references, _ = data
+    whole = DocumentFrequencies.of_numbers(references)
+    monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", 1_000)
+    made = DocumentFrequencies.of_numbers(references)
+    assert (made.keys == whole.keys).all()
+    assert (made.counts == whole.counts).all()
+    assert made.images == whole.images == len(references)
+    assert (np.diff(whole.keys.astype(object)) > 0).all()
+
+
+def test_rewards_do_not_depend_on_the_batch(data):
+    references, samples = data
+    reward = CiderReward(DocumentFrequencies.of_numbers(references))
+    together = reward(references[:8], samples[:8])
+    one_by_one = np.concatenate([reward(references[i : i + 1], samples[i : i + 1]) for i in range(8)])
+    assert together == pytest.approx(one_by_one, abs=1e-13)
+
+
+def test_unknown_ngrams_and_empty_samples(data):
+    references, _ = data
+    reward = CiderReward(DocumentFrequencies.of_numbers(references))
+    found = reward(references[:2], [[[], [60_000, 60_001]], [references[1][0][:3], references[1][0]]])
+    assert found[0].tolist() == [0, 0]
+    assert 0 < found[1, 0] < found[1, 1]
+
+
+def test_no_frequencies_score_zero(data):
+    references, samples = data
+    assert not CiderReward(DocumentFrequencies.of_numbers([]))(references[:2], samples[:2]).any()
+
+
+def test_wrong_numbers_are_refused(data):
+    references, samples = data
+    reward = CiderReward(DocumentFrequencies.of_numbers(references))
+    for bad in (-1, 65_534):
+        with pytest.raises(ValueError, match="between 0 and 65533"):
+            reward(references[:1], [[[bad]]])
+    with pytest.raises(ValueError, match="different numbers of samples"):
+        reward(references[:2], [samples[0], samples[1][:1]])
+    with pytest.raises(ValueError, match="zip"):
+        reward(references[:2], samples[:1])

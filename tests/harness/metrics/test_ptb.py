@@ -1,0 +1,124 @@
+"""The PTB tokenizer in Python: equal to the Java program on captions, on probes and across the ends of lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from harness.metrics.java import bundled_java
+from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb, tokenizer_jar
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "evaluation" / "tokenizer.json.gz"
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with gzip.open(FIXTURE, "rt", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def test_captions(expected):
+    captions, tokens = zip(*expected["caption_pairs"], strict=True)
+    assert tokenize_ptb(captions) == list(tokens)
+
+
+def test_probes(expected):
+    probes, tokens = zip(*expected["probe_pairs_each_followed_by_empty_line"], strict=True)
+    lines = [line for probe in probes for line in (probe, "")]
+    assert tokenize_ptb(lines)[::2] == list(tokens)
+
+
+def test_a_final_full_stop_depends_on_the_next_caption(expected):
+    for case in expected["context_dependence"]:
+        assert tokenize_ptb([case["line"], case["next_line"], ""])[0] == case["tokens"], case
+
+
+def test_coco_captions_of_the_other_fixture(coco):
+    assert tokenize_by_image(coco.references, tokenize_ptb) == coco.tokenized_references
+    captions = tokenize_ptb([coco.candidates[image_id] for image_id in coco.tokenized_candidates])
+    assert captions == list(coco.tokenized_candidates.values())
+
+
+def test_equals_java_on_captions_in_another_order(expected):
+    captions = [caption for caption, _ in reversed(expected["caption_pairs"])]
+    assert tokenize_ptb(captions) == tokenize_java(captions, java=bundled_java(), timeout_s=60)
+
+
+WORDS = (
+    "dog Dog's it's \"STOP\" 'no' can't cannot Dunkin' 5:30pm 9a.m. a.m. St. No. no. 5 22 3/4 1/2-inch $5.00 50% A. B. "
+    "The A there's (left) [x] wi-fi black/white/red o'clock ma'am rock'n'roll '50s '80' men's/women's plate.There "
+    "sink., end.; ... --- ----- !! ?! & A&M @home #cat www.a.com a@b.c <unk> ½ é naïve "
+    "“quoted” it’s — 日本 שלום 😀 :) ;-) ^_^ "
+    "4x4 2nd T-shirt"
+)
+
+
+def test_equals_java_on_mixed_words():
+    words = WORDS.split(" ")
+    captions = [" ".join(words[(k * step + k * k) % len(words)] for k in range(9)) for step in range(1, 400)]
+    assert tokenize_ptb(captions) == tokenize_java(captions, java=bundled_java(), timeout_s=60)
+
+
+@settings(max_examples=300)
+@example("|||")
+@example("\u2028\r\x00")
+@given(st.text(max_size=60))
+def test_any_text_gives_lower_case_tokens_on_one_line(text):
+    (tokens,) = tokenize_ptb([text])
+    assert len(f"x{tokens}".split("\n")) == 1
+    assert tokens == tokens.strip(" ")
+    assert "  " not in tokens
+    assert tokens == tokens.lower()
+
+
+def test_a_long_caption_takes_linear_time():
+    for text in ("A. " * 20_000, "a." * 20_000, "- 5 " * 20_000, "'" * 50_000, "<a " * 20_000, "x@" * 5_000):
+        tokenize_ptb([text])
+
+
+def test_nothing_and_empty_captions():
+    assert tokenize_ptb([]) == []
+    assert tokenize_ptb(["", " ", "...", "a"]) == ["", "", "", "a"]
+
+
+CASES = {
+    "An airplane's letters, 'MT': flying!": "an airplane 's letters mt flying",
+    "a (brown) dog [left]": "a -lrb- brown -rrb- dog -lsb- left -rsb-",
+    'She can\'t... gonna; "yes" -- no?': "she ca n't gon na yes no",
+    "": "",
+    "Caf\u00e9 ||| 22 3/4": "caf\u00e9 | | | 22\u00a03/4",
+    "first\u2028second\rthird\x00fourth": "first second third fourth",
+    "dog\x92s": "dog 's",
+    "smile \U0001f600 \ud800 end": "smile end",
+    "... ": "",
+}
+
+
+def test_tokens_and_lines():
+    assert tokenize_java(list(CASES), java=bundled_java(), timeout_s=60) == list(CASES.values())
+
+
+@pytest.mark.parametrize("empties", [["", "a", "", ""], [""], ["", ""]])
+def test_empty_captions_keep_their_lines(empties):
+    assert tokenize_java(empties, java=bundled_java(), timeout_s=60) == empties
+
+
+def test_nothing_needs_no_java(tmp_path):
+    assert tokenize_java([], java=tmp_path / "absent", timeout_s=1) == []
+
+
+def test_locale_of_the_machine_does_not_matter(monkeypatch):
+    monkeypatch.setenv("LC_ALL", "POSIX")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Dfile.encoding=ISO-8859-1")
+    assert tokenize_java(["TITLE CAF\u00c9"], java=bundled_java(), timeout_s=60) == ["title caf\u00e9"]
+
+
+def test_nothing_is_written_next_to_the_jar():
+    before = sorted(tokenizer_jar().parent.iterdir())
+    tokenize_java(["a dog"], java=bundled_java(), timeout_s=60)
+    assert sorted(tokenizer_jar().parent.iterdir()) == before

@@ -1,0 +1,133 @@
+"""The gallery: scripts that are small, lossless and nothing but data, words by their stems, examples of a model."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from results.runs.views import GalleryCaption, GalleryItem, Spread
+
+from reports.html.gallery import IMAGES_A_FILE, GalleryPage, disagreement, forms, gallery_data, pieces, stem, stems
+from reports.html.models import examples_by_run, flat, model_pages
+from results.records import Quantity, Role
+from tests.reports.examples import contents, group, row, run
+
+
+def said(key: str, caption: str, cider: float | None, role: Role = "model") -> GalleryCaption:
+    return GalleryCaption(key.partition("-")[0], role, 1, key, caption, cider)
+
+
+def item(number: int, *captions: GalleryCaption, references: tuple[str, ...] = ("a ball",)) -> GalleryItem:
+    return GalleryItem(number, f"{number}.png", None, references, captions, 0.5)
+
+
+def written(items: list[GalleryItem]) -> tuple[dict[str, Any], list[Any], dict[str, str]]:
+    """The index, the images of all files, and the scripts."""
+    pictures = {each.image_id: ("", "none here") for each in items}
+    files = gallery_data(items, pictures, {"m-1": "beam: 1", "m-2": "beam: 3"}, "gallery/1-")
+    index = re.fullmatch(r"captionbench\.index\((.*)\);\n", files["gallery/1-index.js"])
+    assert index
+    images = []
+    for number in range(len(files) - 1):
+        found = re.fullmatch(rf"captionbench\.images\({number},(.*)\);\n", files[f"gallery/1-{number}.js"])
+        assert found
+        images += json.loads(found[1])
+    return json.loads(index[1]), images, files
+
+
+def decoded(text: str, words: list[str]) -> str:
+    return " ".join(word[1:] if word.startswith("=") else words[int(word, 36)] for word in text.split(" "))
+
+
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "a  ball", "=a ball", "a\nball", HOSTILE, "word" * 2500, "ein Öl \u2028 球 a", '"\\']
+)
+def test_every_text_comes_back(text: str) -> None:
+    index, images, files = written(
+        [item(1, said("m-1", text, 0.1), said("n-1", "a ball", None)), item(2, said("m-1", text, 0))]
+    )
+    assert decoded(images[0][5][images[0][6][0]], index["words"]) == text
+    assert images[0][7] == [100, None]
+    assert images[1][6] == [0, -1], "the other said nothing of this image"
+    assert not any("<" in script for script in files.values())
+
+
+def test_equal_captions_are_stored_once_and_namesakes_labelled() -> None:
+    index, images, _ = written([item(1, said("m-1", "a ball", 1.0), said("m-2", "a ball", 1.0), said("n-1", "x", 0.0))])
+    assert (len(images[0][5]), images[0][6]) == (2, [0, 0, 1])
+    assert [speaker["label"] for speaker in index["speakers"]] == ["beam: 1", "beam: 3", ""]
+    assert index["speakers"][0]["page"] == "runs/m-1.html"
+
+
+def test_disagreement_is_the_deviation_between_models() -> None:
+    assert disagreement(item(1, said("m-1", "", 1.0), said("n-1", "", 0.0), said("h", "", 9.0, "reference"))) == 0.5
+    assert disagreement(item(1, said("m-1", "", 1.0), said("n-1", "", None))) is None
+
+
+def test_twenty_captions_of_an_image_take_about_a_kilobyte() -> None:
+    chance = random.Random(1)
+    words = [f"word{number}" for number in range(2000)]
+    weights = [1 / (1 + number) for number in range(2000)]
+    items = [
+        item(number, *(said(f"m{model}-1", " ".join(chance.choices(words, weights, k=10)), 0.5) for model in range(20)))
+        for number in range(IMAGES_A_FILE + 50)
+    ]
+    _, images, files = written(items)
+    assert (len(files), len(images)) == (3, len(items)), "the index and two files of images"
+    assert sum(map(len, files.values())) / len(items) < 1100
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("House", "houses", True), ("sitting", "sits", True), ("man", "men", True), ("person", "people", True),
+        ("cat", "cattle", False), ("ball", "bell", False), ("red", "reading", False), ("7", "17", False),
+    ],
+)  # fmt: skip
+def test_forms_of_a_word_have_one_stem(one: str, other: str, same: bool) -> None:
+    assert (stem(one) == stem(other)) is same
+
+
+def test_a_form_of_a_reference_is_no_hallucination() -> None:
+    known = stems(["Two houses and some men", "a red house"])
+    found = pieces("a man by the houses, barking", known)
+    assert found == (("a man by the houses, ", False), ("barking", True), ("", False))
+    assert pieces("the men", known) == (("the men", False),), "function words are never marked"
+    assert forms(["A house", "two houses", "a dog", "House"]) == [["house", "houses"]], "others stand alone"
+
+
+def test_examples_are_the_lowest_the_median_and_the_highest() -> None:
+    def found(*ciders: float | None) -> Any:
+        items = tuple(
+            item(n, said("k", "a big house", cider), references=("two houses",)) for n, cider in enumerate(ciders)
+        )
+        pictures = dict.fromkeys(range(len(items)), ("", "none"))
+        return examples_by_run(GalleryPage("gallery.html", "d test", items, pictures, (), {}, {}, ""))
+
+    shown = found(0.5, None, 0.1, 0.9, 0.2, 0.7)["k"]
+    assert [(each.which, each.image_id) for each in shown] == [("lowest", 2), ("median", 0), ("highest", 3)]
+    assert shown[0].page == "gallery.html#image-2"
+    assert shown[0].pieces == (("a ", False), ("big", True), (" house", False)), "compared by stem"
+    assert [each.which for each in found(0.5)["k"]] == ["lowest"]
+    assert found(None) == {}
+
+
+def test_a_model_s_results_have_a_line_a_domain_and_its_costs_what_was_measured() -> None:
+    domains = {name: {"CIDEr-D": Spread(0.5, None, 1)} for name in ("out-domain", "in-domain")}
+    costs = {"train_seconds": Quantity(60.0, unit="s"), "energy_per_image": Quantity(None, "no meter", "J")}
+    of = group(replace(row("m2"), domains=domains, costs=costs), row("aoanet"))
+    [page] = model_pages(contents(of, runs={"k": run()}), {})
+    [result] = page.results
+    assert [line.model for line in result.table.lines] == ["in-domain", "out-domain", "overall"]
+    assert "2 models" in result.place
+    assert [(label, cell.text) for label, _, cell in page.costs] == [("Training time", "1\u202fmin 00\u202fs")]
+    assert flat({"stages": [{"lr": 1, "name": None}, {"lr": 2}], "betas": [0.9, 0.99]}) == [
+        ("stages.1.lr", "1"), ("stages.1.name", "—"), ("stages.2.lr", "2"), ("betas", "[0.9, 0.99]"),
+    ]  # fmt: skip

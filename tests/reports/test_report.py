@@ -1,0 +1,218 @@
+"""`bench report`: the folder is written whole, replaced whole, and never instead of something else."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.utils.errors import BenchError
+from reports.errors import ReportError
+from reports.html.report import MARKER, replaced, write_report
+from reports.tables.contents import Contents
+from reports.text.markup import markdown
+from reports.text.terminal import print_leaderboard
+from results.records import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.store.publish import publish
+from results.store.rescoring import add_scores
+from results.store.store import Store
+from tests.harness.conftest import bench_or_raise
+from tests.reports.conftest import dataset, outcome, spec
+from tests.reports.html.parsed import Page, rows
+
+
+def run(*arguments: str | Path) -> str:
+    code, output = bench_or_raise("report", *arguments)
+    assert code == 0, output
+    return output
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".report-")]
+
+
+def terminal(store: Store) -> str:
+    file = io.StringIO()
+    print_leaderboard(store, Console(file=file, width=80))
+    return file.getvalue()
+
+
+def test_it_is_written_into_the_workspace_or_where_out_says(store: Store, tmp_path: Path) -> None:
+    assert Path(run("--workspace", tmp_path).strip()) == tmp_path / "report" / "index.html"
+    run("--db", store.name, "--out", tmp_path / "a" / "b")
+    assert (tmp_path / "report" / "index.html").is_file()
+    assert (tmp_path / "a" / "b" / "index.html").is_file()
+
+
+def test_terminal_writes_nothing(store: Store, tmp_path: Path) -> None:
+    assert "expansionnet_v2" in run("--db", store.name, "--workspace", tmp_path, "--terminal")
+    text = run("--db", store.name, "--terminal", "--metric", "ROUGE-L", "--place-unfinished")
+    assert "differences in ROUGE-L" in " ".join(text.split())
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_report_is_opened_or_its_link_told(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link) or there)
+    said = run("--db", store.name, "--workspace", tmp_path, "--open") + capsys.readouterr().err
+    assert opened == [(tmp_path / "report" / "index.html").as_uri()]
+    assert (f"hint: open {opened[0]}" in said) is not there
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "named"),
+    [
+        (["--terminal", "--out", "elsewhere"], BenchError, "--terminal"),
+        (["--terminal", "--open"], BenchError, "--open"),
+        (["--workspace", "nowhere"], BenchError, "nowhere"),
+        (["--out", "thesis"], ReportError, "thesis"),
+        (["--out", "thesis/chapter.tex"], BenchError, "--out"),
+        (["--metric", "CIDER"], Exception, "CIDER"),
+    ],
+)
+def test_what_cannot_be_done_is_one_error_and_changes_nothing(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    error: type[Exception],
+    named: str,
+) -> None:
+    assert store.status("aoanet-s1-plain") == "failed"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work", encoding="utf-8")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(error, match=named) as caught:
+        run("--workspace", ".", *options)
+    assert getattr(caught.value, "hint", None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "thesis" / "chapter.tex").read_text(encoding="utf-8") == "years of work"
+
+
+def test_little_data_gives_a_report_that_says_so(tmp_path: Path) -> None:
+    with Store(tmp_path / "bench.sqlite") as store:
+        index = write_report(store, tmp_path / "report")
+        assert "No run has finished yet" in Page(index).root.text
+        assert not (tmp_path / "report" / "gallery.html").exists()
+        store.record_dataset(DatasetRecord("tiny", "f", str(tmp_path), {}, ()))
+        waiting = RunSpec("k", "blind", "model", 1, "controlled", "f", {"card": {"summary": "No image"}}, {})
+        store.plan([waiting, RunSpec("../../up", "m", "model", 1, "controlled", "f", {}, {})])
+        store.record_epoch("../../up", EpochRecord(0, "s", "xe", 0, 1, 1e-3, 2.0, None, 1.0, 1.0))
+        scores = {"overall": {"CIDEr-D": Quantity(None, "no Java")}}
+        store.finish("../../up", Outcome((SplitResult("test", {}, scores, {}),), {}, {}))
+        folder = write_report(store, tmp_path / "report").parent
+    assert "no Java" in Page(index).root.text
+    assert len(list((folder / "runs").iterdir())) == 2, "a key never becomes a path"
+    assert [path for path in tmp_path.iterdir() if path.suffix == ".html"] == []
+    assert next(Page(folder / "models" / "blind.html").root.find("p", class_="lead")).text.startswith("No image. A")
+
+
+def test_writing_again_drops_stale_pages_and_keeps_files_of_others(store: Store, tmp_path: Path) -> None:
+    folder = write_report(store, tmp_path / "report").parent
+    (folder / "runs" / "stale.html").write_text("old", encoding="utf-8")
+    marker = folder / MARKER
+    marker.write_text(marker.read_text(encoding="utf-8") + "runs/stale.html\n", encoding="utf-8")
+    (folder / "mine").mkdir()
+    (folder / "mine" / "table.csv").write_text("kept", encoding="utf-8")
+    (folder / "link").symlink_to("nowhere")
+    for _ in range(2):
+        write_report(store, folder)
+        assert (folder / "mine" / "table.csv").read_text(encoding="utf-8") == "kept"
+        assert (folder / "link").is_symlink()
+    assert not (folder / "runs" / "stale.html").exists()
+    assert left_behind(tmp_path) == []
+
+
+def test_a_failure_half_way_leaves_the_old_report(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = write_report(store, tmp_path / "report").read_bytes()
+    monkeypatch.setattr("reports.html.report.run_page", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_report(store, tmp_path / "report")
+    assert (tmp_path / "report" / "index.html").read_bytes() == before
+    assert left_behind(tmp_path) == []
+
+
+def test_what_killed_commands_left_is_removed_or_put_back(tmp_path: Path) -> None:
+    for name in (".report-killed", ".report-killed2", ".other-killed"):
+        (tmp_path / name / "new").mkdir(parents=True)
+        (tmp_path / name / "new" / "index.html").write_text("half")
+    with replaced(tmp_path / "report") as folder:
+        (folder / "index.html").write_text("whole")
+        with replaced(tmp_path / "report") as beside:  # another command at the same moment
+            (beside / "index.html").write_text("beside")
+        assert (folder / "index.html").read_text() == "whole"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other-killed", "report"]
+    (tmp_path / ".report-killed").mkdir()
+    (tmp_path / "report").rename(tmp_path / ".report-killed" / "old")
+    with pytest.raises(ZeroDivisionError), replaced(tmp_path / "report"):
+        raise ZeroDivisionError
+    assert (tmp_path / "report" / "index.html").read_text() == "whole"
+    assert left_behind(tmp_path) == []
+
+
+def test_a_published_copy_has_tables_and_says_why_it_has_no_gallery(store: Store, tmp_path: Path) -> None:
+    publish(store.url.render_as_string(hide_password=False), tmp_path / "published.sqlite")
+    with Store(tmp_path / "published.sqlite", read_only=True) as copy:
+        folder = write_report(copy, tmp_path / "report").parent
+    gallery = Page(folder / "gallery.html")
+    assert "bench db publish" in gallery.root.text
+    assert list(gallery.root.find("form")) == list(gallery.root.find("article")) == []
+    assert list((folder / "gallery").iterdir()) == []
+    name, cells = rows(next(Page(folder / "index.html").root.find("table", id="group-1-table")))[0]
+    assert (name.strip()[:15], cells[1].text) == ("expansionnet_v2", "104.9 ±0.9")
+
+
+def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None:
+    newer = spec("m2", 2)
+    assert newer.code is not None
+    older = replace(newer, key="m2-old", seed=1, code=replace(newer.code, model="old", files={"zoo/models/m2.py": "0"}))
+    (tmp_path / "data").mkdir()
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(dataset(tmp_path / "data"))
+        store.plan([older, newer])
+        for planned in (older, newer):
+            store.finish(planned.key, outcome("m2", planned.seed, 0.7))
+        badges = list(Page(write_report(store, tmp_path / "report")).root.find("a", class_="badge"))
+        texts = [terminal(store), markdown(Contents.read(store)).replace("\\", "")]
+    sentence = badges[0].attributes["title"]
+    assert "zoo/models/m2.py changed" in sentence
+    assert [badge.text.startswith("older code") for badge in badges] == [True, True], "one row on each of two splits"
+    assert all(sentence in " ".join(text.split()) for text in texts)
+
+
+def test_further_metrics_have_a_table_once_something_was_measured(tmp_path: Path) -> None:
+    images = (ImageRecord(1, "1.png", "test", ("a dog",)), ImageRecord(2, "2.png", "test", ("a cat",)))
+    captions = {1: "a dog", 2: "a bird"}
+    more = {
+        "caption_words": Quantity(2.0, unit="words"),
+        "CHAIR-i (objects:instances#1a2b, references)": Quantity(0.5, low=0.0, high=1.0),
+        "CLIPScore": Quantity(None, "no CLIP model is named: --clip FOLDER"),
+    }
+    specs = [RunSpec(name, name, "model", 0, "controlled", "f" * 16, {}, {"beam": "3"}) for name in ("m2", "updown")]
+    with Store(tmp_path / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("toy", "f" * 16, str(tmp_path), {"test": 2}, images))
+        store.plan(specs)
+        for each in specs:
+            scores = {"overall": {"CIDEr-D": Quantity(0.5)}}
+            store.finish(each.key, Outcome((SplitResult("test", captions, scores, {}),), {}, {}))
+        assert "More metrics" not in terminal(store)
+        add_scores(store, "m2", [SplitResult("test", captions, {"overall": more}, {})])
+        text, page = terminal(store), write_report(store, tmp_path / "report").read_text(encoding="utf-8")
+    table = text[text.index("More metrics, toy test") :].splitlines()
+    assert table[1].split() == ["Words", "CHAIR-i"]
+    assert (table[3].split()[0], table[3].split()[-2:]) == ("m2", ["2.00", "50.0"])
+    assert not any(line.startswith("updown") for line in table)
+    section = page[page.index("<h3>More metrics</h3>") :]
+    assert ">50.0" in section
+    for said in (" ".join(" ".join(table).split()), section):
+        assert "objects:instances#1a2b, references" in said
+        assert "CLIPScore: no CLIP model is named: --clip FOLDER" in said
