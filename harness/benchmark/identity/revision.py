@@ -22,7 +22,7 @@ import zoo
 from harness.benchmark.identity.sources import REFACTORS, SPLIT_OFF, files_digest, harness_files, refactors, tree_digest
 
 REVISION = 4
-SOURCES = "59390e61"
+SOURCES = "d6693fd8"
 
 
 @cache
