@@ -32,8 +32,7 @@ from harness.training.losses import StepLoss
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
-from harness.utils.progress import Reporter
-from harness.utils.run_events import EvaluationBegins
+from harness.utils.progress import EvaluationBegins, Reporter
 from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends

@@ -40,8 +40,7 @@ from harness.training.stage import StageData, make_objective
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
-from harness.utils.progress import Reporter
-from harness.utils.run_events import Validated
+from harness.utils.progress import Reporter, Validated
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens

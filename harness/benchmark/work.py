@@ -38,8 +38,7 @@ from harness.training.trackers import RunLog, TrackedRun
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, wants_traceback
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
-from harness.utils.progress import Reporter, describe_seconds
-from harness.utils.run_events import EvaluationBegins, RunEvent, TrainingStands, Validated
+from harness.utils.progress import EvaluationBegins, Reporter, RunEvent, TrainingStands, Validated, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError

@@ -21,8 +21,6 @@ SAID = {
     "epochs": 10,
     "best": 0.4211,
     "left_s": 70.0,
-    "noted": 2,
-    "notes": ["xe epoch 1", "xe epoch 2"],
 }
 
 
