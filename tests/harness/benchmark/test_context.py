@@ -11,14 +11,9 @@ import pytest
 from harness.benchmark import context as module
 from harness.benchmark.context import RunContext, usable_splits
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import NullSource
-from harness.data.images import ImagePreprocessing
-from harness.data.pixels import PixelSource
-from harness.data.vocabularies import SubwordVocabulary
 from harness.utils.errors import BenchError
 from results.records import ImageRecord
 from tests.harness.benchmark.small_runs import make_context
-from zoo import VisualSpec
 
 
 def test_the_data_set_is_recorded_with_its_evaluated_images(small: RunContext) -> None:
@@ -39,35 +34,6 @@ def test_costs_are_measured_with_an_image_of_the_test_split(small: RunContext) -
     assert small.data.features is not None
     assert small.data.typical_image() == small.data.features.typical(test)
     assert replace(small.data, features=None).typical_image() == test[0]
-
-
-def test_channels_are_the_backbone_s_where_no_features_were_made(small: RunContext) -> None:
-    assert small.data.features is not None
-    assert small.data.visual_dim == small.data.features.dim
-    assert replace(small.data, features=None).visual_dim == small.data.backbone.dim
-
-
-@pytest.mark.parametrize("kind", ["grid", "pooled", "regions", "none"])
-def test_a_model_reads_the_shared_features(small: RunContext, kind: str) -> None:
-    assert small.source(VisualSpec(kind, small.data.visual_dim)) is small.data.features  # type: ignore[arg-type]
-
-
-def test_a_model_on_pixels_reads_the_pictures_as_it_prepares_them(small: RunContext) -> None:
-    own = replace(small.inputs, preprocessing=ImagePreprocessing(16))
-    source = replace(small, inputs=own).source(VisualSpec("pixels", 0))
-    assert isinstance(source, PixelSource)
-    pixels = source.visual([small.data.typical_image()], VisualSpec("pixels", 0)).pixels
-    assert pixels is not None
-    assert pixels.shape == (1, 3, 16, 16)
-
-
-def test_a_model_that_sees_nothing_needs_no_features(small: RunContext) -> None:
-    context = replace(small, data=replace(small.data, features=None))
-    assert isinstance(context.source(VisualSpec("none", 0)), NullSource)
-
-
-def test_no_features_are_made_for_models_that_see_nothing(tmp_path: Path) -> None:
-    assert make_context(tmp_path, sees="none").data.features is None
 
 
 def dataset(*splits: str, faults: Sequence[int] = ()) -> Dataset:
@@ -94,14 +60,3 @@ def test_skipped_images_are_in_no_split() -> None:
     splits = usable_splits(dataset("train", "val", "test", "test", "extra"), {3: "no picture"})
     found = {name: [sample.image_id for sample in samples] for name, samples in splits.items()}
     assert found == {"train": [0], "val": [1], "test": [2], "extra": [4]}
-
-
-def test_the_vocabulary_is_of_the_preset_s_kind(small: RunContext) -> None:
-    data, preset = small.data, small.preset
-    config = preset.vocabulary.model_copy(update={"kind": "bpe", "merges": 5})
-    made = [
-        module._build_vocabulary(data.dataset, data.train, preset.model_copy(update={"vocabulary": each}))
-        for each in (preset.vocabulary, config)
-    ]
-    assert made[0] == small.inputs.vocabulary
-    assert isinstance(made[1], SubwordVocabulary)

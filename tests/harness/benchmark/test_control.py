@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +14,13 @@ from harness.benchmark.control import choose_control, nothing_to_vary, vary
 from harness.benchmark.models import RequestedModel, resolve_models
 from harness.benchmark.plan import plan_runs
 from harness.benchmark.run_config import Opening
-from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig, RegionConfig
-from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures
-from tests.harness.benchmark.small_runs import quiet, run_config, save_run
+from tests.harness.benchmark.small_runs import quiet, run_config
 from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
 
 GRID = FeatureConfig()
@@ -64,13 +61,6 @@ def test_without_images_to_prepare_there_is_nothing_to_vary() -> None:
     assert [nothing_to_vary(m2, GRID), nothing_to_vary(m2, boxes), nothing_to_vary(on_pixels, stored)] == [None] * 3
 
 
-def test_what_cannot_be_varied_is_left_out_with_the_reason(small: RunContext) -> None:
-    said = io.StringIO()
-    [blind] = requested("blind")
-    assert vary(small, blind, quiet(said)) is None
-    assert "no other preprocessing, since it sees no images" in said.getvalue()
-
-
 @pytest.mark.parametrize("name", ["show_tell", "blip/small"])
 def test_only_the_preprocessing_tells_the_runs_apart(small: RunContext, tmp_path: Path, name: str) -> None:
     [model] = models = requested(name)
@@ -107,13 +97,6 @@ def test_varied_features_are_of_the_varied_images(small: RunContext) -> None:
     assert changed.data.features.digest != small.data.features.digest
     apart = abs(changed.data.features.pooled(ids) - small.data.features.pooled(ids))
     assert 0 < apart.mean() < 0.2
-
-
-def test_only_a_control_is_saved_with_its_change(small: RunContext, tmp_path: Path) -> None:
-    plain = save_run(Workspace(tmp_path), "plain", small)
-    assert "control" not in (plain / "run.json").read_text()
-    changed = replace(ImagePreprocessing(12), control="other-filter")
-    assert SavedModel.load(save_run(Workspace(tmp_path), "c", small, preprocessing=changed)).preprocessing == changed
 
 
 @pytest.fixture

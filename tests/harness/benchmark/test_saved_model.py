@@ -36,12 +36,6 @@ def test_a_description_is_loaded_as_it_was_saved(small: RunContext, workspace: W
     assert (folder.parent / "again" / "run.json").read_bytes() == (folder / "run.json").read_bytes()
 
 
-def test_what_most_runs_have_not_is_left_out_of_the_file(small: RunContext, workspace: Workspace) -> None:
-    content = json.loads((save_run(workspace, "run-s0", small) / "run.json").read_text())
-    assert {"pretrained", "pretraining"}.isdisjoint(content)
-    assert content["format"] == "captionbench run 1"
-
-
 def test_a_saved_model_is_built_with_its_weights_and_words(small: RunContext, workspace: Workspace) -> None:
     folder = save_run(workspace, "run-s0", small)
     first, words = SavedModel.load(folder).build(folder)
@@ -61,12 +55,6 @@ def test_an_opened_model_brings_its_own_inputs(small: RunContext, workspace: Wor
     assert context.inputs.preprocessing == saved.preprocessing != small.inputs.preprocessing
     assert context.inputs.decoding == Decoding(beam_size=1, max_len=5) != small.inputs.decoding
     assert context.data is small.data
-
-
-def test_a_missing_description_says_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match=r"run\.json is missing") as caught:
-        SavedModel.load(tmp_path)
-    assert "--rerun" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -133,14 +121,6 @@ def test_a_key_is_found_before_a_folder_of_that_name(
     assert find_run("run-s0", workspace) == folder
     assert find_run("elsewhere", workspace) == Path("elsewhere")
     assert find_run(str(folder), workspace) == folder
-
-
-def test_a_name_like_no_run_gets_the_first_ones(workspace: Workspace) -> None:
-    for key in ("d", "c", "b", "a"):
-        workspace.run_folder(key).mkdir(parents=True)
-    with pytest.raises(BenchError, match="no run 'zzz'") as caught:
-        find_run("zzz", workspace)
-    assert caught.value.hint == "did you mean a or b or c?"
 
 
 def test_a_plug_ins_model_that_is_not_registered_names_the_option(small: RunContext, workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""What is scored of a split beside its scores: the same captions against one reference less, and people's."""
+"""What is scored of a split, and of stored captions afterwards; and the rows of people and of simple baselines."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from harness.benchmark.context import BenchmarkData
-from harness.benchmark.scoring import SINGLE, SPICE_ONCE, score_people, score_split
+from harness.benchmark.baselines import majority_caption, retrieved_captions
+from harness.benchmark.context import BenchmarkData, RunContext
+from harness.benchmark.scoring import SINGLE, SPICE_ONCE, add_more_metrics, more_evaluator, score_people, score_split
 from harness.data.dataset import Sample
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
 from harness.metrics.meteor import MeteorSession
+from harness.metrics.more.measure import MoreEvaluator, MoreSettings
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
-from results.records import SplitResult
+from results import Outcome, Quantity, SplitResult, Store
+from results.records import RunSpec
+from results.runs.reading import finished
+from tests.harness.benchmark.small_runs import make_context, make_spec, quiet
+from tests.harness.metrics.tiny_models import write_clip
 
 SAMPLES = (
     Sample(1, "1.png", "test", ("a red dog runs", "the dog runs fast", "a dog")),
@@ -101,3 +107,141 @@ def test_single_references_leave_nothing_to_hold_out(evaluator: Evaluator) -> No
     with pytest.raises(BenchError, match="test: no image has a second reference") as raised:
         score_people("test", single, evaluator)
     assert raised.value.hint == "leave human out of --models"
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
+    return make_context(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture
+def store(tmp_path: Path, scenes: RunContext) -> Iterator[Store]:
+    with Store(tmp_path / "bench.sqlite") as opened:
+        opened.record_dataset(scenes.data.record("f" * 16))
+        yield opened
+
+
+def finish(store: Store, spec: RunSpec, scenes: RunContext, caption: str | None = None) -> RunSpec:
+    """A finished run that says `caption` of every image, or the first reference."""
+    store.plan([spec])
+    splits = tuple(
+        SplitResult(
+            split,
+            {each.image_id: caption or each.captions[0] for each in samples},
+            {"overall": {"CIDEr-D": Quantity(0.5)}},
+            {},
+        )
+        for split, samples in scenes.data.evaluated.items()
+    )
+    store.finish(spec.key, Outcome(splits, {}, {}))
+    return spec
+
+
+def test_objects_of_scenes_and_a_clip_model(
+    store: Store, scenes: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [
+        finish(store, make_spec("says"), scenes, "a red hexagon"),
+        finish(store, make_spec("people", "human", role="reference"), scenes),
+    ]
+    before = [run.scores for run in finished(store)]
+    settings = MoreSettings.parse(str(write_clip(tmp_path / "clip")), None, ())
+    evaluator = more_evaluator(settings, scenes.data, "cpu")
+    assert add_more_metrics(specs, evaluator, scenes.data, store, quiet()) == {}
+    says, people = finished(store)
+    assert [says.scores, people.scores] == before
+    assert says.more["test"]["caption_words"].value == 3
+    assert says.more["test"]["CHAIR-s (objects:scenes)"].value == 1  # no split but nocaps shows hexagons
+    assert people.more["test"]["CHAIR-s (objects:scenes)"].value == 0
+    assert says.more["test"]["self-CIDEr"].value is None
+    assert 0 < (people.more["test"]["self-CIDEr (captions:5, df:references)"].value or 0) < 1
+    [name] = [name for name in says.more["nocaps"] if name.startswith("CLIPScore")]
+    assert says.more["nocaps"][name].value is not None
+    assert "--bert" in (says.more["test"]["BERTScore"].reason or "")
+    # What is there is not computed again; another model's scores stand beside the first's.
+    monkeypatch.setattr(MoreEvaluator, "measure", lambda *_: pytest.fail("measured again"))
+    add_more_metrics(specs, more_evaluator(settings, scenes.data, "cpu"), scenes.data, store, quiet())
+
+
+def test_what_was_asked_for_and_not_measured_is_told_each_time(
+    store: Store, scenes: RunContext, tmp_path: Path
+) -> None:
+    spec = finish(store, make_spec("says"), scenes)
+    (tmp_path / "no-model").mkdir()
+    for given in ({"clip": str(tmp_path / "no-model")}, {"bert": str(tmp_path / "no-model")}):
+        settings = MoreSettings.parse(given.get("clip"), given.get("bert"), ())
+        for _ in range(2):
+            evaluator = more_evaluator(settings, scenes.data, "cpu")
+            lacking = add_more_metrics([spec], evaluator, scenes.data, store, quiet())
+            assert all("no-model" in name for name in lacking)
+            assert len(lacking) == len(given.keys() & {"clip"}) + 1  # CLIPScore and RefCLIPScore, or BERTScore
+
+
+def test_people_are_no_references_of_their_own(
+    store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    measure = MoreEvaluator.measure
+    monkeypatch.setattr(MoreEvaluator, "measure", lambda own, system: seen.append(system) or measure(own, system))
+    spec = finish(store, make_spec("people", "human", role="reference"), scenes)
+    evaluator = more_evaluator(MoreSettings(), scenes.data, "cpu")
+    add_more_metrics([spec], evaluator, scenes.data, store, quiet())
+    for system in seen:
+        assert all(system.captions[image_id] not in texts for image_id, texts in system.references.items())
+        assert all(len(texts) == 5 for texts in system.sets.values())
+    assert len(seen) == 2
+
+
+def train_samples(*captions: tuple[str, ...]) -> list[Sample]:
+    return [Sample(number, f"{number}.png", "train", texts) for number, texts in enumerate(captions)]
+
+
+class Vectors:
+    """Pooled features by image id."""
+
+    def __init__(self, **rows: Sequence[float]) -> None:
+        self._rows = {int(name.removeprefix("image")): row for name, row in rows.items()}
+        self.asked: list[int] = []
+
+    def pooled(self, image_ids: Sequence[int]) -> Any:
+        self.asked.append(len(image_ids))
+        return np.array([self._rows[image_id] for image_id in image_ids], dtype=np.float32)
+
+
+TRAIN = train_samples(("a dog", "the dog"), ("a cat",), ("a bird",))
+
+
+def retrieve(features: Vectors, *image_ids: int, block: int = 256) -> dict[int, str]:
+    asked = [Sample(image_id, "", "test", ("unknown",)) for image_id in image_ids]
+    vectors: Any = features
+    return retrieved_captions(asked, TRAIN, vectors, block)
+
+
+def test_an_image_gets_the_first_caption_of_the_nearest_by_angle() -> None:
+    features = Vectors(image0=(9, 0), image1=(1, 1), image2=(0, 0.1), image7=(1, 0.1), image8=(50, 60), image9=(0, 7))
+    assert retrieve(features, 7, 8, 9) == {7: "a dog", 8: "a cat", 9: "a bird"}
+
+
+def test_equally_near_images_give_the_earlier_caption() -> None:
+    features = Vectors(image0=(0, 1), image1=(2, 0), image2=(1, 0), image8=(4, 0), image9=(0, 0))
+    assert retrieve(features, 8, 9) == {8: "a cat", 9: "a dog"}, "an image of zeros is as far from all"
+
+
+def test_retrieval_in_blocks_gives_the_same_captions() -> None:
+    generator = np.random.default_rng(0)
+    features = Vectors(**{f"image{number}": generator.normal(size=4).tolist() for number in range(12)})
+    whole = retrieve(features, *range(3, 12))
+    features.asked.clear()
+    assert retrieve(features, *range(3, 12), block=4) == whole
+    assert features.asked == [len(TRAIN), 4, 4, 1]
+
+
+def test_the_majority_caption_is_given_as_it_was_written() -> None:
+    train = train_samples(("A dog runs!", "some dog"), ("A dog sits.", "a  Dog runs."), ("The cat", "a bird"))
+    assert majority_caption(train) == "A dog runs!"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_ties_go_to_the_first_caption_by_its_tokens(order: int) -> None:
+    train = train_samples(("Two birds",), ("one cat",), ("red car",))[::order]
+    assert majority_caption(train) == "one cat"
