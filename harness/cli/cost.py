@@ -23,8 +23,7 @@ from harness.cli.options import (
     complete_preset,
     finite,
 )
-from harness.cli.output import OutFile, deliver
-from harness.cli.tables import TableFormat, format_table, print_notes
+from harness.cli.output import OutFile, TableFormat, deliver, format_table, print_notes
 from harness.config.execution import usable_cores
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError

@@ -20,7 +20,7 @@ from harness.cli.options import (
     complete_preset,
     refuse_empty,
 )
-from harness.cli.tables import TableFormat, format_table, print_notes
+from harness.cli.output import TableFormat, format_table, print_notes
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin

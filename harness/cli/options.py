@@ -1,17 +1,23 @@
-"""Options that several commands share."""
+"""Options that several commands share, and all of `bench run`, which `bench plan` takes with the same meaning."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
-from harness.cli.tables import TableFormat
+from harness.cli.output import TableFormat
 from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_SEED, MAX_SEEDS, MAX_SIDE, MAX_WORDS
 from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT
+
+P = ParamSpec("P")
 
 
 def folder(value: str | Path) -> Path:
@@ -160,25 +166,10 @@ HubDtypeOption = Annotated[
     typer.Option(help="Weights and arithmetic of models of hf:: fp32, bf16 or fp16.  [default: the run's]"),
 ]
 ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
-SeedsOption = Annotated[
-    int | None,
-    typer.Option(min=1, max=MAX_SEEDS, help="Seeds to train each model with.", show_default="the preset's, 3 or 1"),
-]
 PlaceUnfinishedOption = Annotated[
     bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
 ]
 RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and place by this metric.")]
-FirstSeedOption = Annotated[
-    int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
-]
-ControlOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="MODEL",
-        callback=refuse_empty,
-        help="Train MODEL with as many further seeds too, and with another preprocessing; auto: the first that can.",
-    ),
-]
 DataOption = Annotated[str, typer.Option("--data", help="'scenes', a Karpathy folder, or a Karpathy JSON file.")]
 PrecisionOption = Annotated[str, typer.Option("--precision", help="auto, fp32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -197,12 +188,6 @@ StorageOption = Annotated[
 ]
 
 # Where runs are executed, and what each gets of a cluster.
-OnOption = Annotated[
-    str,
-    typer.Option(
-        "--on", metavar="WHERE", callback=refuse_empty, help="Where runs are executed: here, ray[:HOST:PORT] or slurm."
-    ),
-]
 CpusPerRunOption = Annotated[
     float | None,
     typer.Option(min=0.01, max=MAX_PROCESSES, callback=finite, help="On a cluster: cores of a run.  [default: 1]"),
@@ -222,10 +207,6 @@ MemoryPerRunOption = Annotated[
         callback=finite,
         help="On a cluster: memory of a run.  [default: estimated]",
     ),
-]
-HoursPerRunOption = Annotated[
-    float | None,
-    typer.Option(min=0.1, max=MAX_HOURS, callback=finite, help="On Slurm: the limit of a run's time.  [default: 24]"),
 ]
 
 # Images and the features that are extracted from them.
@@ -277,3 +258,141 @@ SkipBadImagesOption = Annotated[
 # Sizes that costs are counted or measured at, and how the table is written.
 VocabularySizeOption = Annotated[int, typer.Option(min=5, max=MAX_WORDS, help="Words, special tokens included.")]
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to write the table.")]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `bench run` and `bench plan` are given; each field is an option."""
+
+    models: RowsOption = "all"
+    data: DataOption = "scenes"
+    images: ImagesOption = None
+    preset: PresetOption = "quick"
+    change: ChangeOption = None
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_SEEDS, help="Seeds to train each model with.", show_default="the preset's, 3 or 1"),
+    ] = None
+    first_seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
+    ] = 0
+    control: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            callback=refuse_empty,
+            help="Train MODEL with as many further seeds too, and with another preprocessing; auto: the first that "
+            "can.",
+        ),
+    ] = None
+    workspace: WorkspaceOption = DEFAULT
+    db: DatabaseOption = None
+    storage: StorageOption = None
+    backbone: BackboneOption = None
+    backbone_weights: BackboneWeightsOption = None
+    backbone_option: BackboneSettingOption = None
+    image_size: ImageSizeOption = None
+    normalisation: NormalisationOption = None
+    regions: RegionsOption = None
+    region_count: RegionCountOption = "all"
+    region_bins: RegionBinsOption = 1
+    graphs: GraphsOption = None
+    graph_words: GraphWordsOption = 10
+    graph_labels: GraphLabelsOption = 20
+    sentence_graphs: SentenceGraphsOption = None
+    device: DeviceOption = "auto"
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_PROCESSES, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE."
+        ),
+    ] = None
+    jobs: JobsOption = "auto"
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            metavar="WHERE",
+            callback=refuse_empty,
+            help="Where runs are executed: here, ray[:HOST:PORT] or slurm.",
+        ),
+    ] = "here"
+    cpus_per_run: CpusPerRunOption = None
+    gpus_per_run: GpusPerRunOption = None
+    memory_per_run: MemoryPerRunOption = None
+    hours_per_run: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, max=MAX_HOURS, callback=finite, help="On Slurm: the limit of a run's time.  [default: 24]"
+        ),
+    ] = None
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False
+    precision: PrecisionOption = "auto"
+    skip_bad_images: SkipBadImagesOption = False
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="Train each model with its tuned values, of this workspace's bench tune.")
+    ] = False
+    tuned_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", callback=refuse_empty, help="The same, with the values of a file of bench tune --export."
+        ),
+    ] = None
+    untuned: Annotated[
+        bool, typer.Option("--untuned", help="Train as the preset is, where tuned values of it ship.")
+    ] = False
+    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False
+    accept_code_changes: Annotated[
+        bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
+    ] = False
+    place_unfinished: PlaceUnfinishedOption = False
+    pretrained: Annotated[
+        list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
+    ] = None
+    prompt: PromptOption = None
+    clean: CleanOption = None
+    hub_attention: HubAttentionOption = None
+    hub_dtype: HubDtypeOption = None
+    more_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--more-metrics", help="Also diversity and hallucinated objects of all captions; see --clip and --bert."
+        ),
+    ] = False
+    clip: ClipOption = None
+    bert: BertOption = None
+    instances: InstancesOption = None
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
+    ] = None
+    plugin: PluginOption = None
+
+
+OPTION_NAMES = tuple(field.name for field in fields(RunOptions))
+"""Names of the parameters."""
+
+
+def with_run_options(command: Callable[Concatenate[RunOptions, P], None]) -> Callable[..., None]:
+    """A command whose first parameter becomes all options of `RunOptions`; Typer reads its signature."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = RunOptions(**{name: given.pop(name) for name in OPTION_NAMES})
+        command(options, **given)  # type: ignore[call-arg]
+
+    kinds = get_type_hints(RunOptions, include_extras=True)
+    declared = {field.name: (kinds[field.name], field.default) for field in fields(RunOptions)}
+    own = list(inspect.signature(command).parameters.values())[1:]
+    kinds = get_type_hints(command, include_extras=True)
+    declared |= {parameter.name: (kinds[parameter.name], parameter.default) for parameter in own}
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for name, (kind, default) in declared.items()
+        ],
+        return_annotation=None,
+    )
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {name: kind for name, (kind, _) in declared.items()}
+    return run

@@ -16,11 +16,12 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -338,3 +339,38 @@ def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchEr
     elif isinstance(error, OSError) and error.errno == errno.ENXIO:
         reason, hint = "nothing reads from it", "start the program that reads the pipe first, or name a file"
     return BenchError(f"cannot write {option} {path}: {reason}", hint)
+
+
+class TableFormat(StrEnum):
+    """How a table is written."""
+
+    table = "table"
+    markdown = "markdown"
+    csv = "csv"
+    latex = "latex"
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:
+    """A table as text that ends with a line break; the first column holds names, the others numbers.
+
+    `latex` is a tabular of booktabs.
+    """
+    from reports.text.grid import Grid
+
+    grid = Grid(header, rows)
+    write = {
+        TableFormat.table: grid.terminal,
+        TableFormat.markdown: grid.markdown,
+        TableFormat.csv: grid.csv,
+        TableFormat.latex: grid.latex,
+    }
+    return write[form]()
+
+
+def print_notes(notes: Iterable[str], form: TableFormat, lead: str = "") -> None:
+    """Print each note as a paragraph after `lead`; as comments for LaTeX, and not at all for CSV."""
+    if form is TableFormat.csv:
+        return
+    start, lead = ("% ", "") if form is TableFormat.latex else ("", lead)
+    for note in notes:
+        typer.echo(lead + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.benchmark.engines import HERE
-from harness.cli.options import refuse_typed
+from harness.cli.options import RunOptions, refuse_typed, with_run_options
 from harness.cli.output import OutFile, deliver
 from harness.cli.plan_power import show_power
 from harness.cli.plan_slurm import nodes_of, sbatch_script
-from harness.cli.run_options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from harness.benchmark.engines import HERE
-from harness.cli.run_options import RunOptions, with_run_options
+from harness.cli.options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.training.launch import every_rank, in_every_process, is_launched
 from harness.utils.errors import BenchError

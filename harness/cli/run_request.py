@@ -15,8 +15,7 @@ from harness.cli.inputs import (
     refuse_without_more,
     with_sentence_graphs,
 )
-from harness.cli.options import check_seeds
-from harness.cli.run_options import RunOptions
+from harness.cli.options import RunOptions, check_seeds
 from harness.training.launch import is_launched, process_count
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8

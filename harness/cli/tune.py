@@ -39,8 +39,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import OutFile, deliver
-from harness.cli.tables import TableFormat, format_table
+from harness.cli.output import OutFile, TableFormat, deliver, format_table
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from harness.cli.app import guard_streams
 from harness.cli.errors import say_error
-from harness.cli.tables import TableFormat, format_table
+from harness.cli.output import TableFormat, format_table
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.progress import Reporter

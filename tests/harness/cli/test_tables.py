@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cli.tables import TableFormat, format_table
+from harness.cli.output import TableFormat, format_table
 
 HEADER = ("Model", "Params", "Encoder", "Step", "Greedy", "Beam 5", "Teacher", "Training")
 NUMBERS = ("206.83 M", "20.375", "0.102", "22.512", "31.004", "22.583", "67.586")
