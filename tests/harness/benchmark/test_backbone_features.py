@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +9,8 @@ import torch
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.run import build_model, model_arguments
-from harness.benchmark.train import CachedBackboneSource, _Tuned, cache_own_features
-from harness.data.features import Features
-from tests.harness.benchmark.small_runs import make_context, quiet
-from zoo import HasBackbone, VisualSpec
+from harness.benchmark.train import _Tuned
+from tests.harness.benchmark.small_runs import make_context
 
 END_TO_END = "expansionnet_v2/end-to-end"
 
@@ -38,30 +35,6 @@ def tune(model: Any) -> None:
         next(model.backbone.parameters()).add_(0.1)
 
 
-def folder_of(context: RunContext) -> Path:
-    assert isinstance(context.data.features, Features)
-    return context.data.features.folder
-
-
-def test_the_run_s_own_weights_share_the_run_s_cache(context: RunContext, model: Any) -> None:
-    assert isinstance(model, HasBackbone)
-    assert cache_own_features(model, context, quiet()) == folder_of(context)
-
-
-def test_a_tuned_backbone_has_features_of_its_own(context: RunContext, model: Any) -> None:
-    tune(model)
-    folder = cache_own_features(model, context, quiet())
-    assert folder != folder_of(context)
-    assert cache_own_features(model, context, quiet()) == folder, "which the same weights find again"
-    found = Features(folder)
-    needed = {sample.image_id for sample in (*context.data.train, *context.data.val)}
-    assert set(found.image_ids) == needed, "of the images to train and validate with alone"
-    image = context.data.train[0].image_id
-    assert not (found.grid_features([image]) == Features(folder_of(context)).grid_features([image])).all()
-    tune(model)
-    assert cache_own_features(model, context, quiet()) not in {folder, folder_of(context)}
-
-
 def test_a_tuned_backbone_describes_itself_by_its_weights(context: RunContext, model: Any) -> None:
     same, again = (_Tuned(model.backbone, context.data.backbone) for _ in range(2))
     tune(model)
@@ -84,12 +57,3 @@ def test_features_are_of_the_backbone_at_rest(context: RunContext, model: Any) -
     assert any("running_mean" in name for name in before)
     assert all(torch.equal(value, before[name]) for name, value in model.backbone.named_buffers())
     torch.testing.assert_close(first, context.data.backbone(pixels), atol=1e-4, rtol=1e-4)
-
-
-def test_a_model_on_pixels_gets_grid_features(context: RunContext) -> None:
-    features = Features(folder_of(context))
-    images = [sample.image_id for sample in context.data.train[:2]][::-1]
-    found = CachedBackboneSource(features).visual(images, VisualSpec("pixels", 0))
-    assert found.pixels is None
-    assert found.features is not None
-    assert torch.equal(found.features, torch.from_numpy(features.grid_features(images)).float())

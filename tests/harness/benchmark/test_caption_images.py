@@ -16,7 +16,6 @@ import harness.inference.generate
 from harness.benchmark.caption_images import caption_dataset, of_files
 from harness.benchmark.saved_model import SavedModel, find_run
 from harness.config.features import FeatureConfig
-from harness.config.preset import Decoding
 from harness.data.formats import read_predictions, read_references
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
@@ -88,11 +87,6 @@ def test_unreadable_pictures_are_named_and_others_captioned(pictures: list[Path]
     assert "absent.jpg: is missing" in done.stderr
 
 
-def test_nothing_but_unreadable_pictures_ends_without_a_caption(make_run: MakeRun) -> None:
-    done = caption("absent.jpg", "--run", make_run())
-    assert (done.exit_code, done.stdout) == (1, "")
-
-
 def test_an_unknown_run_names_the_nearest(make_run: MakeRun) -> None:
     workspace = Workspace(make_run(key="expansionnet_v2-s0-abc").parents[1])
     with pytest.raises(BenchError, match="no run 'expansionet_v2-s0'") as caught:
@@ -160,13 +154,6 @@ def test_moved_and_other_backbone_weights_are_told_apart(
         caption_dataset(
             of_files(pictures), folder, reporter=Reporter(), backbone_weights=tmp_path / "other.safetensors"
         )
-
-
-def test_a_stored_run_says_how_it_saw(make_run: MakeRun) -> None:
-    folder = make_run()
-    content = json.loads((folder / "run.json").read_text())
-    assert content["preprocessing"]["interpolation"] == "bilinear"
-    assert SavedModel.load(folder).decoding == Decoding(beam_size=2, max_len=6)
 
 
 def test_a_split_becomes_predictions_that_can_be_scored(

@@ -105,6 +105,7 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
         other = one_run(store, key_of(undisturbed, 2))
         assert "first_stages_of" not in other.environment
         assert steps == other.costs["train_steps"].value
+    assert "xe epoch 1" in train(data, first, SETTINGS, "--rerun").output
 
 
 def test_another_beam_is_searched_without_training(data: Path, undisturbed: Path, tmp_path: Path) -> None:
@@ -159,9 +160,3 @@ def test_damaged_weights_are_trained_again(data: Path, undisturbed: Path, tmp_pa
     assert not is_whole(tmp_path / "gone.safetensors")
     assert "xe epoch 1" in train(data, tmp_path, SETTINGS).output
     assert results_of(tmp_path) == results_of(undisturbed)
-
-
-def test_all_stages_are_trained_again_where_that_is_asked_for(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
-    assert "xe epoch 1" not in train(data, tmp_path, SETTINGS).output
-    assert "xe epoch 1" in train(data, tmp_path, SETTINGS, "--rerun").output

@@ -1,20 +1,24 @@
-"""The planned runs: one a model and seed in the order of execution, each with its conditions and its model's card."""
+"""The rows that `--models` asks for, and their planned runs: each of a known kind, with its conditions, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext
-from harness.benchmark.models import resolve_models
+from harness.benchmark.models import RequestedModel, resolve_models
 from harness.benchmark.plan import plan_runs
+from harness.benchmark.pretrained import Pretrained
+from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from tests.harness.benchmark.small_runs import save_run
+from zoo import ZooError, model_card, select_models
 from zoo.width import count_parameters
 
 
@@ -39,6 +43,14 @@ def test_every_model_has_a_row_before_the_second_seed(small: RunContext, workspa
         ("blind", 2),
         ("git/finetuned", 2),
     ], "what is not trained is the same for every seed"
+    assert [(spec.kind, spec.role) for spec in planned[:6]] == [
+        ("reference", "reference"),
+        ("trained", "model"),
+        ("pretrained", "model"),
+        ("stored", "model"),
+        ("trained", "model"),
+        ("trained", "model"),
+    ]
     assert len({spec.key for spec in planned}) == len(planned)
 
 
@@ -50,19 +62,6 @@ def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, worksp
         ("human", 0), ("blind", 2), ("git/pretrained", 0), ("blind", 3)
     ]  # fmt: skip
     assert {spec.key for spec in again} < {spec.key for spec in first}, "the same runs, in whichever command"
-
-
-def test_kinds_and_roles_are_those_of_the_models(small: RunContext, workspace: Workspace) -> None:
-    save_run(workspace, "stored-run", small)
-    planned = plan(["blind", "majority", "git/pretrained", "stored-run", "git/finetuned"], small, workspace)
-    assert [(spec.kind, spec.role) for spec in planned] == [
-        ("reference", "reference"),
-        ("trained", "model"),
-        ("pretrained", "model"),
-        ("stored", "model"),
-        ("trained", "model"),
-    ]
-    assert {spec.dataset for spec in planned} == {small.signature["data"]}
 
 
 def test_a_trained_row_has_the_conditions_of_the_run(small: RunContext, workspace: Workspace) -> None:
@@ -113,16 +112,6 @@ def test_a_model_that_learns_to_see_is_signed_by_its_pixels(small: RunContext, w
     assert seeing.signature["feat"] == f"pixels[{small.inputs.preprocessing.key()}]"
 
 
-def test_a_renamed_preset_plans_the_runs_that_are_stored(small: RunContext, workspace: Workspace) -> None:
-    def key(name: str) -> str:
-        preset = small.preset.model_copy(update={"name": name})
-        [spec] = plan(["show_tell"], replace(small, preset=preset), workspace)
-        return spec.key
-
-    assert key("matched-width") == key("paper")
-    assert key("matched-width") != key("own-size")
-
-
 def test_a_run_is_built_with_the_width_that_was_found(small: RunContext, workspace: Workspace) -> None:
     preset = small.preset.model_copy(update={"parameters": 300_000})
     [narrow, wide] = plan(["show_tell", "updown"], replace(small, preset=preset), workspace)
@@ -132,3 +121,61 @@ def test_a_run_is_built_with_the_width_that_was_found(small: RunContext, workspa
     for spec in (narrow, wide):
         counted = count_parameters(spec.model, **sizes, **spec.config["arguments"])
         assert counted == pytest.approx(300_000, rel=0.02)
+
+
+def test_all_is_the_models_and_then_the_reference_rows(workspace: Workspace) -> None:
+    found = resolve_models(["all"], workspace)
+    assert [model.name for model in found] == [*select_models("all"), *REFERENCE_ROWS]
+    assert {model.kind for model in found[: -len(REFERENCE_ROWS)]} == {"trained"}
+
+
+GIT, TUNED = (Pretrained(name, model_card(name).hub) for name in ("git/pretrained", "git/finetuned"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["show_tell", "blind"], [("show_tell", "trained", "pooled"), ("blind", "trained", "none")]),
+        (["blind", "c[g]ru", "cgru", "blind"], [("blind", "trained", "none"), ("cgru", "trained", "pooled")]),
+        (
+            ["human", "retrieval", "majority"],
+            [("human", "reference", "none"), ("retrieval", "reference", "pooled"), ("majority", "reference", "none")],
+        ),
+        (["show_tell-s0-abc"], [("show_tell-s0-abc", "stored", "pooled")]),
+    ],
+)
+def test_a_name_is_one_row_of_a_known_kind(
+    asked: list[str], found: list[tuple[Any, ...]], workspace: Workspace, small: RunContext
+) -> None:
+    save_run(workspace, "show_tell-s0-abc", small)
+    assert resolve_models(asked, workspace) == [RequestedModel(*each) for each in found]
+
+
+def test_published_weights_are_scored_or_trained_further_from_where_they_lie(workspace: Workspace) -> None:
+    found = resolve_models(["git/pretrained", "git/finetuned", "git/small"], workspace)
+    assert [(model.kind, model.weights) for model in found] == [
+        ("pretrained", GIT),
+        ("trained", TUNED),
+        ("trained", None),
+    ]
+    [here, usual] = resolve_models(["git/pretrained", "git/finetuned"], workspace, {"git/pretrained": "folder"})
+    assert (here.weights, usual.weights) == (Pretrained("git/pretrained", "folder"), TUNED)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "named", "hint"),
+    [
+        (["blind", "show_tel"], ZooError, "'show_tel'", "show_tell"),
+        ([], BenchError, "--models", "--models all"),
+        (["r" * 201], BenchError, "200 bytes", ""),
+        (["damaged"], BenchError, "run.json", ""),
+    ],
+)
+def test_other_names_are_refused(
+    asked: list[str], error: type[Exception], named: str, hint: str, workspace: Workspace, small: RunContext
+) -> None:
+    save_run(workspace, "r" * 201, small)
+    (save_run(workspace, "damaged", small) / "run.json").write_text("{")
+    with pytest.raises(error, match=named) as caught:
+        resolve_models(asked, workspace)
+    assert hint in (getattr(caught.value, "hint", None) or "")

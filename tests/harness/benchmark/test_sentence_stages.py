@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +19,6 @@ from harness.benchmark.identity.signature import reference_signature
 from harness.benchmark.run_config import Opening
 from harness.benchmark.train import fit
 from harness.config.features import FeatureConfig
-from harness.config.load import load_preset
 from harness.config.preset import VocabularyConfig
 from harness.config.schedule import Optimiser, Schedule
 from harness.training.optimisers import make_optimiser, set_rate
@@ -202,19 +200,3 @@ def test_a_constant_rate_stays_when_the_others_fall(context: RunContext) -> None
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, kept[name])}
     assert moved == {"dictionary"}
     torch.testing.assert_close(model.state_dict()["dictionary"], kept["dictionary"] - 0.05)
-
-
-def test_what_papers_settings_become() -> None:
-    """The released rate and scheduled sampling over all epochs, stage by stage."""
-    rates, drawn, epoch = [], [], 0
-    for stage in load_preset("sgae-paper").schedule.stages:
-        for own in range(stage.epochs):
-            rate = stage.learning_rate.at(own, 1, stage.epochs)
-            rates.append(math.isclose(rate, 5e-4 * 0.8 ** (epoch // 5), rel_tol=1e-6))
-            if stage.scheduled_sampling is not None:
-                drawn.append(math.isclose(stage.scheduled_sampling.probability(own), min(0.05 * (epoch // 5), 0.25)))
-            epoch += 1
-    assert epoch == 150
-    assert all(rates)
-    assert all(drawn)
-    assert len(drawn) == 40
