@@ -17,7 +17,7 @@ from harness.benchmark import training_costs as module
 from harness.benchmark.context import Execution, RunContext
 from harness.benchmark.pass_costs import pass_costs
 from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
-from harness.benchmark.training_costs import COSTS, Prediction, no_training, predict_training, training_costs
+from harness.benchmark.training_costs import COSTS, Prediction, predict_training, training_costs
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
@@ -213,11 +213,6 @@ def test_a100_hours_follow_the_utilisation_of_another_device(monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some Device")
     unknown = training_costs(SUMMARY, memory, prediction, conditions)
     assert "peak rate of Some Device" in str(unknown["train_a100_hours_estimate"].reason)
-
-
-def test_nothing_trained_is_a_complete_row_of_reasons() -> None:
-    assert {(cost.value, cost.reason) for cost in no_training("stored before").values()} == {(None, "stored before")}
-    assert set(no_training("")) == set(COSTS)
 
 
 def test_peak_rates() -> None:

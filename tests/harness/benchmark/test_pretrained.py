@@ -40,7 +40,7 @@ from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 from tests.harness.inference.hub_families import tokenizer, write_family
-from zoo import ZooError, model_card, registry
+from zoo import ZooError, registry
 from zoo.decoding import Hypotheses, beam_search
 from zoo.registry import NOT_DOCUMENTED
 
@@ -149,9 +149,9 @@ def test_weights_that_are_nowhere_say_what_to_type(tmp_path: Path) -> None:
 def test_what_weights_saw_is_said_of_the_card_s_repository_alone(tmp_path: Path) -> None:
     card = zoo.model_card("git/finetuned")
     own, elsewhere = Pretrained(card.name, card.hub), Pretrained(card.name, "somebody/git-base")
-    assert own.pretraining() == card.pretraining
+    assert own.pretraining() == HubModel(card.hub).pretraining() == card.pretraining
     assert pretraining_field(own.pretraining()) == {"pretraining": "captions of COCO,Visual Genome,CC3M,SBU,WIT"}
-    assert elsewhere.pretraining() == NOT_DOCUMENTED
+    assert elsewhere.pretraining() == HubModel("org/name").pretraining() == NOT_DOCUMENTED
     assert elsewhere.signature({}, trained=True)["pretraining"] == "not documented"
     folder = Pretrained(card.name, str(tmp_path)).pretraining()
     assert folder == dataclasses.replace(card.pretraining, source=folder.source)
@@ -391,14 +391,6 @@ def test_a_repository_that_is_not_here_is_skipped_with_what_to_type(tmp_path: Pa
     assert model.hub.signature({})["prompt"] == "unknown"
     with pytest.raises(BenchError, match="HF_HUB_OFFLINE"):
         prefetch_hub("hf:org/name")
-
-
-def test_what_a_repository_saw_is_said_by_its_card() -> None:
-    card = model_card("git/pretrained")
-    assert HubModel(card.hub).pretraining() == card.pretraining
-    assert HubModel(card.hub).signature({})["pretraining"].startswith("captions of COCO")
-    assert HubModel("org/name").pretraining() == NOT_DOCUMENTED
-    assert HubModel("org/name").signature({})["pretraining"] == "not documented"
 
 
 def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scenes: DrawScenes, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.run import build_model, model_arguments
 from harness.benchmark.run_config import Opening
-from harness.benchmark.train import CachedBackboneSource, _Task, fit
+from harness.benchmark.train import CachedBackboneSource, _Task, _Tuned, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
@@ -36,6 +36,9 @@ STAGE = {
     "name": "xe", "epochs": 2, "batch_size": 7, "captions_per_image": 2, "dropout": 0.0, "clip_norm": 1.0,
     "learning_rate": {"peak": 0.01, "warmup_steps": 2},
 }  # fmt: skip
+
+
+NETWORK = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
 
 
 class Killed(KeyboardInterrupt):
@@ -126,8 +129,7 @@ def test_a_later_frozen_stage_reads_the_tuned_features(
     frozen = STAGE | {"epochs": 1, "batch_size": 29}
     tuned = frozen | {"name": "tuned", "backbone": "trained", "learning_rate": {"peak": 0.1}}
     stages = [frozen, tuned, frozen | {"name": "last", "epochs": 2}]
-    backbone = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
-    context = context_of(data, tmp_path, stages, **backbone)
+    context = context_of(data, tmp_path, stages, **NETWORK)
     model = model_of("expansionnet_v2/end-to-end", context)
     looked: list[int] = []
     monkeypatch.setattr(PixelSource, "visual", watched(PixelSource.visual, looked))
@@ -251,3 +253,26 @@ def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch)
         ExecutionConfig(devices=3).check(torch.device("cuda"))
     with pytest.raises(BenchError, match="contradict"):
         ExecutionConfig(devices=2).check(torch.device("cuda:1"))
+
+
+def test_a_tuned_backbone_is_named_by_its_weights_and_makes_features_at_rest(data: Path, tmp_path: Path) -> None:
+    context = context_of(data, tmp_path, [STAGE], **NETWORK)
+    model: Any = model_of("expansionnet_v2/end-to-end", context)
+    own = context.data.backbone
+    same, again = (_Tuned(model.backbone, own) for _ in range(2))
+    pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    model.train()
+    before = {name: value.clone() for name, value in model.backbone.named_buffers()}
+    first, second = same(pixels), same(pixels)
+    assert torch.equal(first, second)
+    assert model.backbone.training, "and then it goes on training"
+    assert any("running_mean" in name for name in before)
+    assert all(torch.equal(value, before[name]) for name, value in model.backbone.named_buffers())
+    torch.testing.assert_close(first, own(pixels), atol=1e-4, rtol=1e-4)
+    with torch.no_grad():
+        next(model.backbone.parameters()).add_(0.1)
+    other = _Tuned(model.backbone, own)
+    assert same.digest == again.digest
+    assert len({own.digest, same.digest, other.digest}) == 3
+    assert other.describe() == f"{own.describe()}, tuned#{other.digest[:8]}"
+    assert (other.dim, other.grid, other.preprocessing) == (own.dim, own.grid, own.preprocessing)
