@@ -13,6 +13,7 @@ from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from harness.benchmark.tune.chosen import FindTuned
+    from harness.cli.options import RunOptions
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
     from results.store.store import Store
@@ -61,57 +62,50 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
     return None if preset is None else load_preset(preset, tuple(change or ()))
 
 
-def chosen_features(
-    data: str,
-    preset: Preset,
-    backbone: str | None,
-    backbone_weights: Path | None,
-    backbone_option: list[str] | None,
-    *,
-    image_size: int | None,
-    normalisation: str | None,
-    regions: str | None,
-    region_count: str,
-    region_bins: int,
-    graphs: str | None = None,
-    graph_words: int = 10,
-    graph_labels: int = 20,
-) -> FeatureConfig:
+def chosen_features(options: RunOptions, preset: Preset) -> FeatureConfig:
     """The features that models are trained on; on the embedded data the preset's, where no option names others.
 
     Raises:
         BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
     """
+    features = _image_features(options, preset)
+    if options.sentence_graphs is None:
+        return features
+    path = expanded(options.sentence_graphs)
+    require_file(path, "--sentence-graphs", "its format is in docs/graph_models.md")
+    return features.model_copy(update={"sentence_graphs": path})
+
+
+def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     from harness.config.features import feature_config, graph_config, region_config
     from harness.data.dataset import check_dataset
     from harness.data.regions.opening import needs_backbone
 
-    unnamed = backbone is None and regions is None and not backbone_option and backbone_weights is None
-    unnamed &= (image_size, normalisation, region_count, region_bins) == (None, None, "all", 1)
-    if data == "scenes" and unnamed and preset.features is not None:
-        related = graph_config(graphs, graph_words, graph_labels, preset.features.regions)
+    named = (given.backbone, given.regions, given.backbone_weights, given.image_size, given.normalisation)
+    unnamed = not any(each is not None for each in named) and not given.backbone_option
+    unnamed &= (given.region_count, given.region_bins) == ("all", 1)
+    graphs = given.graphs, given.graph_words, given.graph_labels
+    if given.data == "scenes" and unnamed and preset.features is not None:
+        related = graph_config(*graphs, preset.features.regions)
         return preset.features if related is None else preset.features.model_copy(update={"graphs": related})
-    check_dataset(data)
-    seen = region_config(regions, region_count, region_bins)
-    related = graph_config(graphs, graph_words, graph_labels, seen)
-    if backbone is None and data != "scenes" and (seen is None or needs_backbone(seen.source)):
+    check_dataset(given.data)
+    seen = region_config(given.regions, given.region_count, given.region_bins)
+    related = graph_config(*graphs, seen)
+    if given.backbone is None and given.data != "scenes" and (seen is None or needs_backbone(seen.source)):
         raise BenchError(
-            f"--data {data} needs a backbone to extract features with",
+            f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
-    options = tuple(backbone_option or ())
-    named = backbone or "filterbank"
-    return feature_config(named, backbone_weights, options, image_size, normalisation, seen, related)
-
-
-def with_sentence_graphs(features: FeatureConfig, file: str | None) -> FeatureConfig:
-    """The features with the file of `--sentence-graphs`; BenchError where there is no such file."""
-    if file is None:
-        return features
-    path = expanded(file)
-    require_file(path, "--sentence-graphs", "its format is in docs/graph_models.md")
-    return features.model_copy(update={"sentence_graphs": path})
+    return feature_config(
+        given.backbone or "filterbank",
+        given.backbone_weights,
+        tuple(given.backbone_option or ()),
+        given.image_size,
+        given.normalisation,
+        seen,
+        related,
+    )
 
 
 def refuse_without_more(more: str, **options: object) -> None:

@@ -1,11 +1,11 @@
-"""Options that several commands share, and all of `bench run`, which `bench plan` takes with the same meaning."""
+"""Options that several commands share, and all of `bench run`, which others take with the same meaning."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
@@ -262,7 +262,7 @@ TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `bench run` and `bench plan` are given; each field is an option."""
+    """What `bench run`, `bench plan` and, of what trials depend on, `bench tune` are given; each field is an option."""
 
     models: RowsOption = "all"
     data: DataOption = "scenes"
@@ -369,23 +369,27 @@ class RunOptions:
     plugin: PluginOption = None
 
 
-OPTION_NAMES = tuple(field.name for field in fields(RunOptions))
-"""Names of the parameters."""
+def with_run_options(
+    command: Callable[Concatenate[RunOptions, P], None], without: Collection[str] = ()
+) -> Callable[..., None]:
+    """A command whose first parameter becomes the options of `RunOptions`; Typer reads its signature.
 
-
-def with_run_options(command: Callable[Concatenate[RunOptions, P], None]) -> Callable[..., None]:
-    """A command whose first parameter becomes all options of `RunOptions`; Typer reads its signature."""
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        options = RunOptions(**{name: given.pop(name) for name in OPTION_NAMES})
-        command(options, **given)  # type: ignore[call-arg]
-
+    Args:
+        command: its other parameters are options too; one of the same name is both, with its own help and default.
+        without: options of `RunOptions` that the command does not have.
+    """
     kinds = get_type_hints(RunOptions, include_extras=True)
-    declared = {field.name: (kinds[field.name], field.default) for field in fields(RunOptions)}
+    declared = {each.name: (kinds[each.name], each.default) for each in fields(RunOptions) if each.name not in without}
+    shared = tuple(declared)
     own = list(inspect.signature(command).parameters.values())[1:]
     kinds = get_type_hints(command, include_extras=True)
     declared |= {parameter.name: (kinds[parameter.name], parameter.default) for parameter in own}
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        options = RunOptions(**{name: given[name] for name in shared})
+        command(options, **{parameter.name: given[parameter.name] for parameter in own})  # type: ignore[call-arg]
+
     signature = inspect.Signature(
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)

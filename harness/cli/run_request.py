@@ -13,7 +13,6 @@ from harness.cli.inputs import (
     find_tuned,
     number_of_jobs,
     refuse_without_more,
-    with_sentence_graphs,
 )
 from harness.cli.options import RunOptions, check_seeds
 from harness.training.launch import is_launched, process_count
@@ -43,24 +42,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             if isinstance(each, str | Path):
                 require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
     settings = load_preset(options.preset, tuple(options.change or ()))
-    features = FeatureConfig()
-    if not by_size:
-        features = chosen_features(
-            options.data,
-            settings,
-            options.backbone,
-            options.backbone_weights,
-            options.backbone_option,
-            image_size=options.image_size,
-            normalisation=options.normalisation,
-            regions=options.regions,
-            region_count=options.region_count,
-            region_bins=options.region_bins,
-            graphs=options.graphs,
-            graph_words=options.graph_words,
-            graph_labels=options.graph_labels,
-        )
-        features = with_sentence_graphs(features, options.sentence_graphs)
+    features = FeatureConfig() if by_size else chosen_features(options, settings)
     check_precision(options.precision)
     at_once = number_of_jobs(options.jobs)
     if options.rerun and options.accept_code_changes:

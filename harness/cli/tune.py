@@ -9,38 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, with_sentence_graphs
-from harness.cli.options import (
-    BackboneOption,
-    BackboneSettingOption,
-    BackboneWeightsOption,
-    ChangeOption,
-    CpusPerRunOption,
-    DataOption,
-    DeviceOption,
-    GpusPerRunOption,
-    GraphLabelsOption,
-    GraphsOption,
-    GraphWordsOption,
-    ImageSizeOption,
-    ImagesOption,
-    JobsOption,
-    MemoryPerRunOption,
-    ModelsOption,
-    NormalisationOption,
-    PluginOption,
-    PrecisionOption,
-    PresetOption,
-    RegionBinsOption,
-    RegionCountOption,
-    RegionsOption,
-    SentenceGraphsOption,
-    SkipBadImagesOption,
-    WorkspaceOption,
-    refuse_empty,
-)
+from harness.cli.inputs import check_precision, chosen_features, number_of_jobs
+from harness.cli.options import ModelsOption, RunOptions, refuse_empty, with_run_options
 from harness.cli.output import OutFile, TableFormat, deliver, format_table
-from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from harness.benchmark.tune.tune import Tuning
@@ -58,54 +29,38 @@ Examples:
 """
 
 
+_NOT_OF_TRIALS = (
+    "seeds", "first_seed", "control", "db", "storage", "devices", "hours_per_run", "compiled", "tuned", "tuned_from",
+    "untuned", "rerun", "accept_code_changes", "place_unfinished", "pretrained", "prompt", "clean", "hub_attention",
+    "hub_dtype", "more_metrics", "clip", "bert", "instances", "log",
+)  # fmt: skip
+"""Options of `bench run` that trials have no use for."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("tune", epilog=EXAMPLES)(tune)
+    app.command("tune", epilog=EXAMPLES)(with_run_options(tune, _NOT_OF_TRIALS))
 
 
 def tune(
+    options: RunOptions,
     models: ModelsOption = "all",
-    trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
-    data: DataOption = "scenes",
-    images: ImagesOption = None,
-    preset: PresetOption = "quick",
-    change: ChangeOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampler that chooses values.")] = 0,
-    tune_width: Annotated[
-        bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
-    ] = False,
-    workspace: WorkspaceOption = DEFAULT,
-    backbone: BackboneOption = None,
-    backbone_weights: BackboneWeightsOption = None,
-    backbone_option: BackboneSettingOption = None,
-    image_size: ImageSizeOption = None,
-    normalisation: NormalisationOption = None,
-    regions: RegionsOption = None,
-    region_count: RegionCountOption = "all",
-    region_bins: RegionBinsOption = 1,
-    graphs: GraphsOption = None,
-    graph_words: GraphWordsOption = 10,
-    graph_labels: GraphLabelsOption = 20,
-    sentence_graphs: SentenceGraphsOption = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
-    skip_bad_images: SkipBadImagesOption = False,
-    jobs: JobsOption = "auto",
     on: Annotated[
         str,
         typer.Option(
             "--on", metavar="WHERE", callback=refuse_empty, help="Where trials are trained: here or ray[:HOST:PORT]."
         ),
     ] = HERE,
-    cpus_per_run: CpusPerRunOption = None,
-    gpus_per_run: GpusPerRunOption = None,
-    memory_per_run: MemoryPerRunOption = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampler that chooses values.")] = 0,
+    tune_width: Annotated[
+        bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
+    ] = False,
     export: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from."),
         OutFile(rb"command: \W?bench tune"),
     ] = None,
-    plugin: PluginOption = None,
 ) -> None:
     """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
@@ -115,28 +70,14 @@ def tune(
     from harness.config.load import load_preset
     from harness.utils.plugins import absolute_plugins, load_plugins
 
-    settings = load_preset(preset, tuple(change or ()))
-    features = chosen_features(
-        data,
-        settings,
-        backbone,
-        backbone_weights,
-        backbone_option,
-        image_size=image_size,
-        normalisation=normalisation,
-        regions=regions,
-        region_count=region_count,
-        region_bins=region_bins,
-        graphs=graphs,
-        graph_words=graph_words,
-        graph_labels=graph_labels,
-    )
-    features = with_sentence_graphs(features, sentence_graphs)
-    check_precision(precision)
-    at_once = number_of_jobs(jobs)
-    given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--memory-per-run": memory_per_run}
+    settings = load_preset(options.preset, tuple(options.change or ()))
+    features = chosen_features(options, settings)
+    check_precision(options.precision)
+    at_once = number_of_jobs(options.jobs)
+    cpus, gpus, memory = options.cpus_per_run, options.gpus_per_run, options.memory_per_run
+    given = {"--cpus-per-run": cpus, "--gpus-per-run": gpus, "--memory-per-run": memory}
     check_engine(on, given, tuning=True)
-    load_plugins(plugin)
+    load_plugins(options.plugin)
 
     from harness.benchmark.tune.storage import require_optuna
 
@@ -150,19 +91,19 @@ def tune(
 
     request = tuning.TuneRequest(
         models=split_patterns(models),
-        data=data,
+        data=options.data,
         preset=settings,
-        workspace=Workspace(workspace),
+        workspace=Workspace(options.workspace),
         trials=trials,
-        images=images,
+        images=options.images,
         features=features,
         space=SearchSpace(width=WIDTHS if tune_width else ()),
         seed=seed,
-        device=device,
-        precision=precision,
-        skip_bad_images=skip_bad_images,
-        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(plugin)),
-        engine=choose_engine(on, Resources(cpus_per_run or 1.0, gpus_per_run, memory_per_run), at_once),
+        device=options.device,
+        precision=options.precision,
+        skip_bad_images=options.skip_bad_images,
+        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(options.plugin)),
+        engine=choose_engine(on, Resources(cpus or 1.0, gpus, memory), at_once),
     )
     with Reporter() as reporter:
         found = tuning.tune(request, reporter)
@@ -171,8 +112,8 @@ def tune(
         typer.echo(f"{name} failed: {error}", err=True)
     chosen = tuning.finished_models(found)
     if export is not None and chosen:
-        words = [f"bench tune --models {models} --trials {trials} --preset {preset}"]
-        words += [f"--set {setting}" for setting in change or ()]
+        words = [f"bench tune --models {models} --trials {trials} --preset {options.preset}"]
+        words += [f"--set {setting}" for setting in options.change or ()]
         words += [f"--seed {seed}"] if seed else []
         words += ["--tune-width"] if tune_width else []
         deliver(tuning.exported(found, " ".join(words)), export, "--export")

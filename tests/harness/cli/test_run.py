@@ -12,25 +12,15 @@ from harness.benchmark import benchmark
 from harness.benchmark.benchmark import Summary
 from harness.cli import run
 from harness.cli.inputs import chosen_features
+from harness.cli.options import RunOptions
 from harness.config.load import load_preset
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_or_raise
 
-UNNAMED: dict[str, Any] = {
-    "backbone": None,
-    "backbone_weights": None,
-    "backbone_option": None,
-    "image_size": None,
-    "normalisation": None,
-    "regions": None,
-    "region_count": "all",
-    "region_bins": 1,
-}
-
 
 def features(data: str = "scenes", preset: str = "quick", **named: Any) -> tuple[str, bool]:
     """The backbone, and whether models see regions."""
-    chosen = chosen_features(data, load_preset(preset), **{**UNNAMED, **named})
+    chosen = chosen_features(RunOptions(data=data, **named), load_preset(preset))
     return chosen.backbone, chosen.regions is not None
 
 
