@@ -41,7 +41,7 @@ class Row:
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
     row is not of the newest code, None where it is. `held_out[metric]` are scores over the whole split against one
-    reference less, each left out in turn; empty where releases before 0.3.0 scored. `more[metric]` are those of
+    reference less, each left out in turn. `more[metric]` are those of
     `results.runs.more_metrics`, empty unless asked for.
     """
 
