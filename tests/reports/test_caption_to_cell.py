@@ -13,7 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.metrics.evaluator import Evaluator
+from harness.metrics.evaluator import Evaluator, with_intervals
+from harness.metrics.signature import EvaluationSettings
 from reports.tables.table import Cell
 from reports.text.terminal import print_leaderboard
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
@@ -53,8 +54,8 @@ def files_that_hand_on(number: float) -> Iterator[set[str]]:
 
 
 def scored() -> SplitResult:
-    with Evaluator(java=Path("/nowhere")) as evaluator:
-        evaluation = evaluator.evaluate(REFERENCES, CAPTIONS)
+    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
+        evaluation = with_intervals(evaluator.evaluate(REFERENCES, CAPTIONS))
     return SplitResult("test", CAPTIONS, evaluation.scores, evaluation.per_image)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import zoo
-from tests.zoo.test_laws import IMAGES, look, tiny, words
+from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, look, tiny, words
 from tests.zoo.test_parity import CASES, levels, load
 from zoo.decoding import Ensemble, beam_search
 from zoo.layers.additive_attention import AdditiveAttention
@@ -430,3 +430,65 @@ def test_a_grid_for_windows_is_square():
     square.encode(zoo.Visual(torch.rand(1, 4, 6)))
     with pytest.raises(zoo.ZooError, match="5 tokens without boxes"):
         square.encode(zoo.Visual(torch.rand(1, 5, 6)))
+
+
+CAPTIONS, LENGTH, CELLS = 3, 6, 5
+
+
+def gru(x, h, cell):
+    """Equations 6 and 7, gate by gate, with torch's two bias vectors."""
+    width = h.shape[-1]
+    w = {gate: cell.weight_ih[at * width : (at + 1) * width] for at, gate in enumerate("rzn")}
+    u = {gate: cell.weight_hh[at * width : (at + 1) * width] for at, gate in enumerate("rzn")}
+    b = {gate: cell.bias_ih[at * width : (at + 1) * width] for at, gate in enumerate("rzn")}
+    d = {gate: cell.bias_hh[at * width : (at + 1) * width] for at, gate in enumerate("rzn")}
+    r = torch.sigmoid(w["r"] @ x + b["r"] + u["r"] @ h + d["r"])
+    z = torch.sigmoid(w["z"] @ x + b["z"] + u["z"] @ h + d["z"])
+    n = torch.tanh(w["n"] @ x + b["n"] + r * (u["n"] @ h + d["n"]))
+    return (1 - z) * n + z * h
+
+
+def gated(model, state, features, _):
+    return state * torch.tanh(model.glance.image.weight @ features[0])
+
+
+def attended(model, state, features, mask):
+    heads_of, width = model.glance, len(state)
+    heads = []
+    for head in range(heads_of.n_heads):
+        rows = slice(head * width, (head + 1) * width)
+        query = heads_of.query.weight[rows] @ state + heads_of.query.bias[rows]
+        keys = [heads_of.keys.weight[rows] @ cell + heads_of.keys.bias[rows] for cell in features[mask]]
+        weights = torch.stack([query @ key / width**0.5 for key in keys]).softmax(0)
+        heads.append(sum(weight * key for weight, key in zip(weights, keys, strict=True)))
+    return heads_of.output.weight @ torch.cat(heads) + heads_of.output.bias
+
+
+@pytest.mark.parametrize(("how", "seen"), [("gate", gated), ("attention", attended)])
+@pytest.mark.parametrize("bottleneck", ["gru", "linear"])
+@torch.no_grad()
+def test_logits_and_states_are_the_papers_equations(how, seen, bottleneck):
+    model = zoo.create_model(
+        "cgru", vocab_size=VOCAB, visual_dim=CHANNELS, d_model=8, look=how, bottleneck=bottleneck
+    ).double()
+    for parameter in model.parameters():  # biases included, some of which start at zero
+        parameter.normal_(std=0.5)
+    model.eval()
+    cells = 1 if how == "gate" else CELLS
+    features = torch.randn(IMAGES, cells, CHANNELS, dtype=torch.double)
+    mask = torch.arange(cells) < torch.tensor([cells, max(cells - 2, 1), cells])[:, None]
+    tokens = torch.randint(VOCAB, (IMAGES * CAPTIONS, LENGTH))
+    logits, states = model.decode_with_states(model.encode(zoo.Visual(features, mask)), tokens)
+
+    for row, caption in enumerate(tokens):
+        h = torch.zeros(8, dtype=torch.double)
+        for t, word in enumerate(caption):
+            y = model.embedding.weight[word]
+            between = gru(model.input.weight @ y, h, model.first)
+            c = seen(model, between, features[row // CAPTIONS], mask[row // CAPTIONS])
+            h = gru(c, between, model.second)
+            b = gru(torch.cat((y, between, c)), h, model.bottleneck) if bottleneck == "gru" else torch.cat((y, h, c))
+            narrow = model.projection.weight @ b + model.projection.bias
+            expected = model.embedding.weight @ narrow + model.bias
+            torch.testing.assert_close(logits[row, t], expected, atol=1e-10, rtol=1e-10)
+            torch.testing.assert_close(states[row, t], h, atol=1e-10, rtol=1e-10)
