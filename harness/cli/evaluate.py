@@ -94,7 +94,8 @@ def evaluate(
     """
     from harness.data.formats import check_predictions, read_predictions, read_references
     from harness.data.nocaps import read_domains
-    from harness.metrics.evaluator import Evaluator, report_on
+    from harness.metrics.evaluator import Evaluator
+    from harness.metrics.evaluator import evaluate as run
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice import find_spice
@@ -117,7 +118,7 @@ def evaluate(
     ):
         for note in notes:
             reporter.note(f"left out: {note}", style="yellow")
-        report = report_on(
+        report = run(
             chosen,
             captions,
             evaluator,

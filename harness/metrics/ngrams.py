@@ -6,13 +6,19 @@ their pairs of words first. Images are processed in blocks, to bound the memory.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
+from results.files import check_regular
 
 MAX_ORDER: Final = 4
 _BITS: Final = 16
@@ -239,6 +245,21 @@ class DocumentFrequencies:
             known = self.keys[place] == keys
             counts[known] = self.counts[place[known]]
         return np.log(float(self.images)) - np.log(counts) if self.images else np.zeros(len(keys))
+
+    def save(self, path: Path) -> None:
+        """Write to a compressed .npz file (about 3 bytes an n-gram)."""
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, keys=self.keys, counts=self.counts, images=self.images)
+
+    @classmethod
+    def load(cls, path: Path) -> DocumentFrequencies:
+        """Load what `save` wrote; BenchError if the file is invalid."""
+        try:
+            check_regular(path)
+            with np.load(path, allow_pickle=False) as file:
+                return cls(file["keys"].astype(np.uint64), file["counts"].astype(np.int32), int(file["images"]))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise BenchError(f"{path} contains no document frequencies: {error}") from error
 
 
 def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArray[np.int32]]:
