@@ -16,7 +16,7 @@ import pytest
 from scipy.special import digamma, polygamma, stdtrit
 
 from harness.metrics.influences import influences
-from results.statistics.architecture import Estimate, Summary, estimate, summary
+from results.statistics.architecture import EstimatedDifference, ScoreSummary, estimate, summary
 from results.statistics.significance import Array
 from tests.harness.metrics.simulated import Images, counts
 from tests.results.statistics.simulated import IMAGES, simulated
@@ -30,13 +30,13 @@ POWER = 0.8
 
 def summaries(
     seeds: Sequence[int], deviations: Sequence[float], trials: int, images: int = IMAGES
-) -> Iterator[list[Summary]]:
+) -> Iterator[list[ScoreSummary]]:
     generator = np.random.default_rng(2024)
     for _ in range(trials // AT_ONCE):
         yield [summary(scores) for scores in simulated(generator, AT_ONCE, seeds, deviations, images)]
 
 
-def halves(found: Estimate, level: float = 0.95) -> Array:
+def halves(found: EstimatedDifference, level: float = 0.95) -> Array:
     return np.asarray(stdtrit(found.degrees, (1 + level) / 2) * found.error)
 
 
@@ -147,7 +147,9 @@ def test_moderated_variances_do_not_cover() -> None:
                     squares = (variances[:, one] ** 2 + variances[:, two] ** 2) / degrees
                     total = shrunk + left
                     free = 1 / (squares / shrunk / total + left / total / (IMAGES - 1))
-                    inside = np.abs(found.difference) <= halves(Estimate(found.difference, np.sqrt(total), free))
+                    inside = np.abs(found.difference) <= halves(
+                        EstimatedDifference(found.difference, np.sqrt(total), free)
+                    )
                     covered["moderated"].append((one, two, inside))
             for way, trials in covered.items():
                 pairs = {}

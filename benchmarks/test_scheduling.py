@@ -18,10 +18,8 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import pytest
-from harness.benchmark.engines.crew import take
-from harness.benchmark.engines.runs import ordered
-from harness.benchmark.worker import LOCK
 
+from harness.benchmark.work import LOCK, next_free
 from harness.utils.workspace import Workspace, locked
 from results import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, SplitResult, Store
 from tests.harness.benchmark.small_runs import make_spec
@@ -45,7 +43,7 @@ def test_a_thousand_runs(request: pytest.FixtureRequest, tmp_path: Path, databas
     with Store(workspace.database) as store:
         store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": IMAGES}, images))
         store.plan(specs)
-    waiting, guard = ordered([(spec.key, spec) for spec in specs], workspace), threading.Lock()
+    waiting, guard = [spec.key for spec in specs], threading.Lock()
     problems: SimpleQueue[str] = SimpleQueue()
     ended: SimpleQueue[float] = SimpleQueue()
 
@@ -53,13 +51,13 @@ def test_a_thousand_runs(request: pytest.FixtureRequest, tmp_path: Path, databas
         with Store(workspace.database) as store:
             while True:
                 with guard:
-                    if not waiting:
-                        return
-                    _, spec = take(waiting).content
+                    key = next_free(waiting, workspace)
+                if key is None:
+                    return
                 started = time.monotonic()
                 try:
-                    with locked(workspace.run_folder(spec.key) / LOCK, _never):
-                        _execute(store, spec.key, training)
+                    with locked(workspace.run_folder(key) / LOCK, _never):
+                        _execute(store, key, training)
                 except Exception as error:
                     problems.put(f"{type(error).__name__}: {error}")
                 ended.put(time.monotonic() - started)
@@ -72,7 +70,7 @@ def test_a_thousand_runs(request: pytest.FixtureRequest, tmp_path: Path, databas
         thread.join()
     took = time.monotonic() - started
     with Store(workspace.database) as store, store.reading() as connection:
-        statuses = Counter(connection.exec_driver_sql("select status from cells").scalars())
+        statuses = Counter(connection.exec_driver_sql("select status from runs").scalars())
         epochs = connection.exec_driver_sql("select count(*) from epochs").scalar()
     said, each = _all(problems), sorted(_all(ended))
     overhead, ideal = took * slots / RUNS - training, RUNS * SLOT_S

@@ -5,13 +5,13 @@ Finished runs are re-used, failed ones tried again, and one model's failure neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 import torch
 
-from harness.benchmark.engines import Engine, Failure, spread_over
+from harness.benchmark.engines import Failure, spread_over
 from harness.benchmark.engines.estimate import BASE_BYTES
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
@@ -79,12 +79,24 @@ def run_benchmark(
         on_plan(services, specs)
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
-        # The runs, one after the other or side by side, and then the timing of those that ran side by side.
-        jobs = RunConfig.of(specs[0]).execution.jobs
-        with limit_threads(jobs):
-            for spec, ended in _execute(specs, engine, services, rerun=request.rerun):
-                getattr(summary, ended).append(spec.key)
+        # The runs: first those that are finished, then those that no other command executes.
+        titles, left, work = _titles(specs), [], Work(request.workspace, request.rerun, services)
+        for key in titles:
+            if work.is_done(key):
+                getattr(summary, work(key)).append(key)
                 on_run(summary)
+            else:
+                left.append(key)
+        try:
+            ending = stack.enter_context(closing(engine.perform(work, lambda: _next(left, titles, services))))
+            with limit_threads(RunConfig.of(specs[0]).execution.jobs):
+                for key, ended in ending:
+                    getattr(summary, _told(key, ended, titles, services)).append(key)
+                    on_run(summary)
+        except KeyboardInterrupt:
+            mark_interrupted(engine.at_work, services, _RELEASE_S)
+            raise
+        # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
         if more is not None:
             there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]
@@ -94,35 +106,24 @@ def run_benchmark(
         return summary
 
 
-def _execute(
-    specs: Sequence[RunSpec], engine: Engine, services: Services, *, rerun: bool
-) -> Iterator[tuple[RunSpec, Ended]]:
-    """Execute all runs: first those that are finished, then those that no other command executes."""
-    work, store, reporter = Work(services.workspace, rerun, services), services.store, services.reporter
-    by_key, several = {spec.key: spec for spec in specs}, len({spec.seed for spec in specs}) > 1
-    titles = {
+def _titles(specs: Sequence[RunSpec]) -> dict[str, str]:
+    several = len({spec.seed for spec in specs}) > 1
+    return {
         spec.key: f"[{number}/{len(specs)}] {spec.model}" + (f" seed {spec.seed}" if several else "")
         for number, spec in enumerate(specs, 1)
     }
-    left = []
-    for key, spec in by_key.items():
-        if work.is_done(key):
-            yield spec, work(key)
-        else:
-            left.append(key)
 
-    def take() -> str | None:
-        if (key := next_free(left, services.workspace)) is not None:
-            reporter.note(titles[key])
-        return key
 
-    try:
-        with closing(engine.perform(work, take)) as ending:
-            for key, ended in ending:
-                if isinstance(ended, Failure):
-                    store.fail(key, ended.error_class, ended.reason, "")
-                    reporter.note(f"{titles[key]}: failed: {ended}", style="red")
-                yield by_key[key], "failed" if isinstance(ended, Failure) else ended
-    except KeyboardInterrupt:
-        mark_interrupted(engine.at_work, services, _RELEASE_S)
-        raise
+def _next(left: list[str], titles: Mapping[str, str], services: Services) -> str | None:
+    if (key := next_free(left, services.workspace)) is not None:
+        services.reporter.note(titles[key])
+    return key
+
+
+def _told(key: str, ended: Ended | Failure, titles: Mapping[str, str], services: Services) -> Ended:
+    """How a run ended; that of a process that died is a failed row."""
+    if not isinstance(ended, Failure):
+        return ended
+    services.store.fail(key, ended.error_class, ended.reason, "")
+    services.reporter.note(f"{titles[key]}: failed: {ended}", style="red")
+    return "failed"

@@ -12,7 +12,7 @@ import torch
 from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.engines.estimate import require_room
-from harness.benchmark.identity.run_key import built_with, present_sources
+from harness.benchmark.identity.run_key import built_with, model_sources
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_saved, refuse_other_features
@@ -32,8 +32,7 @@ from harness.training.losses import StepLoss
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
-from harness.utils.progress import Reporter
-from harness.utils.run_events import EvaluationBegins
+from harness.utils.progress import EvaluationBegins, Reporter
 from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends
@@ -247,7 +246,7 @@ def build_model(
 
 def _kept_counts(name: str, arguments: Mapping[str, Any], context: RunContext) -> KeptCounts:
     """The counts of this model that other seeds and runs made."""
-    made_by = {"arguments": built_with(name, arguments), "sources": present_sources(name, arguments)}
+    made_by = {"arguments": built_with(name, arguments), "sources": model_sources(name, arguments)}
     return KeptCounts(context.data.cache / "gmac", {"model": name, **made_by})
 
 

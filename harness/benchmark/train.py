@@ -9,7 +9,8 @@ import copy
 import hashlib
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from harness.benchmark.context import RunContext
+from harness.benchmark.context import Execution, RunContext
 from harness.config.preset import Decoding
 from harness.config.schedule import Schedule, Stage
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
@@ -39,8 +40,7 @@ from harness.training.stage import StageData, make_objective
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
-from harness.utils.progress import Reporter
-from harness.utils.run_events import Validated
+from harness.utils.progress import Reporter, Validated
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
@@ -90,20 +90,25 @@ def fit(
         context.data.sentences,
     )
 
-    def train(collective: Collective) -> TrainingSummary:
-        device = context.execution.device
-        trained = task.compiled_model(device)
+    execution = context.execution
+    others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
+    with _collective(others, execution) as collective:
+        trained = task.compiled_model(execution.device)
         cache, validation = partial(_cache, model, context, reporter), _Validation(trained, context, reporter)
-        data = _StageDataMaker(task, collective, device, cache, reporter, validation)
-        return task.trainer(trained, data, device, collective, report_epoch, reporter, on_step).fit()
+        data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
+        trainer = task.trainer(trained, data, execution.device, collective, report_epoch, reporter, on_step)
+        return trainer.fit()
 
-    devices = context.execution.config.devices
-    if devices == 1:
-        return train(SingleProcess())
-    others = replace(task, model=copy.deepcopy(model).cpu())
-    work = partial(_train_on_other_rank, pickle.dumps(others), context.execution.config.plugins)
-    with start_training(work, context.execution.device.type, devices) as collective:
-        return train(collective)
+
+@contextmanager
+def _collective(others: _Task | None, execution: Execution) -> Iterator[Collective]:
+    """This process alone, or the first of the ranks that train `others` together."""
+    if others is None:
+        yield SingleProcess()
+        return
+    work = partial(_train_on_other_rank, pickle.dumps(others), execution.config.plugins)
+    with start_training(work, execution.device.type, execution.config.devices) as collective:
+        yield collective
 
 
 @dataclass(frozen=True, slots=True)

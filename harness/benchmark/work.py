@@ -38,8 +38,7 @@ from harness.training.trackers import RunLog, TrackedRun
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, wants_traceback
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
-from harness.utils.progress import Reporter, describe_seconds
-from harness.utils.run_events import EvaluationBegins, RunEvent, TrainingStands, Validated
+from harness.utils.progress import EvaluationBegins, Reporter, RunEvent, TrainingStands, Validated, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
@@ -50,6 +49,7 @@ LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
 PROGRESS_S = 2.0
 """How often a run says in the store what it is at."""
+KEPT_NOTES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
 
 
@@ -278,13 +278,16 @@ class RunReporter(Reporter):
     def __init__(self, reporter: Reporter, store: Store, key: str) -> None:
         self.console, self.bars = reporter.console, reporter.bars
         self._reporter, self._store, self._key = reporter, store, key
-        self._said: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._said: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "noted": 0, "notes": []}
         self._first: tuple[float, float] | None = None
         self._written = -PROGRESS_S
 
     def note(self, text: str, style: str = "") -> None:
-        """See `Reporter.note`."""
+        """See `Reporter.note`; the store keeps the last lines for a command that executes the run elsewhere."""
         self._reporter.note(text, style)
+        self._said["noted"] += 1
+        self._said["notes"] = [*self._said["notes"], text.strip()][-KEPT_NOTES:]
+        self._store.report_progress(self._key, self._said)
 
     def task(self, title: str, total: int, done: int = 0) -> Any:
         """See `Reporter.task`."""

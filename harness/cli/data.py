@@ -62,14 +62,14 @@ FILE         such an annotation file itself; --images DIR names the
 
 def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
     """List what can follow --data."""
-    from harness.data.scenes.dataset import ScenesConfig, scenes_folder
+    from harness.data.scenes.dataset import CAPTIONS, ScenesConfig, scenes_folder
 
     config = ScenesConfig()
     there = scenes_folder(Workspace(workspace).cache, config).is_dir()
     typer.echo(
         "scenes       embedded: drawn objects in relations, with boxes; no download.\n"
         f"             train {config.train}, val {config.val}, test {config.test}, "
-        f"nocaps 3 x {config.nocaps_per_domain} images, {config.captions} captions each;\n"
+        f"nocaps 3 x {config.nocaps_per_domain} images, {CAPTIONS} captions each;\n"
         f"             {'drawn already' if there else 'drawn on first use, in seconds'}."
     )
     typer.echo(_OWN_DATA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
@@ -18,6 +19,7 @@ from harness.cli.options import check_seeds
 from harness.cli.run_options import RunOptions
 from harness.training.launch import is_launched, process_count
 from harness.utils.errors import BenchError
+from harness.utils.files import require_utf8
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     from harness.config.load import load_preset
     from harness.utils.plugins import absolute_plugins, load_plugins
 
+    for option, value in vars(options).items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str | Path):
+                require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig()
     if not by_size:

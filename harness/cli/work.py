@@ -42,6 +42,8 @@ def work(
     from harness.utils.progress import Reporter
 
     place = Workspace(workspace, db, storage)
+    if place.remote is not None:
+        place.remote.check()
     with Reporter() as reporter, Services(place, reporter) as services:
         ended = work_off(keys or None, services)
     counts = Counter[str](ended.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -17,8 +17,10 @@ from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.hashing import canonical_json, digest
 from harness.utils.yaml_value import load_bounded, parse_yaml_value
-from results.comparison.claims import Claim, ClaimFile
 from results.files import read_text
+
+if TYPE_CHECKING:
+    from results.comparison.claims import Claim
 
 _MOST_CLAIMS: Final = 200_000  # characters of a file
 _DEEPEST_CLAIMS: Final = 10
@@ -231,6 +233,8 @@ def load_claims(name: str) -> tuple[Claim, ...]:
     Raises:
         BenchError: it cannot be read, or holds no claims; the message names the first field that is wrong.
     """
+    from results.comparison.claims import ClaimFile  # with numpy, which presets do not need
+
     try:
         shipped = _yaml_files("harness.config.claims").get(name)
         text = read_text(Path(name)) if shipped is None else shipped.read_text(encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Load images as pixels in threads, for feature extraction and for models on pixels."""
+"""Visual input that is read once: images as pixels, loaded by threads, and features that lie on an accelerator.
+
+Where all training features lie on the accelerator, a step copies no more than words to it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention maps: the image locations that a model attended to for each word of its captions."""
+"""Attention maps: the image locations that a model attended to for each word of its captions, and their pictures."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class HubCaptioner:
         checkpoint: checked before.
         prompt: the same for every image.
         device: of the network.
-        rules: of `harness.inference.hub_checkpoint`, for every caption.
+        rules: of `choose_rules`, for every caption.
         precision: of `DTYPES`, the type of the weights and of the arithmetic.
         attention: how it is computed: of `ATTENTION`, or None for the network's own choice.
 

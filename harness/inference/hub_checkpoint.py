@@ -1,4 +1,8 @@
-"""Checks of a checkpoint's folder before its weights are read: an image-to-text model with a processor, and no code."""
+"""A checkpoint of the hub before its weights are read: its folder, what it is asked, and how its answers are cleaned.
+
+Prompts are named templates by family (`hub_prompts.yaml`), or a text of the user's own. Rules of cleaning shorten what
+a chatty model says; none is used unless it is asked for and signed.
+"""
 
 from __future__ import annotations
 

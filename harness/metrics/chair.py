@@ -3,6 +3,9 @@
 Rohrbach et al., "Object Hallucination in Image Captioning", EMNLP 2018, section 3.1:
 CHAIR-i = mentions of objects that the image does not show / all mentions of objects,
 CHAIR-s = captions with such a mention / all captions. Lower is better, and 0 is reached by naming nothing.
+The paper maps words to COCO's categories by a list of synonyms, with rules for compounds; the list in `chair.yaml` is
+this project's own, from the categories' names. What images show is from COCO's instances, or from the generator of the
+embedded data set.
 """
 
 from __future__ import annotations

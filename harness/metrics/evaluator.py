@@ -1,4 +1,4 @@
-"""Score a system's captions: every metric, per image, over the split and per domain."""
+"""Score a system's captions: every metric, per image, over the split and per domain; with intervals and a signature."""
 
 from __future__ import annotations
 

@@ -252,7 +252,11 @@ def tokenizer_jar() -> Path:
 
 
 def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> list[str]:
-    """Tokens of each caption, joined by spaces, in the order given.
+    """Tokens of each caption by Stanford's Java tokenizer, joined by spaces, in the order given.
+
+    The same as `pycocoevalcap.tokenizer.ptbtokenizer`, without its faults: captions are passed by standard input (no
+    file in the installed package), the exit status is checked, and a different number of lines is an error rather than
+    a shift.
 
     Whether a final full stop is kept depends on the next line, so equal captions in another order can get other
     tokens: callers fix the order.

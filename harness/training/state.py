@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 
 from harness.config.schedule import LearningRate, Schedule, Stage
-from harness.utils.progress import describe_seconds
-from harness.utils.run_events import TrainingStands
+from harness.utils.progress import TrainingStands, describe_seconds
 from results.records import EpochRecord
 from results.statistics.learning import CHANCE
 

@@ -24,7 +24,7 @@ UNKNOWN = "-"
 READ_S = 1.0
 """How often the store is read."""
 Said = Mapping[str, Any]
-"""What a run last said that it is at: stage, epoch, epochs, best (a fraction), left_s."""
+"""What a run last said that it is at: stage, epoch, epochs, best (a fraction), left_s; its last `notes`, of `noted`."""
 
 
 class RunTable:
@@ -41,6 +41,7 @@ class RunTable:
         self._names, self._read = names, read
         self._at_work: dict[str, Said] = {}
         self._begun: dict[str, float] = {}
+        self._told: dict[str, int] = {}
         self._took: list[float] = []
         self._ended = 0
 
@@ -54,15 +55,14 @@ class RunTable:
             self._begun.setdefault(key, now)
         self._at_work = at_work
 
-    def lines(self) -> list[tuple[str, str]]:
-        """By key, what each run at work is at, in a line."""
-        found = []
+    def new_lines(self) -> list[str]:
+        """What runs at work noted since the last call."""
+        lines = []
         for key, said in self._at_work.items():
-            if said.get("stage"):
-                epoch = "" if said.get("epoch") is None else f" epoch {said['epoch']}/{said['epochs']}"
-                best = "" if said.get("best") is None else f", best validation CIDEr-D {100 * said['best']:.1f}"
-                found.append((key, f"  {self._names[key]}: {said['stage']}{epoch}{best}"))
-        return found
+            count = said.get("noted", 0) - self._told.get(key, 0)
+            self._told[key] = said.get("noted", 0)
+            lines += [f"  {self._names[key]}: {text}" for text in said.get("notes", [])[-count:] if count > 0]
+        return lines
 
     def left(self, now: float) -> float | None:
         """Seconds until all runs have ended, if as many as now stay at work; None where it cannot be told.
@@ -108,7 +108,7 @@ class LiveReporter(Reporter):
         super().__init__(console)
 
     def follow(self, runs: RunTable, *, tell: bool) -> None:
-        """Show this table from now on; where the console is no terminal, `tell` has a line printed for each epoch."""
+        """Show this table from now on; where the console is no terminal, `tell` has what runs note printed."""
         self.runs = runs
         if self.bars is not None or tell:
             threading.Thread(target=self._keep_reading, daemon=True, name="live-table").start()
@@ -122,15 +122,13 @@ class LiveReporter(Reporter):
         super().__exit__(*error)
 
     def _keep_reading(self) -> None:
-        runs, told = self.runs, dict[str, str]()
+        runs = self.runs
         assert runs is not None
         while not self._over.wait(READ_S):
             with suppress(Exception):  # a store that is busy or gone is the runs' business
                 runs.update(time.monotonic())
-            for key, line in runs.lines() if self.bars is None else ():
-                if told.get(key) != line:
-                    self.note(line)
-                told[key] = line
+            for line in runs.new_lines() if self.bars is None else ():
+                self.note(line)
 
 
 class _TableAndBars(Progress):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,10 +14,42 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from harness.utils.run_events import RunEvent
 from results.errors import without_passwords
 
 PLAIN_INTERVAL_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStands:
+    """How far the training of a worker's run is.
+
+    Attributes:
+        epoch: from 1; of `epochs` of the stage, which may stop early.
+        best: validation CIDEr-D of the stage, a fraction; None before the first validation.
+        done: share of the epochs of all stages.
+    """
+
+    stage: str
+    epoch: int
+    epochs: int
+    best: float | None
+    done: float
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """The validation CIDEr-D of an epoch, a fraction."""
+
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationBegins:
+    """The run is trained, or needs no training: its captions are made and scored."""
+
+
+RunEvent = TrainingStands | Validated | EvaluationBegins
+"""What is said of a run while it goes on."""
 
 
 class Task:

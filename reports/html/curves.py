@@ -18,13 +18,13 @@ from results.statistics.learning import mean_learning
 Points = dict[int, list[float]]
 _Conditions = tuple[str, str, frozenset[tuple[str, str]]]
 _COLUMNS = tuple(
-    Column(name, lambda *_: Cell(""), meaning, name, descending=descending)
-    for name, meaning, descending in (
-        ("Epochs", "over all stages", True),
-        ("Last training loss", "of its stage's objective", False),
-        ("Best validation CIDEr-D", "times 100", True),
-        ("at epoch", "of the best validation", True),
-        ("When it ended", "rise of the last quarter of validations, with its standard error; see Method", True),
+    Column(name, lambda *_: Cell(""), meaning, name, key != "loss", sortable=key != "ended", key=key)
+    for key, name, meaning in (
+        ("epochs", "Epochs", "over all stages"),
+        ("loss", "Last training loss", "of its stage's objective"),
+        ("best", "Best validation CIDEr-D", "times 100"),
+        ("at", "at epoch", "of the best validation"),
+        ("ended", "When it ended", "rise of the last quarter of validations, with its standard error; see Method"),
     )
 )
 

@@ -9,7 +9,7 @@ from reports.html.plots import Plot, Series, legend, trade_off_plot
 from reports.html.sections import Section
 from reports.tables import numbers
 from reports.tables.boards import apart
-from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_cell
+from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
 from reports.tables.table import Cell, Column, Table, Told, table_of
 from results.records import Quantity
@@ -165,11 +165,7 @@ def _table(
         return Column(axis.heading, read, _meaning(axis, costs), axis.title, descending=False)
 
     columns = (
-        Column(
-            *("CIDEr-D", lambda row, _: score_cell(row.scores.get("CIDEr-D")), "CIDEr-D, times 100; more is better"),
-            "C",
-            key="CIDEr-D",
-        ),
+        score_column("CIDEr-D"),
         Column(
             *("Best trade-off in", lambda row, _: Cell(", ".join(best.get(row.keys, ())))),
             *("the plots on whose front the row lies", "Best"),

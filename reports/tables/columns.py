@@ -1,6 +1,6 @@
 """The columns of leaderboards, chosen here once for every format, and how their cells are read from a row.
 
-A further column is one more `Column` in `leaderboard`; a further cost needs its words in `numbers.py` alone.
+A further column is one more `Column` in `leaderboards`; a further cost needs its words in `numbers.py` alone.
 """
 
 from __future__ import annotations
@@ -125,13 +125,10 @@ def people(group: Group, facets: Facets) -> Titled | None:
     nrefs = humans[0].differs.get("nrefs") or group.signature.get("nrefs", "")
     by_split = dict(part.split("=", 1) for part in nrefs.split(",")) if "=" in nrefs else {}
     columns = [
-        Column(
-            name,
-            lambda row, _, name=name: score_cell(row.held_out.get(name)),  # type: ignore[misc]
-            f"{name} against one reference fewer, times 100; more is better",
-            SHORT[name],
-            barred=name == _PEOPLE[0],
-            key=name,
+        replace(
+            score_column(name, lambda row: row.held_out),
+            meaning=f"{name} against one reference fewer, times 100; more is better",
+            barred=name == RANKING_METRIC,
         )
         for name in _PEOPLE
     ]
@@ -183,11 +180,11 @@ def absent_levels(group: Group) -> str:
     return f"Not measured yet: {what}; add {','.join(absent)} to --models."
 
 
-def score_column(name: str) -> Column:
-    """A metric over the whole split."""
+def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda row: row.scores) -> Column:
+    """A metric over the whole split, or another of the row's scores."""
     return Column(
         name,
-        lambda row, _: score_cell(row.scores.get(name)),
+        lambda row, _: score_cell(of(row).get(name)),
         f"{name}, times 100; more is better",
         SHORT.get(name, name),
         key=name,

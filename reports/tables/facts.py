@@ -66,25 +66,19 @@ def _stages(config: Mapping[str, Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """A preset by name, and its settings that the run changed as (setting, the preset's value, the run's).
-
-    `unknown` says why it is not known what was changed, "" where it is.
-    """
+    """A preset by name, and its settings that the run changed as (setting, the preset's value, the run's)."""
 
     preset: str
     changed: tuple[tuple[str, str, str], ...]
-    unknown: str = ""
 
 
 def deviations(config: Mapping[str, Any]) -> Deviations | None:
-    """What a run's configuration says of its preset; None where it names none."""
+    """What a run's configuration says of its preset; None where it says nothing."""
     preset, shipped = config.get("preset"), config.get("shipped_preset")
     name = preset.get("name") if isinstance(preset, Mapping) else None
-    if not name:
-        return None
     found = shipped.get("deviations") if isinstance(shipped, Mapping) else None
-    if not isinstance(found, list):
-        return Deviations(str(name), (), "the run did not record how it differs")
+    if not name or not isinstance(found, list):
+        return None
     return Deviations(str(name), tuple(_changed(str(each)) for each in found))
 
 

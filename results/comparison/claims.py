@@ -81,7 +81,7 @@ class Sides(_Strict):
     than: Runs
 
 
-class Published(_Strict):
+class PaperDifference(_Strict):
     """What the paper prints: `runs` less `than` in points, and of a claim of an order the same of `after`."""
 
     difference: float
@@ -99,7 +99,7 @@ class Claim(Sides):
 
     sentence: str = Field(min_length=1)
     paper: str
-    published: Published
+    published: PaperDifference
     metric: str = "CIDEr-D"
     split: str = "test"
     direction: Literal["higher", "lower", "reversed"] = "higher"

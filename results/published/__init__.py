@@ -5,7 +5,7 @@ filled in. Imports neither torch nor pandas nor the database.
 """
 
 from results.published.matching import (
-    Conditions,
+    MeasuredConditions,
     PublishedMatch,
     RunRecipe,
     TrainingTime,
@@ -28,8 +28,8 @@ from results.published.scores import (
 
 __all__ = [
     "PAPERS",
-    "Conditions",
     "Footnote",
+    "MeasuredConditions",
     "Paper",
     "PublishedMatch",
     "PublishedScore",

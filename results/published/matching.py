@@ -100,7 +100,7 @@ class RunRecipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class MeasuredConditions:
     """What a measured number was measured under, as far as papers state such things; None where it is not known.
 
     `split` is one of `SPLIT_IMAGES`, None for every other, and `images` how many of its images were captioned.
@@ -161,7 +161,9 @@ def printed_split(dataset: str, split: str) -> str | None:
     return name if name in SPLIT_IMAGES else None
 
 
-def best_match(model: str, metric: str, measured: Conditions, *, domain: str = "overall") -> PublishedMatch | None:
+def best_match(
+    model: str, metric: str, measured: MeasuredConditions, *, domain: str = "overall"
+) -> PublishedMatch | None:
     """The printed score of the same split with the conditions nearest to the measured ones; None where there is none.
 
     Nearest is the one of the same objective with the fewest differing, then unstated conditions, single models and the
@@ -175,14 +177,14 @@ def best_match(model: str, metric: str, measured: Conditions, *, domain: str = "
     return min(matches, key=_distance, default=None)
 
 
-def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> Conditions:
+def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:
     """The conditions of a run's scores on a split, from its signature and its configuration."""
     stages = _at(config, "preset", "schedule", "stages")
     stages = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list) else []
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
     images = _at(config, "evaluated", split)
-    return Conditions(
+    return MeasuredConditions(
         split=printed_split(signature.get("data", "").partition("#")[0], split),
         objective=_OBJECTIVES.get(stages[-1].get("objective", "")) if stages else None,
         beam=int(beam) if beam.isdecimal() else None,
@@ -210,7 +212,7 @@ def _at(config: Mapping[str, Any], *path: str) -> Any:
     return found
 
 
-def _compare(score: PublishedScore, measured: Conditions) -> PublishedMatch:
+def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMatch:
     differing: list[str] = []
     unstated: list[str] = []
     unclear: list[str] = []
@@ -254,12 +256,12 @@ def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
     return "; ".join(found)
 
 
-def _same(score: PublishedScore, measured: Conditions, name: str) -> bool | None:
+def _same(score: PublishedScore, measured: MeasuredConditions, name: str) -> bool | None:
     own = getattr(measured, name)
     return None if own is None else bool(own == getattr(score, name))
 
 
-def _same_features(score: PublishedScore, measured: Conditions) -> bool | None:
+def _same_features(score: PublishedScore, measured: MeasuredConditions) -> bool | None:
     """None for features that no backbone's name identifies, such as those of a detector's regions."""
     printed = _BACKBONES.get(score.features or "")
     if printed is None or measured.features is None:

@@ -15,7 +15,7 @@ from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.reading import finished, image_scores
 from results.runs.run import ByImage
 from results.runs.standings import FLOORS
-from results.statistics.architecture import Summary, missing, summary
+from results.statistics.architecture import ScoreSummary, missing, summary
 from results.statistics.significance import mean_of_seeds
 from results.store.store import Store
 
@@ -74,7 +74,7 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     return StoredVariances(sqrt(squares / degrees), degrees, deviation, len(images), len(parts), sum(seeds))
 
 
-def _image_variance(first: Summary, second: Summary) -> float:
+def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:
     """Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0."""
     gap = first.images - second.images
     return float(gap.var(ddof=1) - len(gap) * (first.interaction + second.interaction))

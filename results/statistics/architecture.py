@@ -22,7 +22,7 @@ OVER_IMAGES: Final = "these weights, over images"
 OVER_SEEDS: Final = "over seeds and images"
 
 
-class Summary(NamedTuple):
+class ScoreSummary(NamedTuple):
     """What a model's scores (..., S, N) say about it.
 
     `images` (..., N) are the means over seeds; `between` (...) is the variance of the mean over seeds, s²/S;
@@ -36,7 +36,7 @@ class Summary(NamedTuple):
     seeds: Array | int
 
 
-class Estimate(NamedTuple):
+class EstimatedDifference(NamedTuple):
     """Differences first less second, their standard errors, and the degrees of freedom of t; all (...)."""
 
     difference: Array
@@ -118,7 +118,7 @@ def differences_by_pair(models: Sequence[Array], level: float = LEVEL) -> dict[t
     }
 
 
-def _tested(models: Mapping[int, Summary], level: float) -> dict[tuple[int, int], _Test]:
+def _tested(models: Mapping[int, ScoreSummary], level: float) -> dict[tuple[int, int], _Test]:
     """Difference, error, degrees, low, high and p of every two models by their numbers, which ascend."""
     pairs = list(combinations(models, 2))
     if not pairs:
@@ -126,7 +126,7 @@ def _tested(models: Mapping[int, Summary], level: float) -> dict[tuple[int, int]
     found = []
     for one, own in list(models.items())[:-1]:
         later = (of for number, of in models.items() if number > one)
-        found.append(estimate(own, Summary(*(np.array(part) for part in zip(*later, strict=True)))))
+        found.append(estimate(own, ScoreSummary(*(np.array(part) for part in zip(*later, strict=True)))))
     gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*found, strict=True))
     halves = t_quantile(level, degrees) * errors
     columns = np.stack((gaps, errors, degrees, gaps - halves, gaps + halves, p_of_t(gaps, errors, degrees)), axis=1)
@@ -147,17 +147,17 @@ def missing(scores: Array) -> str | None:
     return NEEDS_SEEDS if len(scores) < 2 else NEEDS_IMAGES if scores.shape[1] < 2 else None
 
 
-def summary(scores: Array) -> Summary:
+def summary(scores: Array) -> ScoreSummary:
     """Means and variances of scores (..., S, N); at least two seeds and two images."""
     seeds, images = scores.shape[-2:]
     by_image, by_seed = scores.mean(axis=-2), scores.mean(axis=-1)
     centred = by_seed - by_seed.mean(axis=-1, keepdims=True)
     left = scores - by_image[..., None, :] - centred[..., None]
     interaction = np.square(left).sum(axis=(-2, -1)) / ((seeds - 1) * (images - 1) * seeds * images)
-    return Summary(by_image, np.square(centred).sum(axis=-1) / ((seeds - 1) * seeds), interaction, seeds)
+    return ScoreSummary(by_image, np.square(centred).sum(axis=-1) / ((seeds - 1) * seeds), interaction, seeds)
 
 
-def estimate(first: Summary, second: Summary) -> Estimate:
+def estimate(first: ScoreSummary, second: ScoreSummary) -> EstimatedDifference:
     """First less second, of models whose seeds are unpaired and whose images are the same.
 
     The variance is the seeds', s²_A / S_A + s²_B / S_B, and the images', that of the seed-averaged differences by N.
@@ -168,10 +168,10 @@ def estimate(first: Summary, second: Summary) -> Estimate:
     gap = first.images - second.images
     between, seeds = (first.between, second.between), (first.seeds, second.seeds)
     parts = error_and_degrees(between, seeds, images_part(first, second), gap.shape[-1])
-    return Estimate(gap.mean(axis=-1), *parts)
+    return EstimatedDifference(gap.mean(axis=-1), *parts)
 
 
-def images_part(first: Summary, second: Summary) -> Array:
+def images_part(first: ScoreSummary, second: ScoreSummary) -> Array:
     """What the images add to a difference's variance, without the interaction, which is in the seeds' part."""
     gap = first.images - second.images
     found: Array = gap.var(axis=-1, ddof=1) / gap.shape[-1] - first.interaction - second.interaction

@@ -24,7 +24,7 @@ LEVEL: Final = 0.95
 _NUMBERS_AT_ONCE: Final = 2_000_000  # 16 MB
 
 
-class Metric(Protocol):
+class ScoringOfSums(Protocol):
     """A metric, or several that share their statistics (BLEU-1 to 4)."""
 
     names: tuple[str, ...]
@@ -33,11 +33,11 @@ class Metric(Protocol):
         """Corpus scores of sums of statistics: (..., K) -> (..., len(names))."""
 
 
-class Statistics(Protocol):
+class Summable(Protocol):
     """Sufficient statistics of one system: `values` (N, K), a row per image, whose sum gives the corpus scores."""
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> ScoringOfSums:
         """What scores the sums."""
 
     @property
@@ -121,7 +121,7 @@ def _sharpened(p: float, observed: float, squares: float, images: int, resamples
     return bound if bound < 1 / (resamples + 1) else p
 
 
-def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES, seed: int = SEED) -> dict[str, Interval]:
+def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES, seed: int = SEED) -> dict[str, Interval]:
     """95 % intervals of every metric, by resampling images with replacement.
 
     All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
@@ -137,7 +137,7 @@ def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES, s
     return found
 
 
-def _scores(statistics: Sequence[Statistics], totals: Array) -> dict[str, Array]:
+def _scores(statistics: Sequence[Summable], totals: Array) -> dict[str, Array]:
     """Scores by metric of (R, K) sums, K the columns of all statistics side by side."""
     found: dict[str, Array] = {}
     column = 0

@@ -37,7 +37,7 @@ _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+|(?<!\w)[A-Za-z]:\\(
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedCopy:
     """What a published copy holds, and how many unfinished runs it leaves out."""
 
     runs: int
@@ -45,7 +45,7 @@ class Published:
     bytes: int
 
 
-def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> Published:
+def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> PublishedCopy:
     """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
 
     Left out are references, captions with their attention maps, values of single images in metrics other than
@@ -71,7 +71,7 @@ def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) 
         part.replace(file)
     finally:
         _remove(part)
-    return Published(runs, unfinished, file.stat().st_size)
+    return PublishedCopy(runs, unfinished, file.stat().st_size)
 
 
 def _remove(part: Path) -> None:

@@ -63,6 +63,7 @@ COMMANDS = {
     "report": f"{_RESULTS} --out pages",
     "run": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w",
     "schedules": "smoke",
+    "work": f"nowhere {_RESULTS}",
     "tune": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w --trials 1",
 }
 

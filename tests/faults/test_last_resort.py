@@ -16,7 +16,6 @@ import pytest
 from harness.cli import app as command_line
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.plugins import load_plugin
-from harness.utils.signals import Terminated
 from tests.harness.conftest import bench_command, bench_environment
 
 Fail = Callable[[BaseException], tuple[int, str]]
@@ -110,12 +109,6 @@ def test_errors_of_the_system_have_sentences(tmp_path: Path, fail: Fail, error: 
     assert logs(tmp_path) == []
 
 
-@pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt(), 130), (Terminated(), 143)])
-def test_interrupts_say_how_to_continue(tmp_path: Path, fail: Fail, error: BaseException, expected: int) -> None:
-    assert fail(error) == (expected, f"{INTERRUPTED}\n")
-    assert logs(tmp_path) == []
-
-
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_command_with_the_sentence(tmp_path: Path, number: int, expected: int) -> None:
     plugin = tmp_path / "waits.py"  # waits in the middle of a command, as training does
@@ -148,34 +141,6 @@ def test_ctrl_c_while_the_command_line_is_imported_says_nothing(tmp_path: Path) 
         assert process.wait(30) == -signal.SIGINT
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("import sys\nsys.exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
-        ("raise SystemExit", "it ended the program while it was loaded: sys.exit(None)"),
-        ("import os\nos._exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
-        ("class Odd(BaseException): pass\nraise Odd('no')", "Odd at plugin.py, line 2: no"),
-        ("x = 1\nx = = 2", "SyntaxError at plugin.py, line 2: invalid syntax"),
-        ("\nimport no_such_thing.at_all", "it imports no_such_thing, which is not installed here at plugin.py, line 2"),
-        ("from zoo import NoSuch", "ImportError at plugin.py, line 1: cannot import name 'NoSuch' from 'zoo'"),
-    ],
-)
-def test_plugins_that_cannot_be_loaded_say_why(tmp_path: Path, source: str, said: str) -> None:
-    plugin = tmp_path / "plugin.py"
-    plugin.write_text(source)
-    with pytest.raises(BenchError, match="--plugin") as caught:
-        load_plugin(str(plugin))
-    assert str(caught.value).startswith(f"--plugin {plugin}: {said}")
-    assert caught.value.hint
-
-
-def test_a_plugin_that_is_not_there_is_no_missing_import() -> None:
-    for name in ("no/such/file.py", "no_such_thing", "no_such_thing.models"):
-        with pytest.raises(BenchError, match=f"--plugin {name}: ") as caught:
-            load_plugin(name)
-        assert "a .py file" in str(caught.value.hint)
-
-
 def test_a_plugins_error_is_no_bug_of_ours(tmp_path: Path, fail: Fail) -> None:
     plugin = tmp_path / "faulty.py"
     plugin.write_text("def work():\n    return {}['x']\n")
@@ -187,21 +152,6 @@ def test_a_plugins_error_is_no_bug_of_ours(tmp_path: Path, fail: Fail) -> None:
     assert "faulty.py, line 2: KeyError: 'x'" in said
     assert "is a bug" not in said
     assert logs(tmp_path) == []
-
-
-def test_a_process_of_a_plugin_may_end_itself(tmp_path: Path) -> None:
-    plugin = tmp_path / "forks.py"
-    plugin.write_text(
-        "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
-    )
-    load_plugin(str(plugin))
-
-
-def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:
-    (tmp_path / "plugin.py").write_text("raise KeyboardInterrupt")
-    with pytest.raises(KeyboardInterrupt):
-        load_plugin(str(tmp_path / "plugin.py"))
 
 
 def test_closed_standard_output_is_told(tmp_path: Path) -> None:

@@ -68,3 +68,46 @@ def test_interrupts_and_errors_pass_the_guard(passing: BaseException) -> None:
 def test_an_exit_inside_the_guard_is_an_error() -> None:
     with pytest.raises(BenchError, match="ended the program"), contain_exits():
         raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import sys\nsys.exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
+        ("raise SystemExit", "it ended the program while it was loaded: sys.exit(None)"),
+        ("import os\nos._exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
+        ("class Odd(BaseException): pass\nraise Odd('no')", "Odd at plugin.py, line 2: no"),
+        ("x = 1\nx = = 2", "SyntaxError at plugin.py, line 2: invalid syntax"),
+        ("\nimport no_such_thing.at_all", "it imports no_such_thing, which is not installed here at plugin.py, line 2"),
+        ("from zoo import NoSuch", "ImportError at plugin.py, line 1: cannot import name 'NoSuch' from 'zoo'"),
+    ],
+)
+def test_plugins_that_cannot_be_loaded_say_why(tmp_path: Path, source: str, said: str) -> None:
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(source)
+    with pytest.raises(BenchError, match="--plugin") as caught:
+        load_plugin(str(plugin))
+    assert str(caught.value).startswith(f"--plugin {plugin}: {said}")
+    assert caught.value.hint
+
+
+def test_a_plugin_that_is_not_there_is_no_missing_import() -> None:
+    for name in ("no/such/file.py", "no_such_thing", "no_such_thing.models"):
+        with pytest.raises(BenchError, match=f"--plugin {name}: ") as caught:
+            load_plugin(name)
+        assert "a .py file" in str(caught.value.hint)
+
+
+def test_a_process_of_a_plugin_may_end_itself(tmp_path: Path) -> None:
+    plugin = tmp_path / "forks.py"
+    plugin.write_text(
+        "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+    )
+    load_plugin(str(plugin))
+
+
+def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(str(tmp_path / "plugin.py"))

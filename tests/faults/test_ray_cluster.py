@@ -45,7 +45,7 @@ def cluster() -> Iterator[Any]:
 def _statuses(workspace: Path) -> Counter[str]:
     try:
         with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
-            return Counter(connection.exec_driver_sql("select status from cells").scalars())
+            return Counter(connection.exec_driver_sql("select status from runs").scalars())
     except StoreError:  # not there yet, or without its tables
         return Counter()
 
@@ -91,7 +91,7 @@ def test_a_node_and_the_driver_are_lost(cluster: Any, tmp_path: Path) -> None:
     counts = re.search(r"(\d+) finished, (\d+) re-used, (\d+) failed", again.stdout)
     assert counts is not None
     with Store(place / "bench.sqlite", read_only=True) as store, store.reading() as connection:
-        attempts = Counter(connection.exec_driver_sql("select attempts from cells").scalars())
+        attempts = Counter(connection.exec_driver_sql("select attempts from runs").scalars())
         epochs = Counter(connection.exec_driver_sql("select count(*) from epochs group by run_id").scalars())
     sys.stdout.write(
         f"\n{PLANNED} runs on 3 nodes, then 2: {at_kill} finished when the driver was killed, then {counts[0]}; "

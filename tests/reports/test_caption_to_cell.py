@@ -11,13 +11,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from results.runs.views import Spread
 from rich.console import Console
 
-from harness.metrics.evaluator import Evaluator
+from harness.metrics.evaluator import Evaluator, with_intervals
+from harness.metrics.signature import EvaluationSettings
 from reports.tables.table import Cell
 from reports.text.terminal import print_leaderboard
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results.runs.spreads import Spread
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCES = {i: [f"a red ball {i} on a table", f"the ball {i}"] for i in range(1, 9)}
@@ -53,8 +54,8 @@ def files_that_hand_on(number: float) -> Iterator[set[str]]:
 
 
 def scored() -> SplitResult:
-    with Evaluator(java=Path("/nowhere")) as evaluator:
-        evaluation = evaluator.evaluate(REFERENCES, CAPTIONS)
+    with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
+        evaluation = with_intervals(evaluator.evaluate(REFERENCES, CAPTIONS))
     return SplitResult("test", CAPTIONS, evaluation.scores, evaluation.per_image)
 
 

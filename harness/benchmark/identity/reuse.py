@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from harness.benchmark.identity.run_key import without
-from harness.config.preset import NOT_IN_KEY
-from harness.utils.hashing import canonical_json
-from results.records import CODE_FIELDS, RunSpec
+from results.records import RunSpec
 from results.runs.reading import finished
 from results.runs.run import Run
 from results.store.store import Store
 
 _FILES_NAMED = 3
 _RUNS_NAMED = 4
-_SINCE_0_3_0 = CODE_FIELDS | {"trainlen"}
-_UNTIL_0_2_0 = {"latency_seconds": "how long captions were timed"}
 
 
 def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool) -> tuple[list[RunSpec], list[str]]:
@@ -72,7 +66,7 @@ def _difference(run: Run, spec: RunSpec) -> str | None:
     """In what the code of a finished run differs from that which would make it now; None where it does not."""
     assert spec.code is not None
     if run.code is None:
-        return f"captionbench {run.code_version} made the finished run, which did not record its code"
+        return "the finished run did not record its code"
     if files := run.code.changed_files(spec.code):
         return f"{_listed(files, _FILES_NAMED)} changed since"
     if run.code.revision != spec.code.revision:
@@ -84,22 +78,7 @@ def _same_settings(run: Run, spec: RunSpec) -> bool:
     """Whether the two differ in nothing but code."""
     if (run.model, run.role, run.seed, run.fingerprint) != (spec.model, spec.role, spec.seed, spec.dataset):
         return False
-    if "settings" in run.config:
-        return bool(run.config["settings"] == spec.config["settings"])
-    # 0.2.0 had no digest of the settings: what it stored of them must be the same.
-    return (
-        _conditions(run.signature) == _conditions(spec.signature)
-        and canonical_json(run.config.get("arguments")) == canonical_json(spec.config["arguments"])
-        and _preset(run.config) == _preset(spec.config)
-    )
-
-
-def _conditions(signature: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in signature.items() if name not in _SINCE_0_3_0}
-
-
-def _preset(config: Mapping[str, Any]) -> dict[str, Any]:
-    return without(config.get("preset") or {}, {**NOT_IN_KEY, **_UNTIL_0_2_0})
+    return bool(run.config.get("settings") == spec.config["settings"])
 
 
 def _listed(names: Sequence[str], most: int) -> str:

@@ -89,10 +89,10 @@ def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
     return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
 
 
-def present_sources(model: str, arguments: Mapping[str, Any]) -> str:
+def model_sources(model: str, arguments: Mapping[str, Any]) -> str:
     """A digest of the same sources as they are, refactored or not: for what need not outlive an edit."""
     card = model_card(model)
-    own = model_files([card, *_parts({**card.arguments, **arguments}).values()], present=True)
+    own = model_files([card, *_parts({**card.arguments, **arguments}).values()])
     return files_digest({**code_of_reference().files, **own})
 
 

@@ -6,7 +6,6 @@ import ast
 import hashlib
 import importlib
 import inspect
-import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,32 +25,21 @@ _NOT_MODELS = {"zoo", "zoo.registry", "zoo.errors"}
 """Describe models and report faults: they belong to the harness's sources, not to each model's."""
 _LENGTH = 8
 
-REFACTORS = Path(__file__).with_name("refactors.json")
-"""By path in `zoo`, the digest of the present source and that of an earlier one which gives the same results."""
-SPLIT_OFF = ""
-"""In place of an earlier digest: the source was a part of others, and counts among no model's until it changes."""
-
 Files = dict[str, str]
 """Digest by path, relative to the folder that holds the packages."""
 
 
-def model_files(cards: Iterable[ModelCard], *, present: bool = False) -> Files:
+def model_files(cards: Iterable[ModelCard]) -> Files:
     """The sources that a model is made of: its module and all that this imports of `zoo` or of its own plug-in.
-
-    A source that was only refactored has the digest of the one before (`REFACTORS`), so that runs of it are re-used.
 
     Args:
         cards: the model's, and those of models that are a part of it.
-        present: the sources as they are, refactored or not.
 
     Raises:
         BenchError: a model's class is in no file.
     """
     modules = {path for card in cards for path in _closure(*_module_of(card))}
-    if present:
-        return {_shown(path): _digest_file(path) for path in sorted(modules)}
-    before = {_shown(path): _before_refactoring(_shown(path), _digest_file(path)) for path in sorted(modules)}
-    return {path: earlier for path, earlier in before.items() if earlier != SPLIT_OFF}
+    return {_shown(path): _digest_file(path) for path in sorted(modules)}
 
 
 def harness_files() -> Files:
@@ -107,17 +95,6 @@ def _collect(node: Any, parts: list[str]) -> None:
 
 def _stands_alone(node: Any) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-@cache
-def refactors() -> dict[str, dict[str, str]]:
-    """What `REFACTORS` states."""
-    found: dict[str, dict[str, str]] = json.loads(REFACTORS.read_text(encoding="utf-8"))
-    return found
-
-
-def _before_refactoring(shown: str, digest_now: str) -> str:
-    return refactors().get(shown, {}).get(digest_now, digest_now)
 
 
 def _digest_file(path: Path) -> str:

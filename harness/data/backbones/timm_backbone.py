@@ -275,6 +275,9 @@ def preprocessing_doubts(
 ) -> list[str]:
     """Sentences on settings that contradict what is known of the weights, each with the option that changes it.
 
+    Weights that see other padding or another normalisation than they were trained with give features without an error,
+    and worse captions. What they were trained with, their own files or timm say.
+
     Args:
         name, weights, options, normalisation: as `harness.data.backbones.backbone.open_backbone` takes them; a backbone
             that can be opened.

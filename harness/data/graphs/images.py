@@ -1,4 +1,4 @@
-"""Words of scene graphs as the numbers that models read, and the visual input with the graph beside regions."""
+"""The scene graphs of a run's images: opened, checked against regions, numbered, and beside regions in visual input."""
 
 from __future__ import annotations
 

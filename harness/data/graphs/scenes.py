@@ -1,4 +1,7 @@
-"""Scene graphs of the embedded data set, as its generator composed the images: exact ones, and noisy ones to study."""
+"""Scene graphs of the embedded data set: of its images, exact ones and noisy ones to study, and of its captions.
+
+Those of captions are parsed by rules, which know the phrases of these captions and no others.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 A cache folder `regions/<key>/` holds `features.f16` and `boxes.f32` (all regions, one image after the other),
 `index.npy` (the position of each image's regions) and in the end `meta.json`, whose existence marks the cache as
 complete: a killed conversion starts again. Memory holds one image at a time, or a batch of maps for pooled regions.
+The grids beside the regions of an HDF5 file, as DLCT's authors store both, are cached as a backbone's features are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Interface of region sources: raw regions of an image, and valid regions after checking."""
+"""Region sources, and their regions checked and selected.
+
+Boxes are converted to [0, 1] of the image. Boxes that exceed the image by at most one pixel are clipped, as rounding;
+more is an error, since such boxes belong to an image of another size.
+"""
 
 from __future__ import annotations
 

@@ -25,11 +25,17 @@ from harness.data.scenes.drawing import (
     encode_png,
 )
 from harness.data.scenes.language import describe, nouns, plurals
-from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, Sizes, compose
+from harness.data.scenes.layout import DOMAINS, IMAGE_SIZE, SEEN, UNSEEN, Chance, Scene, compose
 from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
 from harness.utils.workspace import locked
 
+CAPTIONS = 5
+"""Different references per image, 6 to 16 words each."""
+_NOISE = 12
+"""Maximum change of a pixel's brightness, of 255."""
+_COLOUR_JITTER = 14
+"""Maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it."""
 VERSION = 1  # raise it with any change to images or captions: results of different versions must not be compared
 
 
@@ -40,11 +46,6 @@ class ScenesConfig:
     Args:
         train, val, test: images of these splits; objects are drawn from the seen shapes.
         nocaps_per_domain: images of each of the three domains of the "nocaps" split.
-        captions: different references per image, 6 to 16 words each.
-        image_size: side of an image in pixels; two large objects must fit beside each other.
-        small, large: minimum and maximum side of a small or large object, in pixels.
-        noise: maximum change of a pixel's brightness, of 255.
-        colour_jitter: maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it.
         seed: another seed, another data set of the same kind.
     """
 
@@ -52,12 +53,6 @@ class ScenesConfig:
     val: int = 150
     test: int = 300
     nocaps_per_domain: int = 80
-    captions: int = 5
-    image_size: int = 96
-    small: tuple[int, int] = (20, 25)
-    large: tuple[int, int] = (34, 42)
-    noise: int = 12
-    colour_jitter: int = 14
     seed: int = 0
 
     def digest(self) -> str:
@@ -110,8 +105,8 @@ def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int
     Each has its own random generator, so that the size of one split does not change the images of another.
     """
     chance, scene = _composed(config, split, domain, number)
-    captions = describe(chance, scene, config.captions)
-    png, boxes = _draw(chance, scene, config, _name(config, split, domain, number))
+    captions = describe(chance, scene, CAPTIONS)
+    png, boxes = _draw(chance, scene, _name(config, split, domain, number))
     return DrawnScene(scene, captions, png, boxes)
 
 
@@ -124,19 +119,17 @@ def compose_scenes(config: ScenesConfig) -> Iterator[Scene]:
 def config_of(content: object) -> ScenesConfig:
     """What the images of a parsed `dataset_scenes.json` were drawn by; ValueError if not by this version."""
     stated = content.get("config") if isinstance(content, dict) and content.get("version") == VERSION else None
-    told = stated if isinstance(stated, dict) else {}
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    if {name: type(value) for name, value in values.items()} != {
-        name: type(value) for name, value in asdict(ScenesConfig()).items()
-    }:
+    if not isinstance(stated, dict) or stated.keys() != asdict(ScenesConfig()).keys():
         raise ValueError("they are not scenes that this version drew")
-    return ScenesConfig(**values)
+    if any(type(value) is not int for value in stated.values()):
+        raise ValueError("their numbers are none")
+    return ScenesConfig(**stated)
 
 
 def _composed(config: ScenesConfig, split: str, domain: str | None, number: int) -> tuple[Chance, Scene]:
     """One scene, neither described nor drawn, and its random generator as it then is."""
     chance = Chance(_name(config, split, domain, number))
-    return chance, compose(chance, domain or "in-domain", Sizes(config.image_size, config.small, config.large))
+    return chance, compose(chance, domain or "in-domain")
 
 
 def _name(config: ScenesConfig, split: str, domain: str | None, number: int) -> str:
@@ -182,20 +175,18 @@ def _image(
     return (entry if domain is None else {**entry, "domain": domain}), drawn.png
 
 
-def _draw(
-    chance: Chance, scene: Scene, config: ScenesConfig, noise_seed: str
-) -> tuple[bytes, list[tuple[int, int, int, int]]]:
+def _draw(chance: Chance, scene: Scene, noise_seed: str) -> tuple[bytes, list[tuple[int, int, int, int]]]:
     """Paint the scene: (PNG, object boxes in the order of the scene's items)."""
-    background = _varied(chance, BACKGROUND_COLOURS[scene.background], config.colour_jitter // 2)
+    background = _varied(chance, BACKGROUND_COLOURS[scene.background], _COLOUR_JITTER // 2)
     contrast = TEXTURE_CONTRAST if background[0] < 128 else -TEXTURE_CONTRAST
     colours = [background, _shifted(background, contrast)]
-    layers = draw_background(config.image_size, scene.texture)
+    layers = draw_background(IMAGE_SIZE, scene.texture)
     boxes = {}
     for place, item in reversed(list(enumerate(scene.items))):  # objects inside or on others are painted over them
         boxes[place] = draw_object(layers, item.shape, item.x, item.y, item.size, layer=len(colours))
-        body = _varied(chance, OBJECT_COLOURS[item.colour], config.colour_jitter)
+        body = _varied(chance, OBJECT_COLOURS[item.colour], _COLOUR_JITTER)
         colours += [body, (body[0] * 11 // 20, body[1] * 11 // 20, body[2] * 11 // 20)]
-    return encode_png(layers, colours, config.noise, noise_seed), [boxes[place] for place in sorted(boxes)]
+    return encode_png(layers, colours, _NOISE, noise_seed), [boxes[place] for place in sorted(boxes)]
 
 
 def _varied(chance: Chance, colour: Colour, jitter: int) -> Colour:

@@ -28,6 +28,10 @@ _THIRD_PLACES = {
     "inside": ("left", "right", "above", "below"),
 }
 _TEXTURES = dict(zip(TEXTURES, (0.55, 0.15, 0.15, 0.15), strict=True))
+IMAGE_SIZE = 96
+"""Side of an image, in pixels."""
+SMALL, LARGE = (20, 25), (34, 42)
+"""Minimum and maximum side of objects, in pixels; two large ones fit beside each other."""
 _JITTER = 7  # maximum misalignment of neighbours in a row, in pixels
 _MARGIN = 2
 
@@ -91,16 +95,7 @@ class Scene:
     texture: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Side of an image and the ranges of small and large objects, in pixels."""
-
-    image: int
-    small: tuple[int, int]
-    large: tuple[int, int]
-
-
-def compose(chance: Chance, domain: str, sizes: Sizes) -> Scene:
+def compose(chance: Chance, domain: str) -> Scene:
     """Compose a random scene.
 
     Args:
@@ -109,15 +104,15 @@ def compose(chance: Chance, domain: str, sizes: Sizes) -> Scene:
     arrangement = chance.weigh(_ARRANGEMENTS)
     if domain == "near-domain" and arrangement in ("single", "group"):
         arrangement = chance.pick(("pair", "trio"))
-    whole = (_MARGIN, _MARGIN, sizes.image - _MARGIN, sizes.image - _MARGIN)
+    whole = (_MARGIN, _MARGIN, IMAGE_SIZE - _MARGIN, IMAGE_SIZE - _MARGIN)
     third: str | None = None
     items: tuple[Item, ...]
     if arrangement == "single":
         relation = chance.pick(("left", "right", "top", "bottom", "middle"))
-        items = (_single(chance, _pool(chance, domain, 1)[0], relation, sizes, whole),)
+        items = (_single(chance, _pool(chance, domain, 1)[0], relation, whole),)
     elif arrangement == "group":
         relation = chance.pick(("row", "column"))
-        items = _group(chance, _pool(chance, domain, 1)[0], relation, sizes, whole)
+        items = _group(chance, _pool(chance, domain, 1)[0], relation, whole)
     else:
         pools = _pool(chance, domain, 2 if arrangement == "pair" else 3)
         fitting = {
@@ -132,9 +127,9 @@ def compose(chance: Chance, domain: str, sizes: Sizes) -> Scene:
         if arrangement == "trio":
             third = chance.pick(_THIRD_PLACES[relation])
             region, rest = _cut(whole, third)
-        items = _pair(chance, pools, colours, relation, sizes, region)
+        items = _pair(chance, pools, colours, relation, region)
         if third:
-            items += (_anywhere(chance, chance.pick(pools[2]), colours[2], sizes, rest),)
+            items += (_anywhere(chance, chance.pick(pools[2]), colours[2], rest),)
     return Scene(arrangement, relation, third, items, chance.pick(tuple(BACKGROUND_COLOURS)), chance.weigh(_TEXTURES))
 
 
@@ -151,20 +146,20 @@ def _distinct_colours(chance: Chance, count: int) -> list[str]:
     return [left.pop(chance.between(0, len(left) - 1)) for _ in range(count)]
 
 
-def _size(chance: Chance, sizes: Sizes, large: bool) -> int:
-    return chance.between(*(sizes.large if large else sizes.small))
+def _size(chance: Chance, large: bool) -> int:
+    return chance.between(*(LARGE if large else SMALL))
 
 
-def _anywhere(chance: Chance, shape: str, colour: str, sizes: Sizes, region: Region) -> Item:
+def _anywhere(chance: Chance, shape: str, colour: str, region: Region) -> Item:
     large = chance.happens(0.5)
-    side = _size(chance, sizes, large)
+    side = _size(chance, large)
     x1, y1, x2, y2 = region
     return Item(shape, colour, large, chance.between(x1, x2 - side), chance.between(y1, y2 - side), side)
 
 
-def _single(chance: Chance, pool: Sequence[str], place: str, sizes: Sizes, region: Region) -> Item:
+def _single(chance: Chance, pool: Sequence[str], place: str, region: Region) -> Item:
     """One object in the named third of the image, in its middle along the other direction."""
-    item = _anywhere(chance, chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS)), sizes, region)
+    item = _anywhere(chance, chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS)), region)
     low, high = region[0], region[2] - item.size
     ranges = {"low": (low, low + _JITTER), "high": (high - _JITTER, high)}
     middle = ((low + high - _JITTER) // 2, (low + high + _JITTER) // 2)
@@ -173,26 +168,26 @@ def _single(chance: Chance, pool: Sequence[str], place: str, sizes: Sizes, regio
     return Item(item.shape, item.colour, item.large, x, y, item.size)
 
 
-def _group(chance: Chance, pool: Sequence[str], line: str, sizes: Sizes, region: Region) -> tuple[Item, ...]:
+def _group(chance: Chance, pool: Sequence[str], line: str, region: Region) -> tuple[Item, ...]:
     """Two or three objects of one kind, lined up."""
     count = chance.pick((2, 2, 3))
     large = count == 2 and chance.happens(0.5)
     shape, colour = chance.pick(pool), chance.pick(tuple(OBJECT_COLOURS))
-    sides = [_size(chance, sizes, large)] * count
+    sides = [_size(chance, large)] * count
     corners = _lined_up(chance, sides, region, upright=line == "column")
     return tuple(Item(shape, colour, large, x, y, side) for (x, y), side in zip(corners, sides, strict=True))
 
 
 def _pair(
-    chance: Chance, pools: Sequence[Sequence[str]], colours: Sequence[str], relation: str, sizes: Sizes, region: Region
+    chance: Chance, pools: Sequence[Sequence[str]], colours: Sequence[str], relation: str, region: Region
 ) -> tuple[Item, ...]:
     """Two objects of which the first is left of, above, inside or on the second."""
     shape = chance.pick(pools[0])
     if relation == "inside":
         outer = Item(chance.pick([name for name in pools[1] if name in _CONTAINERS]), colours[1], True, 0, 0, 0)
         side, inner = (
-            chance.between(sizes.large[1], sizes.large[1] + 2),
-            chance.between(sizes.small[0] - 2, sizes.small[0]),
+            chance.between(LARGE[1], LARGE[1] + 2),
+            chance.between(SMALL[0] - 2, SMALL[0]),
         )
         x, y = chance.between(region[0], region[2] - side), chance.between(region[1], region[3] - side)
         inset = (side - inner) // 2
@@ -201,7 +196,7 @@ def _pair(
             Item(outer.shape, outer.colour, True, x, y, side),
         )
     large = chance.happens(0.5), chance.happens(0.5)
-    sides = [_size(chance, sizes, kind) for kind in large]
+    sides = [_size(chance, kind) for kind in large]
     if relation == "on":
         base = chance.pick([name for name in pools[1] if name in _FLAT_TOPS])
         x = chance.between(region[0], region[2] - max(sides))

@@ -2,6 +2,14 @@
 
 Distinct-n is that of Li et al. (NAACL 2016, arXiv:1510.03055): different n-grams over all n-grams of the captions. It
 falls as captions become more, so that only systems on the same images can be compared.
+
+Self-CIDEr says how much the several captions of one image differ. Wang and Chan, "Describing like Humans: on Diversity
+in Image Captioning", CVPR 2019 (arXiv:1903.12020), section 3: with the eigenvalues e1 >= e2 >= ... of the matrix of
+CIDEr between all m captions of an image, the ratio r = sqrt(e1) / sum(sqrt(e)) is 1 where all are the same and 1/m
+where none share an n-gram; the diversity is -log_m(r). CIDEr is the plain one (Vedantam et al., CVPR 2015), the mean
+over n-grams of order 1 to 4 of the cosine of tf-idf vectors: with the clipping and length penalty of CIDEr-D the matrix
+is neither symmetric nor free of negative eigenvalues. The authors' code takes document frequencies of COCO's training
+set; here they are over the references of the images scored, as for CIDEr-D.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
 from results.records import Quantity
 
 NAMES = ("caption_words", "caption_words_sd", "distinct-1", "distinct-2", "vocabulary_used")
-NAME: Final = "self-CIDEr"
+SELF_CIDER: Final = "self-CIDEr"
 ONE_CAPTION: Final = "one caption of each image: several of each are needed to compare them"
 _ROUNDING: Final = 1e-12
 
@@ -69,15 +77,15 @@ def measure_self_cider(
         references: of all images scored, for the document frequencies.
     """
     if not sets or min(map(len, sets.values())) < 2:
-        return not_measured([NAME], ONE_CAPTION)
+        return not_measured([SELF_CIDER], ONE_CAPTION)
     if len(references) < 2:
-        return not_measured([NAME], "one image alone has no document frequencies")
+        return not_measured([SELF_CIDER], "one image alone has no document frequencies")
     frequencies = _frequencies(tokenize_by_image(references, tokenize))
     found = tokenize_by_image(sets, tokenize)
     scores = [diversity(_similarity(texts, frequencies, len(references))) for texts in found.values()]
     counts = sorted({len(texts) for texts in sets.values()})
     number = str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
-    return mean_measured(NAME, np.array(scores), list(sets), f"captions:{number}, df:references")
+    return mean_measured(SELF_CIDER, np.array(scores), list(sets), f"captions:{number}, df:references")
 
 
 def diversity(similarity: Array) -> float:

@@ -16,7 +16,7 @@ from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.work import LOCK, LOG_TAIL_LINES, RunReporter, Work, mark_interrupted, next_free, work_off
 from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
-from harness.utils.run_events import EvaluationBegins, TrainingStands, Validated
+from harness.utils.progress import EvaluationBegins, TrainingStands, Validated
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
 from results.errors import StoreError

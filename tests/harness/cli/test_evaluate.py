@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.metrics.signature import Signature
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from tests.harness.conftest import bench
 
@@ -32,6 +31,11 @@ def files(tmp_path):
     references.write_text(json.dumps({"images": images, "annotations": annotations}))
     write(predictions, {7: "a dog runs", 3: "two cats", 5: "a kite\x00\r"})
     return predictions, references
+
+
+def fields(signature):
+    """The fields of a signature as it is written."""
+    return dict(part.split(":", 1) for part in signature.split("|") if ":" in part)
 
 
 def write(path, captions):
@@ -55,7 +59,7 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert set(scores["per_image"]["CIDEr-D"]) == {"7", "3", "5"}
     assert scores["intervals"]["CIDEr-D"][0] <= scores["scores"]["CIDEr-D"] <= scores["intervals"]["CIDEr-D"][1]
     assert scores["signature"] in result.output.replace("\n", "")
-    assert Signature.parse(scores["signature"]).fields["domains"] == "in-domain=2,out-domain=1"
+    assert fields(scores["signature"])["domains"] == "in-domain=2,out-domain=1"
     assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
 
 
@@ -84,7 +88,7 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     assert "left out: 1 image missing (5)" in result.output
     scores = json.loads(out.read_text())
     assert scores["n"] == 2
-    assert Signature.parse(scores["signature"]).fields["of"] == "3"
+    assert fields(scores["signature"])["of"] == "3"
 
 
 def test_a_broken_java_leaves_meteor_null_with_exit_code_one(files, tmp_path, monkeypatch):
@@ -107,7 +111,7 @@ def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):
     found = [(bench(*words, option, "--out", out), json.loads(out.read_text()))[1] for option in ("all", "subset")]
     assert found[0]["scores"] == found[1]["scores"]
     assert found[0]["domains"] != found[1]["domains"]
-    assert [Signature.parse(each["signature"]).fields["df"] for each in found] == ["all", "subset"]
+    assert [fields(each["signature"])["df"] for each in found] == ["all", "subset"]
 
 
 @pytest.fixture

@@ -108,8 +108,6 @@ def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
     [
         (("--seed-deviation", "5"), "none is asked for"),
         (("--image-deviation", "5"), "none is asked for"),
-        (("--detect", "1", "--measure"), "--measure: not used by --detect"),
-        (("--detect", "1", "--throughput", "60"), "--throughput: not used by --detect"),
         (("--detect", "1", "--data", "nowhere"), "sizes of this data set are unknown"),
     ],
 )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
+from harness.benchmark import benchmark
+from harness.benchmark.benchmark import Summary
 from harness.cli import run
 from harness.cli.inputs import chosen_features
 from harness.config.load import load_preset
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
-from harness.utils.workspace import Workspace
+from tests.harness.conftest import bench_or_raise
 
 UNNAMED: dict[str, Any] = {
     "backbone": None,
@@ -61,27 +61,28 @@ def test_other_data_ask_for_a_backbone_as_ever(tmp_path: Path) -> None:
     assert features(data=str(tmp_path), backbone="resnet18") == ("resnet18", False)
 
 
-def test_tables_on_the_way_come_at_doubling_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said, now, shown = io.StringIO(), [0.0], []
-    monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(run, "_show", lambda *_, **__: shown.append(now[0]) or tmp_path / "index.html")
-    tables = run._FirstTables(Workspace(tmp_path), Reporter(Console(file=said, width=200)), place_unfinished=False)
-    first = run._FIRST_TABLE_S
-    for now[0] in (0.5 * first, 1.1 * first, 1.9 * first, 2.0 * first, 9.0 * first, 15.0 * first, 16.0 * first):
-        tables(ended=3, planned=7)
-    now[0] = 100 * first
-    tables(ended=7, planned=7)
-    assert shown == [1.1 * first, 2.0 * first, 9.0 * first, 16.0 * first], "the last one comes from the command itself"
-    assert said.getvalue().count("so far, 3 of 7 runs") == len(shown)
+def test_tables_on_the_way_come_at_doubling_times_and_stop_no_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, now, shown = run._FIRST_TABLE_S, [0.0], []
 
+    def show(*_: object, **__: object) -> Path:
+        shown.append(now[0])
+        if now[0] < 3 * first:
+            raise OSError(28, "No space left on device")
+        return tmp_path / "index.html"
 
-def test_a_table_on_the_way_that_fails_stops_no_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(*_: object, **__: object) -> Path:
-        raise OSError(28, "No space left on device")
+    def executed(*given: Any) -> Summary:
+        for now[0] in (0.5 * first, 1.1 * first, 1.9 * first, 2.0 * first, 9.0 * first, 15.0 * first, 16.0 * first):
+            given[-1](Summary(["planned"] * 7, finished=["ended"] * 3))
+        now[0] = 100 * first
+        given[-1](Summary(["planned"] * 7, finished=["ended"] * 7))
+        return Summary(finished=["ended"] * 7)
 
-    said = io.StringIO()
-    monkeypatch.setattr(run, "_show", fail)
-    tables = run._FirstTables(Workspace(tmp_path), Reporter(Console(file=said, width=200)), place_unfinished=False)
-    tables._due = 1e-9
-    tables(ended=3, planned=7)
-    assert "no leaderboard yet: OSError: [Errno 28] No space left on device" in said.getvalue()
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(run, "_show", show)
+    monkeypatch.setattr(benchmark, "run_benchmark", executed)
+    code, said = bench_or_raise("run", "--models", "blind", "--preset", "smoke", "--workspace", tmp_path)
+    assert code == 0
+    assert shown == [1.1 * first, 2.0 * first, 9.0 * first, 16.0 * first, 100 * first], "the last after all runs"
+    assert (said.count("so far, 3 of 7 runs"), said.count("No space left on device")) == (4, 2)

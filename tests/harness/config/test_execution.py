@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.benchmark import benchmark as run
+from harness.benchmark.plan import choose_device, choose_precision
 from harness.config import execution as machine
 from harness.config.execution import ExecutionConfig
 from harness.utils.errors import BenchError
@@ -40,10 +40,10 @@ def test_jobs_and_devices_contradict_each_other() -> None:
 
 def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
-    assert run.choose_precision("auto", GPU) == "fp32"
+    assert choose_precision("auto", GPU) == "fp32"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)  # noqa: ARG005
-    assert run.choose_precision("auto", GPU) == "bf16"
-    assert run.choose_precision("auto", CPU) == "fp32"
+    assert choose_precision("auto", GPU) == "bf16"
+    assert choose_precision("auto", CPU) == "fp32"
 
 
 def test_a_gpu_is_chosen_without_putting_anything_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +53,6 @@ def test_a_gpu_is_chosen_without_putting_anything_there(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("a tensor was made"))
-    assert run.choose_device("cuda:1") == torch.device("cuda", 1)
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(BenchError, match="cuda:2 is not usable here: Invalid device id"):
-        run.choose_device("cuda:2")
+        choose_device("cuda:2")

@@ -38,7 +38,7 @@ def plan(name: str) -> str:
     recipe = load_preset(name).recipe
     assert recipe is not None
     model = next(model for model in list_models() if recipe.covers(model))
-    done = bench("plan", "--preset", name, "--models", model, "--data", "coco", "--throughput", 60)
+    done = bench("plan", "--preset", name, "--models", model, "--data", "coco")
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""Presets, overrides and what they reject."""
+"""Presets, what overrides of them are refused, and recipes of the paper track with their signatures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from harness.benchmark.identity.signature import model_signature, reference_signature
 from harness.config.features import feature_config
 from harness.config.load import list_presets, load_preset
+from harness.config.preset import Preset
+from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
 
 @pytest.mark.parametrize("name", list_presets())
-def test_every_preset_is_valid_and_leaves_room_for_its_captions(name: str) -> None:
+def test_every_preset_is_whole_and_leaves_room_for_its_captions(name: str) -> None:
     preset = load_preset(name)
+    assert Preset.model_validate(preset.model_dump(mode="json")) == preset
+    assert preset.summary
     assert preset.size["max_len"] >= max(preset.decoding.max_len, preset.vocabulary.max_len - 1)
 
 
@@ -49,12 +54,6 @@ def test_stages_are_kept_by_name_whatever_the_order_of_overrides() -> None:
         load_preset("quick-scst", ("stages=sct",))
 
 
-def test_an_unknown_preset_lists_the_known_ones() -> None:
-    with pytest.raises(BenchError) as caught:
-        load_preset("quikc")
-    assert "quick" in (caught.value.hint or "")
-
-
 def test_model_arguments_add_what_a_glob_matches() -> None:
     preset = load_preset("quick")
     assert "static_lengths" in preset.model_arguments("expansionnet_v2")
@@ -68,3 +67,72 @@ def test_feature_options_need_equals_sign_and_known_normalisation() -> None:
         feature_config("resnet18", None, ("pad_type",), None, None)
     with pytest.raises(BenchError, match="normalisation"):
         feature_config("resnet18", None, (), None, "coco")
+
+
+CONDITIONS = {
+    "data": "d", "nrefs": "5", "evaluation": EvaluationSettings(), "features": "f", "vocabulary": "v",
+    "precision": "fp32",
+}  # fmt: skip
+
+
+def test_the_papers_recipe_names_every_deviation_in_its_signature() -> None:
+    signature = model_signature(load_preset("expansionnet-v2-paper"), **CONDITIONS)
+    assert signature["track"] == "paper"
+    assert signature["recipe"].split(",") == [
+        "captions=expansionnet", "non-rgb=black", "optimiser=radam_liu", "warmup=hyperbolic", "gradients=summed",
+        "ranking=count-bos", "unfinished=cut",
+    ]  # fmt: skip
+    assert reference_signature(signature, nrefs="4")["recipe"] == "none"
+
+
+def test_a_recipe_that_is_not_its_authors_says_whose() -> None:
+    borrowed = load_preset("object-relation-luo")
+    assert "by=luo" in model_signature(borrowed, **CONDITIONS)["recipe"].split(",")
+    assert "by" not in load_preset("noam-paper").model_dump()["recipe"]
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"),
+    [
+        ("recipe.non_rgb=convert", "non-rgb=black"),
+        ("decoding.count_bos=false", "ranking=count-bos"),
+        ("recipe.captions=words", "captions=expansionnet"),
+    ],
+)
+def test_a_setting_that_is_taken_back_leaves_the_signature(change: str, gone: str) -> None:
+    whole = model_signature(load_preset("expansionnet-v2-paper"), **CONDITIONS)["recipe"]
+    less = model_signature(load_preset("expansionnet-v2-paper", (change,)), **CONDITIONS)["recipe"]
+    assert set(whole.split(",")) - set(less.split(",")) == {gone}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("decoding.count_bos=true", "ranking=count-bos"),
+        ("decoding.cut_unfinished=true", "unfinished=cut"),
+        ("decoding.banned=[<unk>]", "banned=<unk>"),
+        ("decoding.release_finished=true", "finished=released"),
+        ("decoding.bad_endings=[a, of]", r"never-last=a\+of"),
+        ("decoding.trigram_penalty=1.5", "trigrams-1.5"),
+        ("schedule.stages.0.optimiser.name=radam_liu", "radam_liu"),
+        ("schedule.stages.0.learning_rate.warmup=hyperbolic", "warmup=hyperbolic"),
+        ("schedule.stages.0.accumulation.gradients=summed", "gradients=summed"),
+    ],
+)
+def test_the_controlled_track_refuses_them(change: str, named: str) -> None:
+    with pytest.raises(BenchError, match=named) as caught:
+        load_preset("matched-width", (change,))
+    assert "paper track" in str(caught.value)
+
+
+def test_a_recipe_is_for_its_papers_models() -> None:
+    preset = load_preset("expansionnet-v2-paper")
+    assert preset.model_arguments("expansionnet_v2/end-to-end") == {"max_len": 74}
+    with pytest.raises(BenchError, match="for other models than transformer_base"):
+        preset.model_arguments("transformer_base")
+
+
+def test_a_preset_may_take_some_of_a_schedules_stages() -> None:
+    frozen = load_preset("expansionnet-v2-paper-frozen")
+    assert [stage.name for stage in frozen.schedule.stages] == ["A-xe-frozen", "C-scst-frozen"]
+    assert all(stage.backbone == "frozen" for stage in frozen.schedule.stages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,27 +16,27 @@ from pydantic import ValidationError
 from harness.config.load import list_presets, load_preset, load_schedule
 from harness.config.schedule import LearningRate, Plateau, ScheduledSampling, SelfCritical, Stage
 from harness.utils.errors import BenchError
-from harness.utils.hashing import digest
 from results.statistics.learning import IDLE_SHARE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
 
-def test_warm_up_is_linear_and_reaches_the_peak() -> None:
-    rate = LearningRate(peak=1.0, warmup_steps=4)
-    assert [rate.at(step, 10, 100) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+HALVED = {"annealing": "step", "factor": 0.5}
 
 
-def test_step_annealing_falls_every_so_many_epochs() -> None:
-    rate = LearningRate(peak=1.0, annealing="step", factor=0.5, every_epochs=2)
-    assert [rate.at(step, 10, 100) for step in (0, 19, 20, 39, 40)] == [1.0, 1.0, 0.5, 0.5, 0.25]
-
-
-def test_cosine_annealing_ends_at_its_floor() -> None:
-    rate = LearningRate(peak=2.0, warmup_steps=10, annealing="cosine", floor=0.1)
-    assert rate.at(10, 10, 110) == pytest.approx(2.0)
-    assert rate.at(60, 10, 110) == pytest.approx(1.1)
-    assert rate.at(110, 10, 110) == pytest.approx(0.2)
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({"warmup_steps": 4}, {0: 0.25, 2: 0.75, 3: 1.0, 4: 1.0}),
+        (HALVED | {"every_epochs": 2}, {19: 1.0, 20: 0.5, 39: 0.5, 40: 0.25}),
+        (HALVED | {"every_epochs": 3, "from_epoch": 3}, {30: 1.0, 50: 1.0, 60: 0.5, 89: 0.5, 90: 0.25}),
+        (HALVED | {"minimum": 0.3}, {0: 1.0, 10: 0.5, 20: 0.3}),
+        ({"warmup_steps": 10, "annealing": "cosine", "floor": 0.1}, {10: 1.0, 60: 0.55, 110: 0.1}),
+    ],
+)
+def test_rates_of_steps(settings: dict[str, Any], rates: dict[int, float]) -> None:
+    rate = LearningRate.model_validate({"peak": 1.0} | settings)
+    assert {step: rate.at(step, 10, 110) for step in rates} == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("stage", ["step1_xe_frozen", "step2_xe_e2e", "step3_scst_frozen", "annealing_example"])
@@ -55,11 +56,6 @@ def test_released_learning_rates(stage: str) -> None:
     assert found == pytest.approx(released["values"], rel=1e-12)
 
 
-def test_the_rate_never_falls_below_its_minimum() -> None:
-    rate = LearningRate(peak=1.0, annealing="step", factor=0.1, minimum=0.05)
-    assert [rate.at(step, 1, 4) for step in range(4)] == pytest.approx([1.0, 0.1, 0.05, 0.05])
-
-
 def test_later_settings_are_dumped_only_where_used() -> None:
     plain = {"name": "xe", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}}
     dumped = Stage.model_validate(plain).model_dump(mode="json")
@@ -71,14 +67,6 @@ def test_later_settings_are_dumped_only_where_used() -> None:
     assert Stage.model_validate(dumped) == used
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("expansionnet-v2-4step", "02d309"), ("x-lan-70+35", "d482a1"), ("small-xe", "dbced0")]
-)
-def test_the_identity_of_a_stored_schedule_stays_what_it_was(name: str, expected: str) -> None:
-    schedule = load_schedule(name)
-    assert digest(schedule.model_dump(mode="json", exclude={"name", "summary"}), 6) == expected
-
-
 def test_noam_is_the_transformers_rate() -> None:
     width, warmup = 512, 20_000
     rate = LearningRate(peak=(width * warmup) ** -0.5, warmup_steps=warmup, annealing="noam")
@@ -87,11 +75,6 @@ def test_noam_is_the_transformers_rate() -> None:
     assert [rate.at(step, 100, 10**6) for step in steps] == pytest.approx(theirs, rel=1e-12)
     with pytest.raises(ValidationError, match="warmup_steps"):
         LearningRate(peak=1.0, annealing="noam")
-
-
-def test_step_annealing_may_begin_late() -> None:
-    rate = LearningRate(peak=1.0, annealing="step", factor=0.5, every_epochs=3, from_epoch=3)
-    assert [rate.at(10 * epoch, 10, 1000) for epoch in (0, 3, 5, 6, 8, 9)] == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
 
 
 @given(epochs=st.integers(1, 50), warmup=st.floats(0, 0.4), start=st.floats(0, 1), every=st.floats(0.01, 0.5))
@@ -181,12 +164,6 @@ def test_plateaus_are_those_of_torch(negated: bool) -> None:
     assert found[-1] < 1.0
 
 
-def test_negated_plateau_accepts_slightly_worse_score() -> None:
-    assert Plateau(negated=True).rises(0.99995, 1.0)
-    assert not Plateau().rises(0.99995, 1.0)
-    assert not Plateau().rises(1.00005, 1.0)
-
-
 def test_scheduled_sampling_rises_in_steps_up_to_its_most() -> None:
     ramp = ScheduledSampling(start=0, every=5, step=0.05, most=0.25)
     assert [ramp.probability(epoch) for epoch in (0, 4, 5, 10, 24, 25, 40)] == pytest.approx(
@@ -210,12 +187,6 @@ def test_what_is_rewarded_has_a_signature() -> None:
     assert beams == "NO<EOS>+Cider-D[n4,s6.0,df=captions]+mean[nspi5,beams]"
 
 
-def test_self_critical_settings_are_dumped_as_before_where_they_are_not_used() -> None:
-    assert SelfCritical(sampling_dropout=True).model_dump() == {
-        "samples": 5, "max_len": 20, "baseline": "others", "average": "captions", "sampling_dropout": True,
-    }  # fmt: skip
-
-
 def test_dropout_is_a_rate_or_a_scale_and_not_both() -> None:
     scaled = load_schedule("shared-xe-own-dropout").stages[0]
     assert (scaled.dropout, scaled.dropout_scale) == (None, 1.0)
@@ -224,8 +195,3 @@ def test_dropout_is_a_rate_or_a_scale_and_not_both() -> None:
         load_preset("small", ("schedule.stages.0.dropout_scale=0.5",))
     changed = load_preset("small", ("schedule.stages.0.dropout_scale=0.5", "schedule.stages.0.dropout=null"))
     assert changed.schedule.stages[0].dropout_scale == 0.5
-
-
-def test_a_stage_without_a_scale_is_dumped_as_before() -> None:
-    stage = load_preset("small").schedule.stages[0]
-    assert "dropout_scale" not in stage.model_dump(mode="json")

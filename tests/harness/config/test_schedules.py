@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from rich.console import Console
 
-from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
+from harness.config.load import list_schedules, load_schedule
 from harness.config.schedule import Schedule
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
@@ -19,6 +19,7 @@ from harness.data.graphs.sentences import NumberedGraph
 from harness.data.vocabulary import Vocabulary
 from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
+from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from tests.harness.conftest import bench
 from zoo import Visual, VisualSpec, create_model, model_card
@@ -103,8 +104,12 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     assert bool(changed) != still
 
 
-def test_every_schedule_is_shown_by_its_name() -> None:
+def test_every_schedule_is_listed_and_shown() -> None:
+    listed = bench("schedules").stdout
+    with pytest.raises(BenchError, match="unknown schedule 'x'"):
+        load_schedule("x")
     for name in list_schedules():
+        assert name in listed
         shown = bench("schedules", name)
         assert shown.exit_code == 0
         assert all(stage.name in shown.stdout for stage in load_schedule(name).stages)
@@ -115,10 +120,3 @@ def test_unknown_keys_are_refused() -> None:
     content["stages"][0]["scheduled_sampling"]["probability"] = 0.5
     with pytest.raises(ValidationError, match="probability"):
         Schedule.model_validate(content)
-
-
-@pytest.mark.parametrize("name", list_presets())
-def test_every_preset_is_whole(name: str) -> None:
-    preset = load_preset(name)
-    assert preset.schedule.name in list_schedules()
-    assert preset.summary

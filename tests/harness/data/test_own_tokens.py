@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from harness.benchmark.context import RunContext, prepare_context
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.vocabulary import as_read, counted_captions
-from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.benchmark.small_runs import quiet
@@ -53,11 +52,9 @@ def change(folder: Path, how: Change) -> None:
 
 
 def context(data: Path, tmp_path: Path, *overrides: str, preset: str = "updown-paper") -> RunContext:
-    return prepare_context(
-        str(data), images=None, preset=load_preset(preset, ("vocabulary.min_count=1", *overrides)),
-        feature_config=FeatureConfig(), sees={}, evaluation=EvaluationSettings(), skip_bad_images=False,
-        device=torch.device("cpu"), precision="fp32", workspace=Workspace(tmp_path / "workspace"), reporter=quiet(),
-    )  # fmt: skip
+    chosen = load_preset(preset, ("vocabulary.min_count=1", *overrides))
+    opening = Opening(data=str(data), preset=chosen, features=FeatureConfig(), sees={})
+    return open_context(opening, Workspace(tmp_path / "workspace"), quiet())
 
 
 def test_tokens_are_counted_over_all_splits_and_signed(data: Path, tmp_path: Path) -> None:

@@ -16,13 +16,12 @@ from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, encode_png
 from harness.data.scenes.language import SHORTEST, describe
-from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, Sizes, compose
+from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, compose
 from harness.data.vocabulary import Vocabulary, tokenize
 from harness.metrics.cider import CiderD
 from harness.utils.errors import BenchError
 
 TINY = ScenesConfig(train=12, val=3, test=4, nocaps_per_domain=3)
-SIZES = Sizes(96, (20, 25), (34, 42))
 NAMES = {
     "circle": {"disc", "discs"},
     "square": {"box", "boxes"},
@@ -42,7 +41,7 @@ def named(captions: tuple[str, ...], shapes: tuple[str, ...]) -> bool:
 
 
 def scenes(count: int, domain: str = "in-domain") -> list[Scene]:
-    return [compose(Chance(f"{domain} {number}"), domain, SIZES) for number in range(count)]
+    return [compose(Chance(f"{domain} {number}"), domain) for number in range(count)]
 
 
 @pytest.fixture(scope="module")

@@ -94,14 +94,6 @@ def test_single_image_has_defined_scores(evaluator):
     assert values["CIDEr-D"] == 0  # nothing tells one image's words from another's
 
 
-def test_a_caption_of_thousands_of_words_leaves_others_unchanged(evaluator):
-    usual = evaluator.evaluate(REFERENCES, CANDIDATES)
-    found = evaluator.evaluate(REFERENCES, CANDIDATES | {3: " ".join(f"a dog runs on {n}" for n in range(1_000))})
-    assert 0 < found.per_image["METEOR"][3] < 0.1
-    for metric in COMPUTED:
-        assert found.per_image[metric][1] == usual.per_image[metric][1]
-
-
 def test_references_without_words_have_defined_scores(evaluator):
     found = evaluator.evaluate({7: ["..."], 8: [""]}, {7: "a dog", 8: "a cat"})
     assert all(found.scores[OVERALL][metric].value == pytest.approx(0, abs=1e-6) for metric in COMPUTED)

@@ -13,7 +13,15 @@ from harness.utils import live_table
 from harness.utils.live_table import LiveReporter, RunTable
 
 LONG = "expansionnet_v2/static-8-to-256-dynamic-16"
-SAID = {"stage": "xe", "epoch": 2, "epochs": 10, "best": 0.4211, "left_s": 70.0}
+SAID = {
+    "noted": 2,
+    "notes": ["xe epoch 1", "xe epoch 2"],
+    "stage": "xe",
+    "epoch": 2,
+    "epochs": 10,
+    "best": 0.4211,
+    "left_s": 70.0,
+}
 
 
 def shown(table: RenderableType) -> list[str]:
@@ -74,7 +82,7 @@ def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_lines(monkeypatch:
         with LiveReporter(Console(file=piped, width=80)) as reporter:
             reporter.follow(stored.table, tell=tell)
             end = time.monotonic() + (10.0 if tell else 0.1)
-            while time.monotonic() < end and not piped.getvalue():
+            while time.monotonic() < end and len(piped.getvalue().splitlines()) < 2:
                 time.sleep(0.01)
         assert bool(piped.getvalue()) is tell
-    assert "updown seed 1: xe epoch 2/10" in piped.getvalue()
+    assert piped.getvalue() == "  updown seed 1: xe epoch 1\n  updown seed 1: xe epoch 2\n", "each once"

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from results.runs.views import GalleryCaption, GalleryItem, Spread
 
 from reports.html.gallery import IMAGES_A_FILE, GalleryPage, disagreement, forms, gallery_data, pieces, stem, stems
 from reports.html.models import examples_by_run, flat, model_pages
 from results.records import Quantity, Role
+from results.runs.gallery import GalleryCaption, GalleryItem
+from results.runs.spreads import Spread
 from tests.reports.examples import contents, group, row, run
 
 

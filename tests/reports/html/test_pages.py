@@ -16,7 +16,7 @@ from PIL import Image
 from reports.html import attention
 from reports.html.attention import stored_maps
 from reports.html.rendering import SCRIPTS
-from results.runs import fetch
+from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE
 from tests.reports.html.parsed import Element, Page, every, rows
@@ -272,7 +272,7 @@ def test_a_grid_is_a_pixel_a_cell_and_regions_stay_in_the_picture(report: Path) 
 
 
 def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = fetch.leaderboard(store)
+    groups = leaderboard(store)
     for budget, images, left_out in ((3_000_000, [2, 5], 0), (3 * 250, [2], 1)):
         monkeypatch.setattr(attention, "BUDGET", budget)
         [shown] = stored_maps(store, groups, {}).values()

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from reports.text.comparison import caption_counts, scopes, warnings
 from results import Quantity, Store, StoreError
-from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, compare_stores
-from results.records import CodeRecord
+from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, SeedsOfSides, compare_stores, with_tests
 from results.runs.reading import evaluated_images, finished_with_images, run_key
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
-from results.statistics.significance import paired_differences
+from results.statistics.significance import holm, mean_of_seeds, paired_differences
 
 WIDE = {"nrefs": "5", "split": "scenes-test", "beam": "5"}
 
@@ -57,12 +57,6 @@ def test_rows_of_the_same_conditions_belong_together(fill: Any) -> None:
 def test_a_models_only_rows_are_paired_whatever_the_conditions(fill: Any) -> None:
     found = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {"signature": WIDE})))
     assert [pair.conditions for pair in found.pairs] == [("beam 3 → 5",)]
-
-
-def test_sources_of_a_model_are_no_setting(fill: Any) -> None:
-    sides = [fill(("updown", 1, 0.2, {"code": CodeRecord(digest, "bbbb", "1", {})})) for digest in ("aaaa", "cccc")]
-    [pair] = compared(*sides).pairs
-    assert pair.settings == ()
 
 
 def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
@@ -158,12 +152,6 @@ def test_times_of_different_machines_have_no_ratio(tmp_path: Path, make: Any, cp
     assert warnings(found) == said
 
 
-def test_the_same_captions_are_no_change(fill: Any) -> None:
-    (pair,) = compared(fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))).pairs
-    assert pair.captions == ()
-    assert [(each.of, each.captions) for each in pair.differing] == [(3, 0)]
-
-
 def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make: Any) -> None:
     before, after = fill(("updown", 1, 0.2, {})), fill(("updown", 1, 0.4, {}))
     outcome = make.outcome(0.4)
@@ -235,18 +223,58 @@ def test_bleu_of_several_seeds_is_tested_over_seeds_and_images(tmp_path: Path, m
     assert (score.test.low, score.test.high, score.test.p) == (expected.low, expected.high, expected.p)
 
 
-def test_bleu_of_one_seed_is_tested_over_images(tmp_path: Path, make: Any) -> None:
-    one, two = [0.1, 0.2, 0.3], [0.3, 0.3, 0.45]
-    score = only_score(*(weighed(tmp_path, make, name, {0: each}) for name, each in (("a", one), ("b", two))))
-    [expected] = paired_differences([(dict(enumerate(one)), dict(enumerate(two)))])
-    assert (score.over, score.no_interval, score.test) == (OVER_IMAGES, None, expected)
-    assert expected.difference == pytest.approx(0.15)
+CIDER = ScoreChange("test", "CIDEr-D", 0.5, 0.7)
+BLEU = ScoreChange("test", "BLEU-4", 0.5, 0.7)
+BLEU_WITHOUT = replace(BLEU, no_interval=NO_INTERVAL)
 
 
-def test_a_run_without_influences_leaves_bleu_without_an_interval(tmp_path: Path, make: Any) -> None:
-    values = [0.1, 0.2, 0.3]
-    sides = (weighed(tmp_path, make, "a", {0: values, 1: values}), weighed(tmp_path, make, "b", {0: values, 1: None}))
-    score = only_score(*sides)
-    assert (score.over, score.no_interval, score.architecture) == (OVER_IMAGES, NO_INTERVAL, None)
-    assert score.test is not None
-    assert score.test.difference == 0, "of the images' own scores, which are alike"
+def sides(before: list[float], after: list[float], images: int = 30) -> SeedsOfSides:
+    """Seeds with these means, whose images deviate from them all alike."""
+    offsets = np.linspace(-0.1, 0.1, images)
+    one, two = ([dict(enumerate((mean + offsets).tolist())) for mean in means] for means in (before, after))
+    return one, two
+
+
+def test_several_seeds_on_both_sides_are_tested_over_seeds() -> None:
+    before, after = [0.4, 0.5, 0.6], [0.6, 0.9]
+    [found] = with_tests([(CIDER, sides(before, after))])
+    expected = stats.ttest_ind(after, before, equal_var=False)
+    bounds = expected.confidence_interval(0.95)
+    assert found.over == OVER_SEEDS
+    assert found.test is not None
+    assert (found.test.difference, found.test.p) == (pytest.approx(0.25), pytest.approx(expected.pvalue))
+    assert (found.test.low, found.test.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+    assert found.architecture is not None
+    assert found.architecture.degrees == pytest.approx(expected.df)
+
+
+@pytest.mark.parametrize(("before", "after"), [([0.4], [0.6]), ([0.4], [0.6, 0.9]), ([0.4, 0.5], [0.6])])
+def test_one_seed_on_a_side_is_tested_over_images(before: list[float], after: list[float]) -> None:
+    both = sides(before, after)
+    [found] = with_tests([(CIDER, both)])
+    [expected] = paired_differences([(mean_of_seeds(both[0]), mean_of_seeds(both[1]))])
+    assert (found.over, found.architecture, found.test) == (OVER_IMAGES, None, expected)
+
+
+def test_a_corpus_score_without_influences_is_tested_over_images() -> None:
+    [found] = with_tests([(BLEU_WITHOUT, sides([0.4, 0.5], [0.6, 0.9]))])
+    assert (found.over, found.architecture, found.no_interval) == (OVER_IMAGES, None, NO_INTERVAL)
+
+
+def test_tests_of_both_kinds_are_corrected_together() -> None:
+    found = with_tests([(CIDER, sides([0.4, 0.5, 0.7], [0.6, 0.9, 0.8])), (BLEU_WITHOUT, sides([0.4], [0.6]))])
+    tests = [score.test for score in found if score.test is not None]
+    assert [test.adjusted for test in tests] == holm([test.p for test in tests])
+    assert tests[0].p != tests[1].p
+
+
+def test_two_seeds_have_one_degree_of_freedom_in_a_correction() -> None:
+    both = sides([0.4, 0.41], [0.6, 0.62])
+    [alone], [first, _] = with_tests([(CIDER, both)]), with_tests([(CIDER, both), (CIDER, both)])
+    assert alone.test is not None
+    assert first.test is not None
+    assert first.architecture is not None
+    assert first.architecture.error is not None
+    expected = 2 * stats.t.sf(first.test.difference / first.architecture.error, 1)
+    assert alone.test.adjusted == alone.test.p == first.test.p < 0.05
+    assert first.test.adjusted == pytest.approx(2 * expected)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from results.comparison.baseline import FORMAT, Baseline, BaselineRun, PerImage, Platform, SplitResults
 from results.comparison.gate import Settings, foresee, unseen
@@ -42,14 +41,6 @@ def baseline(*of_runs: list[BaselineRun]) -> Baseline:
     return Baseline(format=FORMAT, runs=tuple(run for each in of_runs for run in each))
 
 
-def test_the_seeds_own_deviation_sets_what_can_be_seen() -> None:
-    human = runs("human", (2.0,), role="reference", losses=())
-    [row] = foresee(baseline(runs("updown", MEANS), human), Settings())
-    assert (row.model, row.seeds, row.images, row.tolerance) == ("updown", 3, 101, 0.5)
-    assert row.detectable == pytest.approx(detectable(3, 101, DEVIATION, 0.0, tests=2), rel=1e-3)
-    assert row.blind
-
-
 def test_enough_seeds_are_the_fewest_that_see_the_tolerance() -> None:
     [row] = foresee(baseline(runs("updown", MEANS)), Settings(tolerance={"CIDEr-D": 6.0}))
     assert row.enough is not None
@@ -70,12 +61,3 @@ def test_one_seed_promises_nothing() -> None:
         "a fall of 90 CIDEr-D points could go unseen in 1 of 2 tests of trained models",
         "make the runs with several seeds: bench run --seeds 5",
     )
-
-
-def test_a_tolerance_that_is_seen_raises_no_doubt() -> None:
-    rows = foresee(baseline(runs("updown", MEANS)), Settings(tolerance={"CIDEr-D": 90.0}))
-    assert (rows[0].enough, unseen(rows)) == (3, None)
-
-
-def test_a_baseline_without_training_has_nothing_to_foresee() -> None:
-    assert foresee(baseline(runs("human", (2.0,), role="reference", losses=())), Settings()) == []

@@ -257,8 +257,3 @@ def test_a_metric_that_no_result_is_of_is_refused(full: Results) -> None:
         with pytest.raises(StoreError, match="no metric 'CIDEr' in these results") as caught:
             frame(metric="CIDEr")
         assert caught.value.hint == f"there are: {known}"
-
-
-def test_filters_find_nothing_in_empty_results(store: Store) -> None:
-    frames = Results(store)
-    assert len(frames.leaderboard(split="test")) == len(frames.scores(split="test", metric="CIDEr-D")) == 0

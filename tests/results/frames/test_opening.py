@@ -6,12 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import results
-from results import Store, StoreError
+from results import StoreError
 
 Add = Callable[..., str]
 
@@ -25,19 +24,6 @@ def test_a_database_opens_read_only_by_its_url(url: str, add: Add) -> None:
         assert list(opened.scores().model.unique()) == ["blind"]
         with pytest.raises(StoreError, match="opened read-only"):
             opened._store.plan([])
-
-
-@pytest.mark.parametrize("where", ["workspace", "workspace/bench.sqlite"])
-def test_a_workspace_opens_by_its_folder_or_file(tmp_path: Path, where: str, make: Any) -> None:
-    (tmp_path / "workspace").mkdir()
-    with Store(tmp_path / "workspace" / "bench.sqlite") as store:
-        store.record_dataset(make.dataset())
-        store.plan([make.spec()])
-        store.finish("blind-1", make.outcome())
-    for path in (tmp_path / where, str(tmp_path / where)):
-        opened = results.open(path)
-        assert len(opened.captions()) == 3
-        opened.close()
 
 
 def test_places_without_results_are_refused_with_a_hint(tmp_path: Path) -> None:

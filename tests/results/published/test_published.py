@@ -11,20 +11,16 @@ from typing import Any
 
 import pytest
 
-from harness.config.load import list_presets
 from results import StoreError
 from results.published import (
     PAPERS,
-    Conditions,
+    MeasuredConditions,
     PublishedScore,
     RunRecipe,
     best_match,
     domain_footnote,
-    footnotes,
     measured_conditions,
-    printed_rows,
     printed_split,
-    published_for,
     scores,
 )
 from results.published.matching import printed_of, recipes, training_times
@@ -33,7 +29,7 @@ from results.published.scores import DOMAINS, METRICS, SPLITS, _footnotes
 FROZEN, END_TO_END = (
     RunRecipe(preset, recipes()[preset].digest) for preset in ("expansionnet-v2-paper-frozen", "expansionnet-v2-paper")
 )
-OWN = Conditions(
+OWN = MeasuredConditions(
     "karpathy-test", "XE", 3, "swin_large_patch4_window12_384.ms_in22k#1f", "frozen", recipe=FROZEN, images=5000
 )
 
@@ -49,23 +45,6 @@ def test_every_printed_number_is_there() -> None:
     assert "/" not in {score.note[:1] for score in scores()}
 
 
-@pytest.mark.parametrize(
-    ("conditions", "value"),
-    [
-        ({"paper": "expansionnet_v2", "table": "Table II", "model": "expansionnet_v2", "objective": "RL"}, 140.4),
-        ({"paper": "expansionnet_v2", "table": "Table III", "model": "expansionnet_v2", "objective": "RL"}, 143.7),
-        ({"paper": "expansionnet_v1", "model": "expansionnet_v1", "ensemble_size": 4, "objective": "XE"}, 120.5),
-        ({"paper": "expansionnet_v1", "table": "Table 4", "model": "updown", "objective": "RL"}, 120.1),
-        ({"paper": "image_transformer", "table": "Table 1", "model": "image_transformer"}, 130.8),
-        ({"paper": "light_cgru", "table": "Table 3", "model": "cgru", "objective": "RL"}, 107.1),
-    ],
-)
-def test_numbers_by_paper_model_and_conditions(conditions: dict[str, Any], value: float) -> None:
-    found = select(metric="CIDEr-D", split="karpathy-test", **conditions)
-    assert [score.value for score in found] == [value]
-    assert found[0].fraction == pytest.approx(value / 100)
-
-
 def test_what_a_paper_does_not_state_is_none() -> None:
     unstated = select(paper="expansionnet_v2", table="Table IV", model="updown", split="coco-online-c5")
     assert {(score.objective, score.features, score.beam, score.ensemble) for score in unstated} == {
@@ -74,14 +53,6 @@ def test_what_a_paper_does_not_state_is_none() -> None:
     assert select(model="updown", objective=None, split="coco-online-c5", paper="expansionnet_v2") == unstated
     with pytest.raises(StoreError, match="days"):
         _ = select(metric="train_time_days")[0].fraction
-
-
-def test_rows_are_those_of_the_tables() -> None:
-    rows = printed_rows(select(paper="expansionnet_v2", table="Table II", model="expansionnet_v2"))
-    assert [{metric: score.value for metric, score in row.items()} for row in rows] == [
-        {"BLEU-1": 78.1, "BLEU-4": 38.1, "METEOR": 30.1, "ROUGE-L": 58.9, "CIDEr-D": 128.2, "SPICE": 23.5},
-        {"BLEU-1": 82.8, "BLEU-4": 41.5, "METEOR": 30.3, "ROUGE-L": 60.5, "CIDEr-D": 140.4, "SPICE": 24.5},
-    ]
 
 
 def test_every_line_of_the_file_follows_its_rules() -> None:
@@ -98,31 +69,6 @@ def test_every_line_of_the_file_follows_its_rules() -> None:
         assert score.value >= 0
         assert score.beam is None or score.beam > 0
         assert score.ensemble_size is None or score.ensemble_size > 1
-
-
-def test_models_of_the_zoo_have_the_rows_that_are_meant() -> None:
-    def printed(model: str) -> dict[str | None, float]:
-        found = published_for(model, split="karpathy-test", metric="CIDEr-D")
-        return {score.objective: score.value for score in found if not score.ensemble}
-
-    assert printed("expansionnet_v2/end-to-end") == {"XE": 128.2, "RL": 140.4}
-    assert printed("expansionnet_v1") == {"XE": 118.7, "RL": 131.4}
-    assert printed("expansionnet_v1/static-64-dynamic-16") == {"XE": 117.0, "RL": 130.2}
-    assert printed("expansionnet_v1/static-64") == {"XE": 114.1}
-    assert printed("expansionnet_v1/baseline") == {"XE": 110.4, "RL": 128.2}
-    assert printed("transformer_base") == {"XE": 115.8}
-    assert printed("image_transformer") == printed("image_transformer/official-graph") == {"XE": 119.1, "RL": 130.8}
-    assert printed("image_transformer/baseline") == {"XE": 116.6}
-    assert printed("aoanet") == {"XE": 119.8, "RL": 129.8}
-    assert printed("updown") == {"XE": 113.5, "RL": 120.1}
-    assert printed("att2all") == {"XE": 99.4, "RL": 114.0}
-    assert printed("show_tell/fc") == {"XE": 94.0, "RL": 106.3}
-    assert printed("cgru") == {"XE": 101.8, "RL": 107.1}
-    assert printed("x_lan") == {"RL": 132.0}
-    assert printed("x_transformer") == {"XE": 120.0, "RL": 132.8}
-    assert printed("puret") == printed("puret/end-to-end") == {"RL": 138.2}
-    assert published_for("puret/global-once") == []
-    assert published_for("blind") == published_for("a_plugin's") == []
 
 
 def test_every_name_and_every_footnote_finds_rows() -> None:
@@ -223,48 +169,17 @@ def test_conditions_come_from_signature_and_configuration() -> None:
     config: dict[str, Any] = {"preset": {"name": "aoanet-paper", "schedule": {"stages": stages}}}
     config |= {"shipped_preset": {"digest": "1f", "deviations": ["a: 1 → 2"]}, "evaluated": {"test": 4998}}
     recipe = RunRecipe("aoanet-paper", "1f", ("a: 1 → 2",))
-    assert measured_conditions("test", signature, config) == Conditions(
+    assert measured_conditions("test", signature, config) == MeasuredConditions(
         "karpathy-test", "RL", 3, "resnet50.a1#2b", "frozen", recipe=recipe, images=4998
     )
     stages[1]["backbone"] = "trained"
     assert measured_conditions("test", signature, config).backbone == "trained"
     assert measured_conditions("nocaps", signature, config).split == "nocaps-val"
-    assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == Conditions(
+    assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == MeasuredConditions(
         None, None, None, None, None
     )
     for odd in ({"preset": None}, {"preset": {"schedule": None}}, {"preset": {"schedule": {"stages": None}}}):
         assert measured_conditions("test", signature, odd).objective is None
-
-
-def test_runs_of_0_2_0_have_an_unclear_recipe_or_none() -> None:
-    config = {"preset": {"name": "expansionnet-v2-paper", "size": {"d_model": 16}}}
-    assert measured_conditions("test", {"data": "coco#1", "track": "paper"}, config).recipe is None
-    assert measured_conditions("test", {"data": "coco#1", "track": "paper"}, {"shipped_preset": 3}).recipe is None
-    controlled = {"preset": {"name": "quick"}}
-    assert measured_conditions("test", {"data": "coco#1", "track": "controlled"}, controlled).recipe == RunRecipe(
-        "quick"
-    )
-
-
-def test_discrepancies_are_footnotes_of_both_numbers() -> None:
-    both = [
-        score
-        for source in ("Table 2", "Table I")
-        for score in select(model="transformer_base", table=source, metric="CIDEr-D", value=115.8)
-    ]
-    assert len(both) == 2
-    for score in both:
-        assert any("115.8 in both versions" in footnote.text for footnote in footnotes(score))
-    rerun = select(model="aoanet", paper="image_transformer", table="Table 3", metric="CIDEr-D")[0]
-    assert any("116.6" in footnote.text for footnote in footnotes(rerun))
-
-
-def test_the_released_graph_is_a_footnote_of_rows_that_have_one() -> None:
-    rows = select(paper="image_transformer", model="image_transformer", metric="CIDEr-D")
-    noted = {score.variant: any("official-graph" in each.text for each in footnotes(score)) for score in rows}
-    assert [variant for variant, has in noted.items() if not has] == [
-        "baseline + encoding layers 1,2,3 without spatial relations"
-    ]
 
 
 def test_domains_of_other_images_than_the_servers_are_a_footnote() -> None:
@@ -286,22 +201,6 @@ def test_the_file_is_a_part_of_the_package_and_needs_no_library() -> None:
         f"assert not [name for name in {heavy!r} if name in sys.modules]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_every_printed_time_of_a_recipe_is_found() -> None:
-    timed = {name: len(training_times(name)) for name in list_presets() if training_times(name)}
-    assert timed == {
-        "aoanet-paper": 1,
-        "expansionnet-v1-paper": 7,
-        "expansionnet-v2-paper": 7,
-        "expansionnet-v2-paper-frozen": 7,
-        "noam-paper": 1,
-        "x-transformer-paper": 1,
-    }
-    left = {score.model for score in scores() if score.metric.startswith("train_time_")} - {
-        recipe.timed for recipe in recipes().values()
-    }
-    assert left <= {"git", "ofa", "expansionnet_v1"}, "a printed time that no preset shows"
 
 
 def test_hours_count_every_device() -> None:

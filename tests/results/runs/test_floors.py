@@ -10,7 +10,6 @@ import pytest
 from results import Quantity, SplitResult, Store
 from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.spreads import Spread
-from results.runs.standings import FloorTest, floor_tests
 from results.store.schema import HeldOutScore
 
 IMAGES = range(40)
@@ -128,18 +127,6 @@ def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish:
     weak, pixels = leaderboard(store)
     assert [test.above for test in weak.rows[0].standings["CIDEr-D"].floors] == [True]
     assert [test.above for test in pixels.rows[0].standings["CIDEr-D"].floors] == [True, False]
-
-
-def test_seeds_are_averaged_and_all_tests_corrected_together() -> None:
-    seeds = [{1: 0.0, 2: 4.0, 3: 2.0}, {}, {1: 2.0, 2: 0.0, 3: 2.0}]
-    floors = [("low", [{1: 0.0, 2: 0.0, 3: 0.0}]), ("elsewhere", [{4: 1.0}])]
-    found = floor_tests([seeds, [], [{9: 1.0}], [{1: 0.0, 2: 0.0, 3: 0.0}]], floors)
-    assert found == [
-        (FloorTest("low", pytest.approx(5 / 3), 0.5, significant=False),),
-        (),
-        (),
-        (FloorTest("low", 0.0, 1.0, significant=False),),
-    ], "of three images the lowest p-value is 2/8, and there are two tests"
 
 
 def test_scores_against_one_reference_less_come_with_their_row(store: Store, finish: Finish) -> None:

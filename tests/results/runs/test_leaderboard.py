@@ -19,10 +19,6 @@ def models(rows: tuple[Row, ...]) -> list[str]:
     return [row.model for row in rows]
 
 
-def test_an_empty_store_has_no_groups(store: Store) -> None:
-    assert leaderboard(store) == []
-
-
 def test_rows_rank_by_mean_cider_and_spread_over_seeds(store: Store, add: Add) -> None:
     for seed, cider in ((3, 0.75), (1, 0.25), (2, 0.5)):
         add("low", seed, cider)
@@ -152,19 +148,3 @@ def test_references_alone_are_shown_too(store: Store, add: Add) -> None:
     assert (group.rows, group.signature, group.split) == ((), {}, "test")
     assert models(group.references) == ["human"]
     assert group.references[0].differs == {}
-
-
-def test_every_data_set_has_its_groups(store: Store, add: Add, make: Any) -> None:
-    store.record_dataset(make.dataset("e" * 16, name="other"))
-    add("blind")
-    add("blind", variant="-e", dataset="e" * 16)
-    assert [group.dataset for group in leaderboard(store)] == ["scenes", "other"]
-
-
-def test_only_finished_runs_rank(store: Store, add: Add, make: Any) -> None:
-    add("blind")
-    store.plan([make.spec("blind", 2), make.spec("blind", 3), make.spec("crash")])
-    store.begin("blind-2", {})
-    store.fail("crash-1", "ValueError", "no", "")
-    (group,) = leaderboard(store)
-    assert [(row.model, row.seeds) for row in group.rows] == [("blind", (1,))]

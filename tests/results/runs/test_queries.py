@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
-from results import ImageRecord, Quantity, Store, StoreError
+from results import AttentionRecord, ImageRecord, Quantity, Store, StoreError
 from results.runs import reading
 from results.runs.gallery import gallery
 
@@ -166,3 +167,32 @@ def test_speed_of_a_stage_and_time_to_a_score(store: Store, add: Add, make: Any)
     run = reading.one_run(store, key)
     assert run.stage_speeds() == {"xe": pytest.approx(70.0), "scst": pytest.approx(5.0)}
     assert [run.seconds_to(cider) for cider in (0.85, 0.9, 1.2)] == [40.0, 40.0, None], "validation is not counted"
+
+
+BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))
+
+
+def test_grids_and_boxes_come_back(store: Store, add: Callable[..., str], make: Any) -> None:
+    key = add("blind")
+    grid, boxes = make.attention(30), make.attention(1, grid=None, boxes=BOXES)
+    store.finish(key, make.outcome(attention=(grid, boxes)))
+    assert reading.attention_maps(store, key, "test") == {1: boxes, 30: grid}
+    assert reading.attention_maps(store, key, "val") == {}
+
+
+def test_weights_keep_three_digits(store: Store, add: Callable[..., str], make: Any) -> None:
+    key = add("blind")
+    weights = tuple(tuple((word + place) / 40.7 for place in range(20)) for word in range(20))
+    store.finish(key, make.outcome(attention=(AttentionRecord(2, ("w",) * 20, weights, (4, 5)),)))
+    found = reading.attention_maps(store, key, "test")[2]
+    for row, expected in zip(found.weights, weights, strict=True):
+        assert row == pytest.approx(expected, rel=1e-3)
+    with store.reading() as connection:
+        assert connection.scalar(text("SELECT length(weights) FROM attention_maps")) == 8 + 2 * 400
+
+
+def test_finishing_again_drops_the_maps_of_old_captions(store: Store, add: Callable[..., str], make: Any) -> None:
+    key = add("blind")
+    store.finish(key, make.outcome(attention=(make.attention(1),)))
+    store.finish(key, make.outcome())
+    assert reading.attention_maps(store, key, "test") == {}

@@ -144,13 +144,6 @@ def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store,
     assert [test.floor for test in a.standings["CIDEr-D"].floors] == ["majority"]
 
 
-def test_without_scores_of_images_nothing_is_tested(store: Store, make: Any) -> None:
-    finish(store, make, "bare", 1, {})
-    (group,) = leaderboard(store)
-    assert group.test is None
-    assert group.rows[0].standings["CIDEr-D"] == Standing(reason=NO_SCORES)
-
-
 def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: Any) -> None:
     seeds = [level(0.5, 0.02), level(0.6, 0.03), level(0.52, 0.01)]
     for seed, by_image in enumerate(seeds, start=1):

@@ -67,17 +67,6 @@ def test_the_idle_share_of_stored_rates_is_that_of_the_schedule(epochs: int, sta
             assert found == pytest.approx(rate.idle_share(steps, steps * epochs), abs=every + 0.02)
 
 
-def test_the_error_is_that_of_a_difference_of_two_noisy_scores() -> None:
-    scores = np.linspace(0, 2, 4_000) + np.random.default_rng(0).normal(0, 0.3, 4_000)
-    assert learning(scores.tolist()).error == pytest.approx(np.sqrt(2) * 0.3, rel=0.05)
-
-
-def test_a_curve_that_bends_is_no_noise() -> None:
-    found = learning((0.88, 2.31, 2.57))
-    assert (found.state, found.error) == ("still learning", 0)
-    assert learning((0.53, 0.76, 0.62)).state == "finished learning"
-
-
 def test_noise_alone_is_rarely_taken_for_learning() -> None:
     generator = np.random.default_rng(1)
     flat = [learning((1 + generator.normal(0, 0.05, 12)).tolist()).state for _ in range(1_000)]
@@ -109,11 +98,6 @@ def ended(state: str, rise: float | None = None, error: float | None = None) -> 
 )
 def test_a_row_is_judged_by_the_mean_of_its_seeds(seeds: list[tuple[str, float, float]], state: str) -> None:
     assert mean_learning([ended(*seed) for seed in seeds]).state == state
-
-
-def test_the_error_of_a_mean_falls_with_the_root_of_the_seeds() -> None:
-    found = mean_learning([ended("finished learning", rise, 0.06) for rise in (0.0, 0.02, 0.03, 0.03)])
-    assert (found.rise, found.error) == (pytest.approx(0.02), pytest.approx(0.03))
 
 
 def test_more_seeds_of_flat_curves_are_rarely_taken_for_learning() -> None:

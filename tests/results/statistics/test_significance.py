@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import product
 
 import numpy as np
@@ -13,7 +12,6 @@ from results.statistics.significance import (
     exchanges,
     holm,
     is_exact,
-    p_value,
     sign_flip_columns,
 )
 
@@ -58,15 +56,6 @@ def test_few_images_are_exchanged_in_every_way_once() -> None:
     assert not is_exact(5_000, RESAMPLES)
 
 
-def test_a_draw_counts_itself_among_those_drawn() -> None:
-    assert p_value(0, 5_000, 999) == 1 / 1_000
-    assert p_value(3, 2, 999) == 3 / 4
-
-
-def test_equal_models_are_never_different() -> None:
-    assert (sign_flip_columns(np.zeros((50, 3))) == 1).all()
-
-
 def test_large_differences_survive_the_correction_for_many_tests() -> None:
     generator = np.random.default_rng(5)
     differences = generator.random((2_000, 60)) - generator.random((2_000, 60)) + 0.002 * np.arange(60)
@@ -92,10 +81,3 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1, 1]
     assert holm([]) == []
-
-
-def test_two_hundred_tests_of_five_thousand_images_take_a_moment() -> None:
-    differences = np.random.default_rng(2).normal(0, 1, (5_000, 200))
-    started = time.process_time()
-    sign_flip_columns(differences)
-    assert time.process_time() - started < 10

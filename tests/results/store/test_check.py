@@ -75,12 +75,6 @@ def test_rows_that_hang_on_nothing_are_listed(store: Store, add: Callable[..., s
     assert "captions has rows that refer to missing rows of runs" in checked.stdout
 
 
-def test_other_errors_stay_as_they_are(store: Store, add: Callable[..., str]) -> None:
-    add("blind")
-    with pytest.raises(ValueError, match="mine"), store.reading():
-        raise ValueError("mine")
-
-
 def test_a_server_is_checked_too(postgres_url: str, make: Any) -> None:
     with Store(postgres_url) as store:
         store.record_dataset(make.dataset())

@@ -66,14 +66,6 @@ def test_names_of_files_are_taken_literally(tmp_path: Path, make: Any, name: str
         assert store.status("blind-1") == "planned"
 
 
-def test_a_url_and_a_store_in_memory(tmp_path: Path, make: Any) -> None:
-    for url in (f"sqlite:///{tmp_path / 'bench.sqlite'}", "sqlite://"):
-        with Store(url) as store:
-            store.record_dataset(make.dataset())
-            store.plan([make.spec()])
-            assert store.status("blind-1") == "planned"
-
-
 def test_not_a_database(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("these are only notes\n" * 200)
@@ -89,16 +81,6 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     connection.close()
     for options in ({}, {"read_only": True}, {"create": False}):
         refused(str(file), str(file), "no captionbench results", **options)
-
-
-def test_a_newer_schema(tmp_path: Path) -> None:
-    file = tmp_path / "bench.sqlite"
-    Store(file).close()
-    with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = 'v9_10_0'")
-    connection.close()
-    for read_only in (False, True):
-        refused(str(file), str(file), "9.10.0", "newer", read_only=read_only)
 
 
 def test_what_is_missing(tmp_path: Path) -> None:
@@ -118,15 +100,6 @@ def test_urls_that_lead_nowhere() -> None:
     with pytest.raises(StoreError) as caught:
         Store("mydatabase://me:secret@host/name")
     assert "secret" not in str(caught.value)
-
-
-def test_a_damaged_file(tmp_path: Path, make: Any) -> None:
-    file = tmp_path / "bench.sqlite"
-    with Store(file) as store:
-        store.record_dataset(make.dataset())
-    intact = file.read_bytes()
-    file.write_bytes(intact[:4096] + b"\xa5" * (len(intact) - 4096))
-    refused(str(file), str(file), "damaged")
 
 
 def test_read_only(tmp_path: Path, make: Any) -> None:

@@ -27,7 +27,7 @@ from results.store.schema import (
     Score,
 )
 
-CELLS_EACH = 4
+RUNS_EACH = 4
 IMAGES = 200
 WRITERS = 8
 KILLS = 50
@@ -40,13 +40,16 @@ import psycopg
 import sqlalchemy.dialects.postgresql.psycopg
 from results import *
 
-def write(url, name, runs):
+def write(url, name, runs, names=()):
     images = tuple(ImageRecord(i, f"{{i}}.png", "test", ("a ball", "a red ball")) for i in range({IMAGES}))
     with Store(url) as store:
         store.record_dataset(DatasetRecord("scenes", "fingerprint", "/pictures", {{"test": {IMAGES}}}, images))
         for number in range(runs) if runs else itertools.count():
             key = f"{{name}}-{{number}}"
-            store.plan([RunSpec(key, name, "model", number, "controlled", "fingerprint", {{}}, {{}})])
+            store.plan([  # those of the others too: all of them plan everything at the same moment
+                RunSpec(f"{{each}}-{{number}}", each, "model", number, "controlled", "fingerprint", {{}}, {{}})
+                for each in names or (name,)
+            ])
             store.begin(key, {{}})
             for epoch in (1, 2):
                 store.record_epoch(key, EpochRecord(0, "xe", "xe", epoch, epoch, 0.1, 1.0, None, 1.0, 1.0))
@@ -57,12 +60,12 @@ def write(url, name, runs):
             sys.stdout.write(f"{{key}}\\n")  # at once: a kill between text and line end would join two lines
             sys.stdout.flush()
 
-def fork(name, runs):
+def fork(name, runs, names=()):
     child = os.fork()
     if child:
         return child
     try:
-        write(sys.argv[1], name, runs)
+        write(sys.argv[1], name, runs, names)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -76,7 +79,8 @@ with contextlib.redirect_stdout(io.StringIO()):
 TOGETHER = (
     FORKING
     + f"""
-children = [fork(f"model{{number}}", {CELLS_EACH}) for number in range({WRITERS})]
+names = [f"model{{number}}" for number in range({WRITERS})]
+children = [fork(name, {RUNS_EACH}, names) for name in names]
 sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 )
@@ -139,7 +143,7 @@ def test_eight_processes_writing_at_once_lose_no_row(url: str) -> None:
     writers = start(TOGETHER, url)
     _, errors = writers.communicate(timeout=600)
     assert writers.returncode == 0, errors
-    assert check(url) == {"finished": WRITERS * CELLS_EACH}
+    assert check(url) == {"finished": WRITERS * RUNS_EACH}
 
 
 def test_writers_killed_at_random_leave_nothing_half_written(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Scores that a finished run lacks are named, and put in without touching the others."""
+"""Scores and costs that a finished run lacks are named, and put in without touching the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from results import Quantity, SplitResult, Store, StoreError
 from results.runs import reading
 from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
-from results.store.rescoring import add_influences, add_scores, missing_influences, missing_metrics, stored_captions
+from results.store.rescoring import (
+    add_costs,
+    add_influences,
+    add_scores,
+    missing_influences,
+    missing_metrics,
+    runs_without_cost,
+    stored_captions,
+)
 
 METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
 CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}
@@ -86,5 +94,27 @@ def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> Non
         add_scores(store, "waiting-1", [])
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_influences(store, "waiting-1", "test", {})
+    with pytest.raises(StoreError, match="waiting-1 has not finished"):
+        add_costs(store, "waiting-1", {}, {})
     with pytest.raises(StoreError, match="no run nobody"):
         stored_captions(store, "nobody")
+
+
+LATER = "not yet"
+
+
+def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., str]) -> None:
+    key = add("blind")
+    before = reading.one_run(store, key)
+    assert runs_without_cost(store, LATER) == set()
+    power = {"idle_power": Quantity(None, "no GPU", "W")}
+    add_costs(store, key, {"latency_median": Quantity(None, LATER, "s")} | power, {})
+    assert runs_without_cost(store, LATER) == {key}
+    timed = {"latency_median": Quantity(0.25, unit="s", low=0.2, high=0.5)}
+    add_costs(store, key, timed, {"measurement": {"noise": []}})
+    after = reading.one_run(store, key)
+    assert runs_without_cost(store, LATER) == set()
+    assert after.costs == before.costs | timed | power
+    assert after.environment == {**before.environment, "measurement": {"noise": []}}
+    unchanged = replace(after, costs=before.costs, environment=before.environment)
+    assert unchanged == before

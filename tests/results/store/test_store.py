@@ -12,10 +12,11 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 
-from results import Quantity, RunSpec, SplitResult, Store, StoreError
+from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
-from results.store.schema import Base, Caption, Cost, ImageScores, RunRow, Score
+from results.store.schema import Base, Caption, Cost, DatasetRow, ImageScores, RunRow, Score
+from tests.results.conftest import Make
 
 
 def count(store: Store, table: type[Base]) -> int:
@@ -53,10 +54,6 @@ def test_round_trip_of_everything(store: Store, make: Any) -> None:
         assert connection.scalars(select(ImageScores.scores)).one() == outcome.splits[0].per_image["CIDEr-D"]
 
 
-def test_status_of_an_unknown_run(store: Store) -> None:
-    assert store.status("nothing") is None
-
-
 def test_data_set_again_updates_its_root_and_adds_images(store: Store, make: Any) -> None:
     first = make.dataset().images
     store.record_dataset(make.dataset(root="/moved", images=first[:1], skipped={}))
@@ -70,13 +67,6 @@ def test_data_set_again_updates_its_root_and_adds_images(store: Store, make: Any
     assert len(reading.datasets(store)) == 1
 
 
-def test_data_set_with_an_id_twice(store: Store, make: Any) -> None:
-    image = make.dataset().images[0]
-    with pytest.raises(StoreError, match="same id"):
-        store.record_dataset(make.dataset("other", images=(image, image)))
-    assert len(reading.datasets(store)) == 1
-
-
 def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
     specs = [make.spec(seed=seed) for seed in (1, 2, 3, 4)]
     store.plan([*specs, specs[0]])
@@ -86,14 +76,6 @@ def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
     store.plan([*specs, make.spec("new")])
     found = [store.status(spec.key) for spec in [*specs, make.spec("new")]]
     assert found == ["finished", "failed", "skipped", "planned", "planned"]
-
-
-def test_a_run_of_an_unrecorded_data_set(store: Store, make: Any) -> None:
-    with pytest.raises(StoreError, match="'scenes', which was never recorded") as caught:
-        store.plan([make.spec(), make.spec("other", dataset="scenes")])
-    assert caught.value.hint is not None
-    assert "fingerprint" in caught.value.hint
-    assert store.status(make.spec().key) is None
 
 
 def test_finishing_again_replaces_everything(store: Store, make: Any) -> None:
@@ -168,13 +150,6 @@ def test_what_is_not_finite_is_refused_by_name(store: Store, make: Any, number: 
     assert count(store, Caption) == count(store, Score) == count(store, Cost) == 0
 
 
-@pytest.mark.parametrize("quantity", [Quantity(None), Quantity(None, ""), Quantity(1.0, "and a reason")])
-def test_exactly_one_of_value_and_reason(store: Store, make: Any, quantity: Quantity) -> None:
-    store.plan([make.spec()])
-    with pytest.raises(StoreError, match="exactly one of a value and a reason"):
-        store.finish("blind-1", make.outcome(costs={"energy": quantity}))
-
-
 def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
     store.plan([make.spec()])
     score, latency = Quantity(0.5, low=0.45, high=0.625), Quantity(2.0, unit="ms", low=1.5, high=2.25)
@@ -183,23 +158,6 @@ def test_intervals_come_back_with_their_value(store: Store, make: Any) -> None:
     detail = reading.one_run(store, "blind-1")
     assert detail.scores["test"]["overall"] == {"CIDEr-D": score, "BLEU-4": Quantity(0.25)}
     assert detail.costs == reading.finished(store)[0].costs == {"latency": latency}
-
-
-@pytest.mark.parametrize(
-    ("quantity", "words"),
-    [
-        (Quantity(1.0, low=0.5), "both ends"),
-        (Quantity(1.0, high=0.5), "both ends"),
-        (Quantity(None, "no meter", low=0.5, high=1.0), "needs a value"),
-        (Quantity(1.0, low=1.5, high=0.5), "low end 1.5 lies above"),
-        (Quantity(1.0, low=math.nan, high=2.0), "low end is nan"),
-        (Quantity(1.0, low=0.0, high=math.inf), "high end is inf"),
-    ],
-)
-def test_half_intervals_are_refused(store: Store, make: Any, quantity: Quantity, words: str) -> None:
-    store.plan([make.spec()])
-    with pytest.raises(StoreError, match=words):
-        store.finish("blind-1", make.outcome(costs={"latency": quantity}))
 
 
 @pytest.mark.parametrize("columns", ["value = NULL", "reason = 'why'"])
@@ -218,23 +176,6 @@ def test_deleting_a_data_set_takes_everything_along(store: Store, add: Callable[
         connection.execute(text("DELETE FROM datasets"))
     left = [table.__tablename__ for table in Base.__subclasses__() if count(store, table)]
     assert left == []
-
-
-def test_incomplete_outcomes_are_refused(store: Store, make: Any) -> None:
-    store.plan([make.spec()])
-    split = make.outcome().splits[0]
-    for outcome, named in (
-        (make.outcome(splits=()), "at least one split"),
-        (make.outcome(splits=(split, split)), "the same split twice"),
-        (make.outcome(splits=(replace(split, scores={}),)), "'overall'"),
-        (make.outcome(splits=(replace(split, captions={1: "a"}),)), "no caption"),
-        (
-            make.outcome(splits=(replace(split, influences={"BLEU-4": {9: 0.1}}),)),
-            "BLEU-4 on test has influences of images",
-        ),
-    ):
-        with pytest.raises(StoreError, match=named):
-            store.finish("blind-1", outcome)
 
 
 def test_unplanned_runs_are_refused(store: Store, make: Any) -> None:
@@ -290,14 +231,15 @@ def test_large_ids_and_every_bit_of_a_score(store: Store, make: Any) -> None:
     assert reading.one_run(store, spec.key).seed == 2**62
 
 
-def test_planning_again_renews_what_executing_needs_until_a_run_has_finished(store: Store, make: Any) -> None:
+def test_planning_again_renews_what_executing_needs(store: Store, make: Any) -> None:
     store.record_dataset(make.dataset())
     specs = [make.spec(model, execution={"data": "/old"}) for model in ("updown", "blind", "lstm")]
     store.plan(specs)
     store.finish(specs[0].key, make.outcome())
-    again = [replace(spec, execution={"data": "/new"}, kind=spec.kind) for spec in specs]
+    again = [replace(spec, execution={"data": "/new"}, config={"new": 1}) for spec in specs]
     store.plan([*reversed(again), make.spec("aoa")])
-    assert [store.spec(spec.key) for spec in specs] == [specs[0], *again[1:]]
+    kept = replace(again[0], config=specs[0].config)
+    assert [store.spec(spec.key) for spec in specs] == [kept, *again[1:]], "a finished run keeps its configuration"
     assert store.spec("aoa-1").execution is None
     assert store.keys(["planned"]) == ["blind-1", "lstm-1", "aoa-1"], "in planning order"
     assert store.keys(["finished", "failed"]) == ["updown-1"]
@@ -334,3 +276,44 @@ def test_the_tables_hold_no_junk(url: str, add: Callable[..., str], store: Store
     if not url.startswith("postgresql") or "kind" in change:
         with store.reading() as connection, pytest.raises(IntegrityError):
             connection.execute(text(f"UPDATE runs SET {change} WHERE key = :key"), {"key": key})  # noqa: S608
+
+
+SPLIT = Make.outcome().splits[0]
+MAP = Make.attention()
+REFUSED: dict[str, Outcome | DatasetRecord | RunSpec] = {
+    "exactly one of a value and a reason": Make.outcome(costs={"energy": Quantity(None)}),
+    "exactly one of a value and": Make.outcome(costs={"energy": Quantity(1.0, "and a reason")}),
+    "both ends": Make.outcome(costs={"latency": Quantity(1.0, low=0.5)}),
+    "needs a value": Make.outcome(costs={"latency": Quantity(None, "no meter", low=0.5, high=1.0)}),
+    "low end 1.5 lies above": Make.outcome(costs={"latency": Quantity(1.0, low=1.5, high=0.5)}),
+    "low end is nan": Make.outcome(costs={"latency": Quantity(1.0, low=math.nan, high=2.0)}),
+    "at least one split": Make.outcome(splits=()),
+    "the same split twice": Make.outcome(splits=(SPLIT, SPLIT)),
+    "'overall'": Make.outcome(splits=(replace(SPLIT, scores={}),)),
+    "scores of images that have no caption": Make.outcome(splits=(replace(SPLIT, captions={1: "a"}),)),
+    "BLEU-4 on test has influences": Make.outcome(splits=(replace(SPLIT, influences={"BLEU-4": {9: 0.1}}),)),
+    "either a grid or boxes": Make.outcome(attention=(replace(MAP, grid=None),)),
+    "no words": Make.outcome(attention=(replace(MAP, words=(), weights=()),)),
+    "needs 4 weights for each of its 2 words": Make.outcome(attention=(replace(MAP, grid=(2, 2)),)),
+    "not between 0 and 1": Make.outcome(attention=(replace(MAP, weights=((0.5, 0.25, 0.25), (0.0, math.nan, 0.0))),)),
+    "edges that are not finite": Make.outcome(
+        attention=(replace(MAP, grid=None, boxes=((0.0, 0.0, math.inf, 1.0),) * 3),)
+    ),
+    "no caption of image 3 of the split": Make.outcome(attention=(replace(MAP, image_id=3),)),
+    "two images have the same id": Make.dataset("other", images=Make.dataset().images[:1] * 2),
+    "which was never recorded": Make.spec("other", dataset="scenes"),
+}
+
+
+@pytest.mark.parametrize("named", REFUSED)
+def test_what_cannot_be_is_refused_and_nothing_is_stored(store: Store, named: str) -> None:
+    store.plan([Make.spec()])
+    write = {
+        Outcome: lambda given: store.finish("blind-1", given),
+        RunSpec: lambda given: store.plan([given]),
+        DatasetRecord: store.record_dataset,
+    }[type(REFUSED[named])]
+    with pytest.raises(StoreError, match=named):
+        write(REFUSED[named])
+    assert (count(store, DatasetRow), count(store, RunRow), count(store, Caption), count(store, Cost)) == (1, 1, 0, 0)
+    assert (store.status("blind-1"), store.status("other-1")) == ("planned", None)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import zoo
-from harness.benchmark.identity import revision, sources
+from harness.benchmark.identity import revision
 from harness.benchmark.identity.sources import files_digest, harness_files, model_files, tree_digest
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
@@ -57,8 +56,8 @@ def test_this_tree_digest_is_the_same_on_every_python() -> None:
 
 
 def test_a_model_is_made_of_what_its_module_imports() -> None:
-    files = model_files([model_card("cgru")], present=True)
-    layers = {f"zoo/layers/{name}.py" for name in ("looped", "lstm", "precision")}
+    files = model_files([model_card("cgru")])
+    layers = {f"zoo/layers/{name}.py" for name in ("looped", "lstm")}
     assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers
     for name in list_models():
         assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
@@ -117,24 +116,3 @@ def test_a_class_without_a_file_is_refused() -> None:
     with pytest.raises(BenchError, match="defined in no file") as caught:
         model_files([ModelCard("nowhere", entry, "s", "p", 2026, "s", "MIT", "pooled")])  # type: ignore[arg-type]
     assert "--plugin" in (caught.value.hint or "")
-
-
-def test_a_stated_refactoring_keeps_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    card, path = zoo.model_card("blind"), "zoo/captioner.py"
-    now = sources.tree_digest((Path(zoo.__file__).parent / "captioner.py").read_text(encoding="utf-8"))
-    monkeypatch.setattr(sources, "refactors", dict)
-    unstated = sources.model_files([card])
-    assert unstated[path] == now
-    monkeypatch.setattr(sources, "refactors", lambda: {path: {now: "earlier"}})
-    assert sources.model_files([card]) == unstated | {path: "earlier"}
-    monkeypatch.setattr(sources, "refactors", lambda: {path: {now: sources.SPLIT_OFF}})
-    assert path not in model_files([model_card("cgru")])
-    monkeypatch.setattr(sources, "refactors", lambda: {path: {"another": "earlier"}})
-    assert sources.model_files([card]) == unstated, "it is stated of another source"
-
-
-def test_refactorings_are_stated_of_the_sources_as_they_are() -> None:
-    """Where one fails, the source changed since: state it again (`--refactored-since`), or take the statement out."""
-    root = Path(zoo.__file__).parent.parent
-    for path, stated in sources.refactors().items():
-        assert set(stated) == {sources.tree_digest((root / path).read_text(encoding="utf-8"))}, path

@@ -152,20 +152,16 @@ def test_kept_regions_are_the_best_in_their_order(
     assert len(found.boxes) == len(chosen)
 
 
-@pytest.mark.parametrize("keep", ["", "36", "fixed:0", "fixed:", "adaptive:9-3", "adaptive:0-3", "adaptive:3"])
-def test_unknown_region_counts_are_refused(keep: str) -> None:
-    with pytest.raises(BenchError, match="--region-count"):
-        region_config("boxes", keep, 1)
-
-
-@pytest.mark.parametrize("source", ["windows:", "windows:1", "windows:20", "windows:4.json"])
-def test_windows_need_a_number_of_tiles(source: str) -> None:
-    with pytest.raises(BenchError, match="is no number of windows") as caught:
-        region_config(source, "all", 1)
-    assert "windows:4" in str(caught.value.hint)
-
-
-@pytest.mark.parametrize(("keep", "bins"), [("fixed:36", 1), ("all", 2)])
-def test_a_choice_among_regions_needs_regions(keep: str, bins: int) -> None:
-    with pytest.raises(BenchError, match="need --regions"):
-        region_config(None, keep, bins)
+@pytest.mark.parametrize(
+    ("source", "keep", "bins", "named"),
+    [
+        *(("boxes", keep, 1, "--region-count") for keep in ("", "36", "fixed:0", "fixed:", "adaptive:9-3")),
+        *(("boxes", keep, 1, "--region-count") for keep in ("adaptive:0-3", "adaptive:3")),
+        *((source, "all", 1, "windows") for source in ("windows:", "windows:1", "windows:20", "windows:4.json")),
+        (None, "fixed:36", 1, "need --regions"),
+        (None, "all", 2, "need --regions"),
+    ],
+)
+def test_choices_that_cannot_be_made_are_refused(source: str | None, keep: str, bins: int, named: str) -> None:
+    with pytest.raises(BenchError, match=named):
+        region_config(source, keep, bins)

@@ -1,18 +1,21 @@
-"""Stored variances over seeds and images, against an independent analysis of the same scores."""
+"""What plans are made of: variances of stored scores, against an independent analysis of them, and durations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import combinations
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from results import Store
-from results.runs.planning import stored_variances
+from results.runs.planning import Duration, run_durations, stored_variances
 from results.statistics.architecture import architecture_difference
 from results.statistics.significance import Array
+from results.store.schema import RunRow
 from tests.results.conftest import Make
 
 Add = Callable[..., str]
@@ -58,13 +61,6 @@ def test_two_models_have_the_variance_of_their_difference(store: Store) -> None:
     assert 2 * found.seed_deviation**2 / 3 + found.image_deviation**2 / 3 == pytest.approx(error**2)
 
 
-def test_one_model_has_seeds_but_no_differences(store: Store) -> None:
-    drawn(store, "m2", (0, 1))
-    found = stored_variances(store, "f" * 16, "test")
-    assert found is not None
-    assert found.image_deviation is None
-
-
 def test_other_conditions_splits_data_and_floors_are_apart(store: Store) -> None:
     drawn(store, "blind", (0, 1, 2, 3, 4))
     drawn(store, "retrieval", (5, 6, 7, 8), role="reference")
@@ -79,15 +75,30 @@ def test_other_conditions_splits_data_and_floors_are_apart(store: Store) -> None
     assert stored_variances(store, "coco", "test") is None
 
 
-def test_of_equals_the_newest_conditions_count(store: Store) -> None:
-    drawn(store, "aoanet", (0, 1))
-    expected = drawn(store, "m2", (0, 1), signature={"beam": "1"})
-    found = stored_variances(store, "scenes", "test")
-    assert found is not None
-    assert found.seed_deviation == pytest.approx(expected.mean(axis=1).std(ddof=1))
-
-
 def test_runs_without_scores_of_images_say_nothing(store: Store, add: Add) -> None:
     for seed in (0, 1):
         add("m2", seed, None)
     assert stored_variances(store, "scenes", "test") is None
+
+
+STARTED = datetime(2026, 1, 31, 14, 5)
+
+
+def took(store: Store, model: str, seed: int, seconds: float, attempts: int = 1, **signature: str) -> None:
+    spec = Make.spec(model, seed, signature={"schedule": "quick#1", **signature})
+    store.plan([spec])
+    store.finish(spec.key, Make.outcome())
+    times = {"started_at": STARTED, "finished_at": STARTED + timedelta(seconds=seconds), "attempts": attempts}
+    with store.writing() as connection:
+        connection.execute(update(RunRow).where(RunRow.key == spec.key).values(**times))
+
+
+def test_means_are_over_the_seeds_of_the_same_conditions(store: Store) -> None:
+    took(store, "updown", 0, 10.0)
+    took(store, "updown", 1, 20.0)
+    took(store, "updown", 2, 900.0, attempts=2)
+    took(store, "m2", 0, 4.0, schedule="quick#2")
+    store.plan([Make.spec("cgru", 0, signature={"schedule": "quick#1"})])
+    assert run_durations(store, "scenes", {"schedule": "quick#1"}) == {"updown": Duration(15.0, 2)}
+    assert run_durations(store, "scenes", {"schedule": "quick#2"}) == {"m2": Duration(4.0, 1)}
+    assert not run_durations(store, "coco", {"schedule": "quick#1"})

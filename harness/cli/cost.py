@@ -1,0 +1,366 @@
+"""`bench cost`: what captioning and training take of time, memory and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.cli.inputs import open_results, optional_preset, positive_integers
+from harness.cli.options import (
+    ChangeOption,
+    DatabaseOption,
+    DeviceOption,
+    HubAttentionOption,
+    PluginOption,
+    PromptOption,
+    RowsOption,
+    TableFormatOption,
+    VocabularySizeOption,
+    WorkspaceOption,
+    complete_preset,
+    finite,
+)
+from harness.cli.output import OutFile, deliver
+from harness.cli.tables import TableFormat, format_table, print_notes
+from harness.config.execution import usable_cores
+from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT
+
+if TYPE_CHECKING:
+    from harness.measure.isolated import BenchmarkJob, BenchmarkResult
+    from results.published import PublishedScore
+    from results.records import Quantity
+    from results.runs.run import Run
+
+MAX_BATCH = 65_536
+
+_MEASURE = """
+**Examples**
+
+- `bench cost measure --models updown,m2` : batches of 1, 16 and 64 images, greedy and by a beam of 5
+
+- `bench cost measure --models hf:FOLDER,git --batch 1,4` : a checkpoint of the hub, with its own weights
+
+- `bench cost measure --batch 1 --beam 1 --threads 1 --format csv`
+
+- `bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json`
+"""
+_RUNS = """
+**Examples**
+
+- `bench cost runs` : time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
+
+- `bench cost runs --cider 100 --format csv` : and how long until validation reached a CIDEr-D of 100
+"""
+_COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
+_OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
+_ON_DEVICES = ("caption_peak_memory_device", "caption_peak_memory_reserved", "energy_per_image")
+_ESTIMATE = "train_a100_hours_estimate"
+_HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench cost` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.callback()(_group)
+    group.command("measure", epilog=_MEASURE)(measure)
+    group.command("runs", epilog=_RUNS)(runs)
+    app.add_typer(group, name="cost", help="Time, memory and energy of captioning, and of training.")
+
+
+def _group() -> None:
+    """What models cost: captioning measured here, training as the stored runs have it. Counts: `bench flops`."""
+
+
+def measure(
+    models: RowsOption = "all",
+    preset: Annotated[
+        str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.", autocompletion=complete_preset)
+    ] = None,
+    change: ChangeOption = None,
+    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,16,64",
+    beam: Annotated[str, typer.Option(help="Beam sizes, separated by commas; 1 is greedy.")] = "1,5",
+    caption_length: Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Tokens of every caption.")] = 20,
+    regions: Annotated[int, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = 144,
+    visual_dim: Annotated[int, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = 1536,
+    vocab_size: VocabularySizeOption = 10_000,
+    repeats: Annotated[int, typer.Option(min=2, max=100_000, help="Timed repetitions of each setting.")] = 30,
+    energy_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=MAX_ENERGY_S,
+            callback=finite,
+            help="Seconds over which energy is measured, where the device reports it.",
+        ),
+    ] = 5.0,
+    device: DeviceOption = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or both, separated by a comma.")] = "fp32",
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Processor threads, pinned to cores.")
+    ] = None,
+    output: TableFormatOption = TableFormat.table,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write everything that was measured to this JSON file."),
+        OutFile(rb'\{\s*"asked":'),
+    ] = None,
+    prompt: PromptOption = None,
+    hub_attention: HubAttentionOption = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Measure latency, throughput, memory and energy of captioning, each model in its own process.
+
+    From features to finished captions, with random weights and captions of full length; of hf:, from what its
+    processor gives, with its own weights. A time is marked
+    as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
+    """
+    from harness.benchmark.hub import checkpoint_job, find_checkpoints
+    from harness.benchmark.hub_model import PREFIX, hub_options
+    from harness.benchmark.plan import choose_device
+    from harness.config.model_patterns import expand_models, split_patterns
+    from harness.measure.captioning_costs import Effort
+    from harness.measure.isolated import BenchmarkJob, run_isolated
+    from harness.utils.plugins import load_plugins
+
+    load_plugins(plugin)
+    settings = optional_preset(preset, change)
+    precisions = split_patterns(precision)
+    if not precisions or set(precisions) - {"fp32", "bf16"}:
+        raise BenchError(f"--precision {precision!r} is unknown", "choose fp32, bf16 or fp32,bf16")
+    where, batches, widths = (
+        str(choose_device(device)),
+        positive_integers(batch, "--batch", MAX_BATCH),
+        positive_integers(beam, "--beam", MAX_BEAM),
+    )
+    answers: list[BenchmarkResult] = []
+    environment: dict[str, Any] = {}
+    failures: dict[str, str] = {}
+    sizes = {"vocab_size": vocab_size, "visual_dim": visual_dim}
+    common: dict[str, Any] = {
+        **sizes,
+        "regions": regions,
+        "max_len": caption_length,
+        "batches": batches,
+        "widths": widths,
+        "device": where,
+        "precisions": precisions,
+        "threads": threads or usable_cores(),
+        "effort": Effort(repeats, energy_seconds),
+        "plugins": tuple(plugin or ()),
+    }
+    names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
+    checkpoints = find_checkpoints(names, hub_options(prompt, None, hub_attention, None))
+    for name in names:
+        if name in checkpoints:
+            question = checkpoint_job(checkpoints[name], common)
+        else:
+            arguments = settings.model_arguments(name, **sizes) if settings else {}
+            question = BenchmarkJob(model=name, arguments=arguments, **common)
+        try:
+            found, environment = run_isolated(question)
+            answers += found
+            times = [answer.costs["latency_median"] for answer in found]
+            if all(time.value is None for time in times):
+                failures[question.model] = f"nothing was measured: {times[0].reason}"
+        except BenchError as error:
+            failures[question.model] = str(error)
+        if out is not None:  # after every model: an interrupted command keeps what it has
+            _write_answers(out, question, answers, failures, environment)
+    typer.echo(_format_answers(answers, output), nl=False)
+    print_notes(_measurement_notes(answers, environment), output)
+    for name, reason in failures.items():
+        typer.echo(f"failed: {name}: {reason}", err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def runs(
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    cider: Annotated[
+        float | None,
+        typer.Option(min=0, max=1000, callback=finite, help="Time until validation reached this CIDEr-D, times 100."),
+    ] = None,
+    output: TableFormatOption = TableFormat.table,
+) -> None:
+    """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.
+
+    The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
+    used, and one that works at the same share of its peak rate.
+    """
+    from results.runs.reading import finished
+
+    with open_results(workspace, db) as store:
+        details = [run for run in finished(store) if run.role == "model"]
+    rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
+    reached = [] if cider is None else [f"To {cider:g}"]
+    header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
+    typer.echo(format_table(header, rows, output), nl=False)
+    print_notes(_notes(details), output)
+    if output is not TableFormat.csv:
+        models = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
+        if printed := [_printed(score) for model in models for score in printed_times(model)]:
+            header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
+            typer.echo("\n" + format_table(header, printed, output), nl=False)
+
+
+def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> str:
+    if form is TableFormat.csv:
+        return _as_csv(answers)
+    several = len({answer.precision for answer in answers}) > 1
+    devices = any(answer.costs[name].value is not None for answer in answers for name in _ON_DEVICES)
+    header = ["Model", "Batch", "Beam", *["Type"] * several, "ms", "±", "Quartiles", "Images/s", "MiB"]
+    header += ["Device MiB", "Reserved", "J/image"] * devices
+    rows = []
+    for answer in answers:
+        median, margin, speed, memory = (answer.costs[name] for name in _COLUMNS)
+        noise = "~" if answer.costs["latency_noisy"].value else ""
+        quartiles = "-" if median.low is None or median.high is None else f"{_ms(median.low)}-{_ms(median.high)}"
+        row = [answer.model, str(answer.batch), str(answer.width), *[answer.precision] * several]
+        row += [noise + _shown(median, 1e3), _shown(margin, 1e3), quartiles, _shown(speed), _shown(memory)]
+        rows.append(row + [_shown(answer.costs[name]) for name in _ON_DEVICES] * devices)
+    return format_table(header, rows, form)
+
+
+def _shown(quantity: Quantity, factor: float = 1.0) -> str:
+    from reports.tables.numbers import significant
+
+    return "-" if quantity.value is None else significant(quantity.value * factor)
+
+
+def _ms(seconds: float) -> str:
+    from reports.tables.numbers import significant
+
+    return significant(1e3 * seconds)
+
+
+def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
+    """Every cost of every answer, one a line."""
+    rows = [
+        [answer.model, answer.batch, answer.width, answer.precision, name]
+        + [getattr(cost, part) for part in ("value", "unit", "low", "high", "reason")]
+        for answer in answers
+        for name, cost in answer.costs.items()
+    ]
+    header = ["model", "batch", "beam", "precision", "cost", "value", "unit", "low", "high", "reason"]
+    return format_table(header, [["" if cell is None else str(cell) for cell in row] for row in rows], TableFormat.csv)
+
+
+def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str, Any]) -> list[str]:
+    """Where it was measured, what is noise, and why something is missing."""
+    notes = []
+    if environment:
+        device = environment["device"]
+        place = device.get("name", environment["cpu"]) or device["type"]
+        threads, cores = environment["threads"], environment["pinned_cores"]
+        plural, pinned = ("" if threads == 1 else "s"), ""
+        if cores:
+            pinned = f" on core{plural} {','.join(map(str, cores))}"
+        notes.append(
+            f"{place}, {threads} thread{plural}{pinned}, torch {environment['packages']['torch']}. Median of "
+            "timed batches, from features to captions; ±: how far the median of another run lies, in 9 of 10 tries. "
+            "MiB: most memory of the whole process."
+        )
+        if others := environment["state"].get("other_processes"):
+            notes.append(f"Warning: {others} other processes used the device.")
+    if any(answer.model.startswith("hf:") for answer in answers):
+        notes.append(
+            "hf: from the processor's output for copies of a picture of 640 x 480, by transformers' own search."
+        )
+    if noisy := [answer for answer in answers if answer.state.get("noise")]:
+        reasons = dict.fromkeys(reason for answer in noisy for reason in answer.state["noise"])
+        shown = "; ".join(list(reasons)[:3])
+        notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {shown}{'; ...' if len(reasons) > 3 else '.'}")
+    missing: dict[str, list[str]] = {}
+    for answer in answers:
+        for name, cost in answer.costs.items():
+            if cost.reason is not None and name not in missing.setdefault(cost.reason, []):
+                missing[cost.reason].append(name)
+    notes += [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]
+    return notes
+
+
+def _write_answers(
+    out: Path,
+    question: BenchmarkJob,
+    answers: Sequence[BenchmarkResult],
+    failures: dict[str, str],
+    environment: dict[str, Any],
+) -> None:
+    """Write everything that has been measured so far as JSON."""
+    import json
+    from dataclasses import asdict
+
+    asked = {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL}
+    content = {
+        "asked": asked,
+        "environment": environment,
+        "answers": [asdict(answer) for answer in answers],
+        "failures": failures,
+    }
+    deliver(json.dumps(content, indent=1) + "\n", out)
+
+
+def _row(detail: Run, cider: float | None) -> list[str]:
+    from reports.tables.numbers import duration, significant
+
+    def shown(name: str) -> str:
+        cost = detail.costs.get(name)
+        if cost is None or cost.value is None:
+            return "-"
+        return duration(cost.value) if cost.unit == "s" else f"{significant(cost.value)} {cost.unit}"
+
+    speeds = detail.stage_speeds()
+    named = [
+        f"{name} {significant(speed)}" if len(speeds) > 1 else significant(speed) for name, speed in speeds.items()
+    ]
+    row = [detail.model, str(detail.seed), shown("train_seconds"), shown("predicted_train_seconds")]
+    row.append(", ".join(named) or "-")
+    if cider is not None:
+        seconds = detail.seconds_to(cider)
+        row.append("never" if seconds is None else duration(seconds))
+    return [*row, shown("train_data_wait"), _estimate(detail)]
+
+
+def _estimate(detail: Run) -> str:
+    """Hours of an A100, between their bounds where the run has some."""
+    from reports.tables.columns import quantity_cell
+
+    cell = quantity_cell(detail.costs, _ESTIMATE)
+    return "-" if cell.value is None else cell.text
+
+
+def _notes(details: Sequence[Run]) -> list[str]:
+    """What estimates assume, and why some are missing."""
+    from reports.tables.numbers import cost_kind
+
+    missing: dict[str, list[str]] = {}
+    for detail in details:
+        cost = detail.costs.get(_ESTIMATE)
+        reason = "the run is older than this estimate" if cost is None else cost.reason
+        if reason is not None:
+            missing.setdefault(reason, []).append(detail.model)
+    notes = [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
+    told = sum(map(len, missing.values())) < len(details)
+    return ([f"A100: {cost_kind(_ESTIMATE, 'h').meaning}."] if told else []) + notes
+
+
+def printed_times(model: str) -> list[PublishedScore]:
+    """Training times that papers print for a model, by any of their strategies, in the papers' order."""
+    from results.published import scores
+
+    family = model.partition("/")[0]
+    return [score for score in scores() if score.metric in _HOURS and score.model == family]
+
+
+def _printed(score: PublishedScore) -> list[str]:
+    stage = {None: "all", "XE": "cross-entropy", "RL": "rewards"}[score.objective]
+    strategy = next((part for part in score.variant.split("; ") if part.endswith(" training strategy")), "")
+    device = next((part for part in score.note.split("; ") if "Nvidia" in part), "")
+    hours = f"{score.value * _HOURS[score.metric]:g}"
+    return [score.model, hours, stage, strategy.removesuffix(" training strategy"), device, score.source]

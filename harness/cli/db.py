@@ -1,0 +1,182 @@
+"""`bench db`: look into a results database, check and upgrade it, merge another one's runs into it, publish a copy."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.inputs import warn
+from harness.cli.options import DatabaseOption, WorkspaceOption
+from harness.cli.output import OutFile, write_errors
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
+
+_EXAMPLES = """
+Examples:
+
+  bench db info
+
+  bench db check
+
+  bench db upgrade --workspace runs/flickr8k
+
+  bench db merge other-machine/bench.sqlite
+
+  bench db publish flickr8k.sqlite --metrics CIDEr-D,BLEU-4
+
+  BENCH_DB=postgresql://me@host/captions bench db info
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench db` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.command("info", epilog=_EXAMPLES)(info)
+    group.command("check", epilog=_EXAMPLES)(check)
+    group.command("upgrade", epilog=_EXAMPLES)(upgrade)
+    group.command("merge", epilog=_EXAMPLES)(merge)
+    group.command("publish", epilog=_EXAMPLES)(publish)
+    app.add_typer(
+        group, name="db", help="Look into the results database, check, upgrade or merge it, or publish a copy."
+    )
+
+
+def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
+    """Show where the database lies, of which release it is, and how much it holds.
+
+    The exit code is 1 where a table or a column is missing.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from results.store.revisions import RESTORE, describe
+
+    found = describe(Workspace(workspace, db).database)
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(found.name)}[/]: {found.backend}, tables of captionbench {found.release}")
+    if found.upgrade:
+        console.print(f"older than this captionbench; type: {escape(found.upgrade)}", soft_wrap=True)
+    if found.missing:
+        console.print(f"[bold red]damaged:[/] it has no {escape(', no '.join(found.missing))}", soft_wrap=True)
+        console.print(RESTORE, soft_wrap=True)
+    table = Table("Table", "Rows", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, rows in found.rows.items():
+        table.add_row(name, f"{rows:,}")
+    console.print(table)
+    statuses = ", ".join(f"{count} {status}" for status, count in found.runs.items())
+    console.print(f"runs: {statuses or 'none yet'}")
+    if found.bytes is not None:
+        console.print(f"size: {found.bytes / 1e6:,.1f} MB")
+    if found.missing:
+        sys.exit(1)
+
+
+def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
+    """Read every row of every table, and list what is damaged; the exit code is 1 where anything is.
+
+    A SQLite file is checked for broken pages, and for rows that refer to missing ones, as well.
+    """
+    from results.store.check import HINT, problems
+    from results.store.revisions import ensure_complete
+    from results.store.store import Store
+
+    with Store(Workspace(workspace, db).database, read_only=True) as store, store.reading() as connection:
+        ensure_complete(connection, store.url)
+        found = list(problems(connection))
+    for problem in found:
+        typer.echo(problem)
+    if found:
+        typer.echo(HINT)
+        sys.exit(1)
+    typer.echo("every row was read: nothing is damaged")
+
+
+def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
+    """Bring an older release's database up to this one: wholly or not at all, and no result is lost."""
+    from results.store.revisions import release
+    from results.store.revisions import upgrade as upgrade_database
+    from results.store.schema import RELEASE
+
+    place = Workspace(workspace, db).database
+    found = upgrade_database(place)
+    if found == RELEASE:
+        typer.echo(f"nothing to do: the tables are of captionbench {release(found)} already")
+    else:
+        typer.echo(f"upgraded from captionbench {release(found)} to {release(RELEASE)}")
+
+
+def merge(
+    others: Annotated[list[str], typer.Argument(metavar="OTHER...", help="SQLite files or URLs; they are only read.")],
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+) -> None:
+    """Bring the runs of other databases in, by run key; again changes nothing.
+
+    A finished run is never replaced. Where both databases have finished a run with different results, this one's stay,
+    the difference is printed, and the exit code is 1.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from results.store.merge import merge as merge_database
+    from results.store.store import Store
+
+    place = Workspace(workspace, db)
+    if db is None:
+        place.create()
+    console = Console(highlight=False)
+    conflicts = 0
+    with Store(place.database) as store:
+        for other in others:
+            merged = merge_database(store, other)
+            console.print(
+                f"{escape(merged.source)}: {len(merged.added)} runs added, {len(merged.completed)} completed, "
+                f"{len(merged.kept)} here already; {len(merged.datasets)} data sets added or completed",
+                soft_wrap=True,
+            )
+            for key, difference in merged.conflicts.items():
+                console.print(f"  [yellow]kept this database's[/] {escape(key)}: {escape(difference)}", soft_wrap=True)
+            conflicts += len(merged.conflicts)
+    if conflicts:
+        runs = "run has" if conflicts == 1 else "runs have"
+        warn(
+            f"{conflicts} {runs} finished on both sides with different results under one key: the other's code, "
+            "packages or machine differ; this database's stay",
+            "keep the other beside it, and compare the two as workspaces: bench compare HERE THERE",
+        )
+        sys.exit(1)
+
+
+def publish(
+    out: Annotated[Path, typer.Argument(metavar="OUT.sqlite", help="The file to write; it must not exist."), OutFile()],
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    metrics: Annotated[
+        str, typer.Option(help="Metrics whose values of every image stay, separated by commas.")
+    ] = "CIDEr-D",
+) -> None:
+    """Write a small copy to publish: conditions, scores, costs and learning curves of all finished runs.
+
+    Captions of the data set and of models, attention maps, logs and folders of this machine are left out, so that
+    `bench compare` and `bench report` work on the copy, but show no captions.
+    """
+    from results.store.publish import publish as write
+
+    place = Workspace(workspace, db)
+    if os.path.lexists(out):  # a link that leads nowhere, too
+        raise BenchError(f"{out} exists already", "choose another file, or move it away first")
+    if not out.parent.is_dir():
+        raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
+    names = tuple(name for name in (each.strip() for each in metrics.split(",")) if name)
+    if not names:
+        raise BenchError(f"--metrics {metrics!r} names no metric", "for example --metrics CIDEr-D,BLEU-4")
+    with write_errors(out.parent, "the folder"):
+        done = write(place.database, out, names)
+    left = f"; {done.unfinished} not finished, left out" if done.unfinished else ""
+    typer.echo(f"{out}: {done.runs} runs, {done.bytes / 1e6:,.1f} MB{left}")

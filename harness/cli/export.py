@@ -1,0 +1,211 @@
+"""`bench export`: files for other programs to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.inputs import open_results
+from harness.cli.options import (
+    DatabaseOption,
+    PlaceUnfinishedOption,
+    RankingMetricOption,
+    WorkspaceOption,
+    refuse_empty,
+    refuse_typed,
+)
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
+from harness.utils.errors import BenchError
+from harness.utils.workspace import DEFAULT, Workspace
+
+if TYPE_CHECKING:
+    from results.store.store import Store
+
+_LEADERBOARD = """**Examples**
+
+    bench export leaderboard
+
+    bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out leaderboard.tex
+
+    bench export leaderboard --format csv --db postgresql://me@server/captions
+"""
+_SUBMISSION = """**Examples**
+
+    bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
+
+    bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
+"""
+_FIGURES = """**Examples**
+
+    bench export figures --out figures
+
+    bench export figures --db baseline.sqlite --out paper/figures
+"""
+
+
+class Format(StrEnum):
+    """How the leaderboard is written."""
+
+    markdown = "markdown"
+    csv = "csv"
+    latex = "latex"
+    json = "json"
+
+
+class Server(StrEnum):
+    """Where the file goes."""
+
+    coco = "coco"
+    nocaps = "nocaps"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench export` and its subcommands."""
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group.callback()(_group)
+    group.command("submission", epilog=_SUBMISSION)(submission)
+    group.command("leaderboard", epilog=_LEADERBOARD)(leaderboard)
+    group.command("figures", epilog=_FIGURES)(figures)
+    app.add_typer(group, name="export", help="Write files for other programs.")
+
+
+def _group() -> None:
+    """Write files for other programs to read."""
+
+
+def submission(
+    context: typer.Context,
+    predictions: Annotated[
+        str, typer.Argument(help="A file in COCO's results format, or the key of a stored run.", metavar="FILE|RUN")
+    ],
+    server: Annotated[Server, typer.Option(help="Whose format and rules.")],
+    images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder to write to."),
+        OutFolder(rb'PK\x03\x04|\[\{"image_id":'),
+    ],
+    split: Annotated[
+        str | None, typer.Option(callback=refuse_empty, help="coco: val2014 or test2014; nocaps: val or test.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+) -> None:
+    """Write and check what COCO's or nocaps's evaluation server takes, from a file or from a stored run's captions."""
+    from harness.data.formats import read_predictions
+    from harness.metrics.submission import run_predictions, write_submission
+
+    if Path(predictions).is_file():
+        refuse_typed(
+            context, ("workspace", "db"), f"{predictions} is a file, and no run of a benchmark", "leave these out"
+        )
+        found = read_predictions(Path(predictions))
+    else:
+        from results.errors import StoreError
+        from results.store.store import Store
+
+        try:
+            with Store(Workspace(workspace, db).database, read_only=True) as store:
+                found = run_predictions(store, predictions, images)
+        except StoreError as error:
+            raise BenchError(
+                f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint
+            ) from error
+    with write_errors(out):
+        written = write_submission(
+            found,
+            images,
+            out,
+            server=server.value,
+            split=split or {"coco": "test2014", "nocaps": "test"}[server.value],
+            algorithm=name,
+            check=check_out,
+        )
+    for path in written:
+        typer.echo(path)
+    if server is Server.coco and len(written) == 1:
+        typer.echo("Next: the same for the other split; the archive to upload is written once both are there")
+
+
+def leaderboard(
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+    format: Annotated[
+        Format, typer.Option("--format", "-f", help="latex needs booktabs, threeparttable.")
+    ] = Format.markdown,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            callback=refuse_empty,
+            help="Of markdown and latex: columns by name, such as CIDEr-D,place,parameters; or all.",
+        ),
+    ] = None,
+    metric: RankingMetricOption = "CIDEr-D",
+    place_unfinished: PlaceUnfinishedOption = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="File to write; without it, print."),
+        OutFile(rb'## |No run has finished|group,dataset,|% needs \\usepackage|\[\s*(\{\s*"dataset":|\]$)'),
+    ] = None,
+) -> None:
+    """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
+
+    csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, and units in the names of columns. json has every
+    reason and condition besides, scores as fractions, and control pairs in points.
+    """
+    if columns is not None and format in {Format.csv, Format.json}:
+        raise BenchError(
+            f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"
+        )
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    with open_results(workspace, db) as store:
+        text = _written(store, format, names, metric, place_unfinished=place_unfinished)
+    deliver(text, out)
+    if out is not None:
+        typer.echo(out)
+
+
+def figures(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write to; files of other names stay."), OutFolder(rb"<svg ")
+    ],
+    workspace: WorkspaceOption = DEFAULT,
+    db: DatabaseOption = None,
+) -> None:
+    """Write the report's trade-offs and learning curves, one SVG file a plot."""
+    from harness.utils.atomic import write_text
+    from reports.html.report import figures as drawn_figures
+
+    with open_results(workspace, db) as store:
+        drawn = drawn_figures(store)
+    if not drawn:
+        raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
+    for name in drawn:
+        check_out(out / name)
+    with write_errors(out):
+        for name, svg in drawn.items():
+            write_text(out / name, svg)
+            typer.echo(out / name)
+
+
+def _written(
+    store: Store, format: Format, columns: Sequence[str] | None, metric: str, *, place_unfinished: bool
+) -> str:
+    from reports.tables.contents import Contents
+    from reports.text.data import as_csv, as_json
+    from reports.text.markup import DEFAULT, latex, markdown
+    from results.frames.leaderboard import leaderboard_frame
+
+    if format is Format.csv:
+        return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
+    contents = Contents.read(store, metric, place_unfinished=place_unfinished)
+    if format is Format.json:
+        return as_json(contents)
+    write = markdown if format is Format.markdown else latex
+    return write(contents, DEFAULT if columns is None else columns)

@@ -1,0 +1,37 @@
+"""The way from the command to the optimiser's step stays short: counted in the stack of a step."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+
+import harness
+from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+
+ROOT = Path(harness.__file__).parent.parent
+ROOMS = ("harness", "zoo", "results", "reports")
+
+
+def test_a_step_is_at_most_11_frames_in_12_files_from_the_command(
+    draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[list[traceback.FrameSummary]] = []
+    step = torch.optim.Adam.step
+
+    def stepped(self: torch.optim.Adam, *arguments: object) -> object:
+        walks.append(traceback.extract_stack())
+        return step(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.optim.Adam, "step", stepped)
+    words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "blind", TINY)
+    assert bench(*words, "--backbone", "filterbank").exit_code == 0
+    own = [frame for frame in walks[0] if Path(frame.filename).is_relative_to(ROOT)]
+    own = [frame for frame in own if Path(frame.filename).relative_to(ROOT).parts[0] in ROOMS]
+    command = next(place for place, frame in enumerate(own) if frame.filename.endswith("cli/run.py"))
+    called = next(place for place, frame in enumerate(own) if frame.name == "_run_step")
+    walk = [f"{Path(frame.filename).relative_to(ROOT)}: {frame.name}" for frame in own[command : called + 1]]
+    assert len(walk) <= 11, walk
+    assert len({step.partition(":")[0] for step in walk}) <= 12, walk
