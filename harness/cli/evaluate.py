@@ -208,7 +208,7 @@ def _measure(
     """
     from harness.data.formats import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
-    from harness.metrics.more.measure import Captioned, MoreEvaluator
+    from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
     several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)
     if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
@@ -216,7 +216,7 @@ def _measure(
             f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)",
             "give captions of every image that is scored",
         )
-    system = Captioned(
+    system = ScoredCaptions(
         {image_id: captions[image_id] for image_id in references},
         references,
         {image_id: several[image_id] for image_id in references if several},

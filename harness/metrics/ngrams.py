@@ -42,8 +42,8 @@ class WordNumbers(dict[str, int]):
 
 
 @dataclass(frozen=True, slots=True)
-class Captions:
-    """Captions as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
+class Tokenised:
+    """Tokenised as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
 
     tokens: NDArray[np.uint64]
     ends: Ints
@@ -78,11 +78,11 @@ class Captions:
         """Tokens of each caption."""
         return np.diff(self.ends, prepend=0)
 
-    def part(self, start: int, stop: int) -> Captions:
-        """Captions `start` to `stop` (exclusive)."""
+    def part(self, start: int, stop: int) -> Tokenised:
+        """Tokenised `start` to `stop` (exclusive)."""
         first = int(self.ends[start - 1]) if start else 0
         last = int(self.ends[stop - 1]) if stop else 0
-        return Captions(self.tokens[first:last], self.ends[start:stop] - first)
+        return Tokenised(self.tokens[first:last], self.ends[start:stop] - first)
 
 
 class Packing:
@@ -92,13 +92,13 @@ class Packing:
         captions: all captions to be packed, if there may be 65,535 different words or more; None otherwise.
     """
 
-    def __init__(self, captions: Captions | None = None) -> None:
+    def __init__(self, captions: Tokenised | None = None) -> None:
         self._pairs: Keys | None = None
         if captions is not None and captions.tokens.size and captions.tokens.max() > NARROW_WORDS:
             pairs, _ = _pairs_within(captions)
             self._pairs = np.unique(pairs)
 
-    def pack(self, captions: Captions) -> tuple[Keys, Ints]:
+    def pack(self, captions: Tokenised) -> tuple[Keys, Ints]:
         """The n-grams of every order, and the caption of each."""
         caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
         remaining = captions.ends[caption_of] - np.arange(len(captions.tokens))
@@ -121,7 +121,7 @@ class Packing:
         limits = [np.uint64(1) << np.uint64(_BITS * order) for order in range(1, MAX_ORDER)]
         return np.searchsorted(np.array(limits), keys, side="right")
 
-    def _pack_wide(self, captions: Captions, caption_of: Ints, remaining: Ints) -> tuple[Keys, Ints]:
+    def _pack_wide(self, captions: Tokenised, caption_of: Ints, remaining: Ints) -> tuple[Keys, Ints]:
         """Two fields of 31 bits, words or pairs of words, under two bits for the order."""
         assert self._pairs is not None
         pairs, _ = _pairs_within(captions)
@@ -163,7 +163,7 @@ class Counts:
         return np.flatnonzero(_changes(self.image) | _changes(self.gram))
 
 
-def count_ngrams(captions: Captions, image: Ints, slot: Ints, packing: Packing) -> Counts:
+def count_ngrams(captions: Tokenised, image: Ints, slot: Ints, packing: Packing) -> Counts:
     """Count the n-grams of captions whose images (from 0) and slots within them are given, (C,) each."""
     keys, caption_of = packing.pack(captions)
     order = np.argsort(keys)
@@ -189,7 +189,7 @@ def count_ngrams(captions: Captions, image: Ints, slot: Ints, packing: Packing) 
     )
 
 
-def blocks(captions: Captions, first_caption: Ints) -> Iterator[tuple[int, int]]:
+def blocks(captions: Tokenised, first_caption: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of images with about as many tokens each as fit a block; `first_caption` (N + 1,) by image."""
     before = np.concatenate([[0], captions.ends])[first_caption]
     start, images = 0, len(first_caption) - 1
@@ -200,7 +200,7 @@ def blocks(captions: Captions, first_caption: Ints) -> Iterator[tuple[int, int]]
         start = stop
 
 
-def _pairs_within(captions: Captions) -> tuple[Keys, Ints]:
+def _pairs_within(captions: Tokenised) -> tuple[Keys, Ints]:
     caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
     place = np.flatnonzero(captions.ends[caption_of] - np.arange(len(captions.tokens)) >= 2)
     return (captions.tokens[place] << np.uint64(32)) | captions.tokens[place + 1], place
@@ -224,12 +224,12 @@ class DocumentFrequencies:
     @classmethod
     def of_numbers(cls, references: Sequence[Sequence[Sequence[int]]]) -> DocumentFrequencies:
         """From references by image as token numbers (0 to 65,533), special tokens included as any other."""
-        captions = Captions.of_numbers(caption for image in references for caption in image)
+        captions = Tokenised.of_numbers(caption for image in references for caption in image)
         return cls.of_captions(captions, np.cumsum([0, *map(len, references)]))
 
     @classmethod
-    def of_captions(cls, captions: Captions, first: Ints) -> DocumentFrequencies:
-        """From references as `Captions.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
+    def of_captions(cls, captions: Tokenised, first: Ints) -> DocumentFrequencies:
+        """From references as `Tokenised.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
         parts = []
         for start, stop in blocks(captions, first):
             part = captions.part(int(first[start]), int(first[stop]))
@@ -309,9 +309,9 @@ class Block:
 
 
 class Corpus:
-    """Captions of images in a fixed order: for each image its candidates, then its references."""
+    """Tokenised of images in a fixed order: for each image its candidates, then its references."""
 
-    def __init__(self, captions: Captions, first: Ints, candidates: int) -> None:
+    def __init__(self, captions: Tokenised, first: Ints, candidates: int) -> None:
         self._captions, self._first, self._candidates = captions, first, candidates
         self._packing = Packing(captions)
         self._ranges = list(blocks(captions, first))
@@ -322,7 +322,7 @@ class Corpus:
         """A corpus of tokenised captions by image, one candidate each, in the references' order."""
         words = (text.split() for image_id, texts in references.items() for text in (candidates[image_id], *texts))
         first = np.cumsum([0, *(1 + len(texts) for texts in references.values())])
-        return cls(Captions.of_words(words, WordNumbers()), first, 1)
+        return cls(Tokenised.of_words(words, WordNumbers()), first, 1)
 
     @classmethod
     def of_numbers(
@@ -337,7 +337,7 @@ class Corpus:
         if len(counts) > 1:
             raise ValueError(f"images have different numbers of samples: {sorted(counts)}")
         both = [(*mine, *theirs) for mine, theirs in zip(samples, references, strict=True)]
-        captions = Captions.of_numbers(caption for image in both for caption in image)
+        captions = Tokenised.of_numbers(caption for image in both for caption in image)
         return cls(captions, np.cumsum([0, *map(len, both)]), counts.pop() if counts else 0)
 
     def __iter__(self) -> Iterator[Block]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from results.errors import StoreError
 from results.records import CODE_FIELDS, Quantity, Role
 from results.runs.reading import FINISHED, image_scores, read_runs
-from results.runs.run import Pretraining, Run
+from results.runs.run import Run, StoredPretraining
 from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, row_costs, spreads
 from results.runs.standings import (
     AT_CHANCE,
@@ -58,7 +58,7 @@ class Row:
     standings: dict[str, Standing] = field(default_factory=dict)
     learning: dict[int, Learning] = field(default_factory=dict)
     outdated: str | None = None
-    pretraining: Pretraining | None = None
+    pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
 
