@@ -48,7 +48,7 @@ Texts = tuple[Mapping[int, Sequence[str]], Mapping[int, str]]
 
 
 def draw(generator: np.random.Generator, images: int, captions: int) -> Numbers:
-    """Tokenised by image as word numbers: about 10.5 words, those of one image alike."""
+    """Captions by image as word numbers: about 10.5 words, those of one image alike."""
     chances = 1 / np.arange(2, WORDS + 2) ** 1.05
     chances /= chances.sum()
     cumulated = np.cumsum(chances)

@@ -43,7 +43,7 @@ class WordNumbers(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class Tokenised:
-    """Tokenised as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
+    """Captions as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
 
     tokens: NDArray[np.uint64]
     ends: Ints
@@ -79,7 +79,7 @@ class Tokenised:
         return np.diff(self.ends, prepend=0)
 
     def part(self, start: int, stop: int) -> Tokenised:
-        """Tokenised `start` to `stop` (exclusive)."""
+        """Captions `start` to `stop` (exclusive)."""
         first = int(self.ends[start - 1]) if start else 0
         last = int(self.ends[stop - 1]) if stop else 0
         return Tokenised(self.tokens[first:last], self.ends[start:stop] - first)
@@ -309,7 +309,7 @@ class Block:
 
 
 class Corpus:
-    """Tokenised of images in a fixed order: for each image its candidates, then its references."""
+    """Captions of images in a fixed order: for each image its candidates, then its references."""
 
     def __init__(self, captions: Tokenised, first: Ints, candidates: int) -> None:
         self._captions, self._first, self._candidates = captions, first, candidates

@@ -112,7 +112,7 @@ def test_other_images_are_refused():
 
 
 def random_references(seed: int, images: int) -> dict[int, list[str]]:
-    """Tokenised of few words, so that n-grams repeat within them and between them; lengths and numbers differ."""
+    """Captions of few words, so that n-grams repeat within them and between them; lengths and numbers differ."""
     generator = np.random.default_rng(seed)
     return {
         3 * image: [" ".join(generator.choice(WORDS, generator.integers(0, 14))) for _ in range(1 + image % 3)]
