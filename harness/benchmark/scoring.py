@@ -10,7 +10,7 @@ from harness.benchmark.context import BenchmarkData
 from harness.metrics.chair import SCENES_FILE, objects_of_scenes
 from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
-from harness.metrics.more.measure import Captioned, MoreEvaluator, MoreSettings
+from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
 from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -196,7 +196,7 @@ def _measured(
     samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in captions}
     everything = {image_id: samples[image_id].captions for image_id in captions}
     people = spec.model == "human"
-    system = Captioned(
+    system = ScoredCaptions(
         captions,
         {image_id: texts[1:] if people else texts for image_id, texts in everything.items()},
         everything if people else {},

@@ -94,7 +94,8 @@ def evaluate(
     """
     from harness.data.formats import check_predictions, read_predictions, read_references
     from harness.data.nocaps import read_domains
-    from harness.metrics.evaluator import Evaluator, report_on
+    from harness.metrics.evaluator import Evaluator
+    from harness.metrics.evaluator import evaluate as run
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice import find_spice
@@ -117,7 +118,7 @@ def evaluate(
     ):
         for note in notes:
             reporter.note(f"left out: {note}", style="yellow")
-        report = report_on(
+        report = run(
             chosen,
             captions,
             evaluator,
@@ -207,7 +208,7 @@ def _measure(
     """
     from harness.data.formats import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
-    from harness.metrics.more.measure import Captioned, MoreEvaluator
+    from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
     several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)
     if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
@@ -215,7 +216,7 @@ def _measure(
             f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)",
             "give captions of every image that is scored",
         )
-    system = Captioned(
+    system = ScoredCaptions(
         {image_id: captions[image_id] for image_id in references},
         references,
         {image_id: several[image_id] for image_id in references if several},

@@ -82,7 +82,7 @@ class PictureArchive(RemoteFile):
         return self.name.removesuffix(".zip")
 
 
-class Source(Strict):
+class Origin(Strict):
     """One data set.
 
     Args:
@@ -98,7 +98,7 @@ class Source(Strict):
     singly: str | None = None
     form: str | None = None
 
-    def mirrored(self, mirror: str) -> Source:
+    def mirrored(self, mirror: str) -> Origin:
         """The same files at another address, a folder that holds all of them under their own names.
 
         Raises:
@@ -116,16 +116,16 @@ class Source(Strict):
             file["url"] = f"{base}/{file['url'].rpartition('/')[2]}"
         if self.singly is not None:
             content["singly"] = f"{base}/"
-        return Source.model_validate(content)
+        return Origin.model_validate(content)
 
 
-def load_sources() -> dict[str, Source]:
+def load_sources() -> dict[str, Origin]:
     """Every data set that can be downloaded, by name."""
     text = resources.files("harness.data").joinpath("download.yaml").read_text(encoding="utf-8")
-    return {name: Source.model_validate(content) for name, content in yaml.safe_load(text).items()}
+    return {name: Origin.model_validate(content) for name, content in yaml.safe_load(text).items()}
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> Origin:
     """One of `load_sources()`; BenchError where there is none of the name."""
     sources = load_sources()
     if name not in sources:
@@ -133,7 +133,7 @@ def find_source(name: str) -> Source:
     return sources[name]
 
 
-def download(name: str, source: Source, folder: Path, what: Collection[str], reporter: Reporter) -> None:
+def download(name: str, source: Origin, folder: Path, what: Collection[str], reporter: Reporter) -> None:
     """Fetch the parts of a data set that are not in `folder` yet.
 
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
@@ -307,7 +307,7 @@ def _check_annotations(file: Path, expected: Annotations) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in found.items()) + told
 
 
-def _check_room(source: Source, folder: Path) -> None:
+def _check_room(source: Origin, folder: Path) -> None:
     """Room for every archive that is missing, unpacked, and for the largest one packed beside them."""
     missing = [each for each in source.archives if not _is_whole(folder / "images" / each.folder, each.pictures)]
     sizes = [each.bytes for each in missing]

@@ -325,22 +325,26 @@ class Report:
         return {metric: [found.low, found.high] for metric, found in scores.items() if found.low is not None}
 
 
-def report_on(
+def evaluate(
     references: Mapping[int, Sequence[str]],
     candidates: Mapping[int, str],
-    evaluator: Evaluator,
+    evaluator: Evaluator | None = None,
     *,
-    name: str,
-    of: int,
+    name: str = "references",
+    of: int | None = None,
     domains: Mapping[int, str] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Score one caption per image; references, candidates and errors as `Evaluator.evaluate`.
 
     Args:
+        evaluator: is left open, so that systems share a METEOR process; None: one of the default settings.
         name: of the references, in the signature.
-        of: number of images in the reference file.
+        of: number of images in the reference file, if only a subset is scored.
     """
+    if evaluator is None:
+        with Evaluator() as own:
+            return evaluate(references, candidates, own, name=name, of=of, domains=domains, progress=progress)
     evaluation = evaluator.evaluate(references, candidates, domains, progress=progress)
     signature = evaluation_signature(evaluator.settings, references, name=name, of=of, domains=evaluation.domains)
     return Report(signature, with_intervals(evaluation))

@@ -6,13 +6,19 @@ their pairs of words first. Images are processed in blocks, to bound the memory.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
+from results.files import check_regular
 
 MAX_ORDER: Final = 4
 _BITS: Final = 16
@@ -36,7 +42,7 @@ class WordNumbers(dict[str, int]):
 
 
 @dataclass(frozen=True, slots=True)
-class Captions:
+class Tokenised:
     """Captions as numbers: their concatenated `tokens`, and the `ends` (exclusive) of each."""
 
     tokens: NDArray[np.uint64]
@@ -72,11 +78,11 @@ class Captions:
         """Tokens of each caption."""
         return np.diff(self.ends, prepend=0)
 
-    def part(self, start: int, stop: int) -> Captions:
+    def part(self, start: int, stop: int) -> Tokenised:
         """Captions `start` to `stop` (exclusive)."""
         first = int(self.ends[start - 1]) if start else 0
         last = int(self.ends[stop - 1]) if stop else 0
-        return Captions(self.tokens[first:last], self.ends[start:stop] - first)
+        return Tokenised(self.tokens[first:last], self.ends[start:stop] - first)
 
 
 class Packing:
@@ -86,13 +92,13 @@ class Packing:
         captions: all captions to be packed, if there may be 65,535 different words or more; None otherwise.
     """
 
-    def __init__(self, captions: Captions | None = None) -> None:
+    def __init__(self, captions: Tokenised | None = None) -> None:
         self._pairs: Keys | None = None
         if captions is not None and captions.tokens.size and captions.tokens.max() > NARROW_WORDS:
             pairs, _ = _pairs_within(captions)
             self._pairs = np.unique(pairs)
 
-    def pack(self, captions: Captions) -> tuple[Keys, Ints]:
+    def pack(self, captions: Tokenised) -> tuple[Keys, Ints]:
         """The n-grams of every order, and the caption of each."""
         caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
         remaining = captions.ends[caption_of] - np.arange(len(captions.tokens))
@@ -115,7 +121,7 @@ class Packing:
         limits = [np.uint64(1) << np.uint64(_BITS * order) for order in range(1, MAX_ORDER)]
         return np.searchsorted(np.array(limits), keys, side="right")
 
-    def _pack_wide(self, captions: Captions, caption_of: Ints, remaining: Ints) -> tuple[Keys, Ints]:
+    def _pack_wide(self, captions: Tokenised, caption_of: Ints, remaining: Ints) -> tuple[Keys, Ints]:
         """Two fields of 31 bits, words or pairs of words, under two bits for the order."""
         assert self._pairs is not None
         pairs, _ = _pairs_within(captions)
@@ -157,7 +163,7 @@ class Counts:
         return np.flatnonzero(_changes(self.image) | _changes(self.gram))
 
 
-def count_ngrams(captions: Captions, image: Ints, slot: Ints, packing: Packing) -> Counts:
+def count_ngrams(captions: Tokenised, image: Ints, slot: Ints, packing: Packing) -> Counts:
     """Count the n-grams of captions whose images (from 0) and slots within them are given, (C,) each."""
     keys, caption_of = packing.pack(captions)
     order = np.argsort(keys)
@@ -183,7 +189,7 @@ def count_ngrams(captions: Captions, image: Ints, slot: Ints, packing: Packing) 
     )
 
 
-def blocks(captions: Captions, first_caption: Ints) -> Iterator[tuple[int, int]]:
+def blocks(captions: Tokenised, first_caption: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of images with about as many tokens each as fit a block; `first_caption` (N + 1,) by image."""
     before = np.concatenate([[0], captions.ends])[first_caption]
     start, images = 0, len(first_caption) - 1
@@ -194,7 +200,7 @@ def blocks(captions: Captions, first_caption: Ints) -> Iterator[tuple[int, int]]
         start = stop
 
 
-def _pairs_within(captions: Captions) -> tuple[Keys, Ints]:
+def _pairs_within(captions: Tokenised) -> tuple[Keys, Ints]:
     caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
     place = np.flatnonzero(captions.ends[caption_of] - np.arange(len(captions.tokens)) >= 2)
     return (captions.tokens[place] << np.uint64(32)) | captions.tokens[place + 1], place
@@ -218,12 +224,12 @@ class DocumentFrequencies:
     @classmethod
     def of_numbers(cls, references: Sequence[Sequence[Sequence[int]]]) -> DocumentFrequencies:
         """From references by image as token numbers (0 to 65,533), special tokens included as any other."""
-        captions = Captions.of_numbers(caption for image in references for caption in image)
+        captions = Tokenised.of_numbers(caption for image in references for caption in image)
         return cls.of_captions(captions, np.cumsum([0, *map(len, references)]))
 
     @classmethod
-    def of_captions(cls, captions: Captions, first: Ints) -> DocumentFrequencies:
-        """From references as `Captions.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
+    def of_captions(cls, captions: Tokenised, first: Ints) -> DocumentFrequencies:
+        """From references as `Tokenised.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
         parts = []
         for start, stop in blocks(captions, first):
             part = captions.part(int(first[start]), int(first[stop]))
@@ -239,6 +245,21 @@ class DocumentFrequencies:
             known = self.keys[place] == keys
             counts[known] = self.counts[place[known]]
         return np.log(float(self.images)) - np.log(counts) if self.images else np.zeros(len(keys))
+
+    def save(self, path: Path) -> None:
+        """Write to a compressed .npz file (about 3 bytes an n-gram)."""
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, keys=self.keys, counts=self.counts, images=self.images)
+
+    @classmethod
+    def load(cls, path: Path) -> DocumentFrequencies:
+        """Load what `save` wrote; BenchError if the file is invalid."""
+        try:
+            check_regular(path)
+            with np.load(path, allow_pickle=False) as file:
+                return cls(file["keys"].astype(np.uint64), file["counts"].astype(np.int32), int(file["images"]))
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise BenchError(f"{path} contains no document frequencies: {error}") from error
 
 
 def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArray[np.int32]]:
@@ -290,7 +311,7 @@ class Block:
 class Corpus:
     """Captions of images in a fixed order: for each image its candidates, then its references."""
 
-    def __init__(self, captions: Captions, first: Ints, candidates: int) -> None:
+    def __init__(self, captions: Tokenised, first: Ints, candidates: int) -> None:
         self._captions, self._first, self._candidates = captions, first, candidates
         self._packing = Packing(captions)
         self._ranges = list(blocks(captions, first))
@@ -301,7 +322,7 @@ class Corpus:
         """A corpus of tokenised captions by image, one candidate each, in the references' order."""
         words = (text.split() for image_id, texts in references.items() for text in (candidates[image_id], *texts))
         first = np.cumsum([0, *(1 + len(texts) for texts in references.values())])
-        return cls(Captions.of_words(words, WordNumbers()), first, 1)
+        return cls(Tokenised.of_words(words, WordNumbers()), first, 1)
 
     @classmethod
     def of_numbers(
@@ -316,7 +337,7 @@ class Corpus:
         if len(counts) > 1:
             raise ValueError(f"images have different numbers of samples: {sorted(counts)}")
         both = [(*mine, *theirs) for mine, theirs in zip(samples, references, strict=True)]
-        captions = Captions.of_numbers(caption for image in both for caption in image)
+        captions = Tokenised.of_numbers(caption for image in both for caption in image)
         return cls(captions, np.cumsum([0, *map(len, both)]), counts.pop() if counts else 0)
 
     def __iter__(self) -> Iterator[Block]:

@@ -28,7 +28,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams import NARROW_WORDS, Captions, DocumentFrequencies, WordNumbers
+from harness.metrics.ngrams import NARROW_WORDS, DocumentFrequencies, Tokenised, WordNumbers
 from harness.training.objectives import without_gradients
 from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState
@@ -122,7 +122,7 @@ class CaptionRewards:
         self._tokens, self._bounds = numbers[np.array(tokens)], np.array(bounds)
         first = np.cumsum([0, *(len(image.captions) for image in samples)])
         self._captions = {image.image_id: range(*first[at : at + 2]) for at, image in enumerate(samples)}
-        references = Captions(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
+        references = Tokenised(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
         starts = first if documents == "images" else np.arange(len(self._bounds))
         self._reward = CiderReward(DocumentFrequencies.of_captions(references, starts))
 

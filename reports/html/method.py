@@ -18,7 +18,7 @@ from results.runs.standings import SignificanceTest
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class TuningFacts:
     """The trials of a table's models: a plot, its legend, the budget, and what is not drawn."""
 
     plot: Plot
@@ -41,7 +41,7 @@ class Conditions:
     signature: str
     test: SignificanceTest | None
     controls: tuple[str, ...]
-    tuning: Tuning | None
+    tuning: TuningFacts | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ def method(contents: Contents, colour: Mapping[str, int]) -> Method:
     )
 
 
-def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> Tuning | None:
+def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> TuningFacts | None:
     """The trials that the models of a tuned table store; None for an untuned one, or where no trial has a score."""
     label = group.signature.get("tuned")
     if label is None:
         return None
     by_model = {row.model: _trials(runs[row.keys[0]]) for row in group.rows}
     series = [_series(model, colour[model], trials) for model, trials in by_model.items()]
-    plot = search_plot("Tuning", "learning rate", "best validation CIDEr-D of a trial", series)
+    plot = search_plot("TuningFacts", "learning rate", "best validation CIDEr-D of a trial", series)
     if plot is None:
         return None
     count, _, updates = label.partition("#")[0].partition("x")
@@ -97,7 +97,7 @@ def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> 
     trials = "1 trial that was" if unscored == 1 else f"{unscored} trials that were"
     said = [f"{trials} stopped early or diverged {'is' if unscored == 1 else 'are'} not drawn"] if unscored else []
     said += [f"the runs of {', '.join(unknown)} do not store their trials"] if unknown else []
-    return Tuning(
+    return TuningFacts(
         plot=plot,
         legend=legend((drawn.series.name for drawn in plot.drawn), by_model, colour),
         budget=f"{count} trials of at most {updates} updates for each model, the untuned preset among them",
@@ -105,7 +105,7 @@ def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> 
     )
 
 
-def _conditions(id: str, group: Group, contents: Contents, controls: Controls, tuned: Tuning | None) -> Conditions:
+def _conditions(id: str, group: Group, contents: Contents, controls: Controls, tuned: TuningFacts | None) -> Conditions:
     names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
     values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
     return Conditions(

@@ -13,7 +13,7 @@ from reports.tables import numbers
 from reports.tables.boards import apart
 from reports.tables.columns import cost_list, score_cell, standing_cell
 from reports.tables.contents import Contents
-from reports.tables.facts import Deviations, ModelCard, card, deviations, objective
+from reports.tables.facts import Deviations, ModelFacts, card, deviations, objective
 from reports.tables.fields import ROLES
 from reports.tables.printed import PrintedRow, printed_table, published_beside
 from reports.tables.table import Cell, Column, Line, Table, differences
@@ -82,7 +82,7 @@ class ModelPage:
 
     file: str
     name: str
-    card: ModelCard
+    card: ModelFacts
     level: str
     configuration: list[tuple[str, str]]
     environment: list[tuple[str, str]]

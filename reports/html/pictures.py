@@ -23,7 +23,7 @@ _SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".we
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ShownPicture:
     """A file's content and suffix, ready for a browser, or None with the reason why there is none."""
 
     content: bytes | None
@@ -43,21 +43,21 @@ class Thumbnails:
         self._root = root.resolve()
         self.left = budget
 
-    def __call__(self, file: str) -> Picture:
+    def __call__(self, file: str) -> ShownPicture:
         """The thumbnail of one picture; `file` is relative to the root."""
         try:
             path = (self._root / file).resolve()
             if not path.is_relative_to(self._root):
-                return Picture(None, reason="the file lies outside the data set's folder")
+                return ShownPicture(None, reason="the file lies outside the data set's folder")
             if not path.is_file():
-                return Picture(None, reason="the picture is no longer there")
+                return ShownPicture(None, reason="the picture is no longer there")
             content, suffix = _read(path)
         except (OSError, ValueError, SyntaxError) as error:
-            return Picture(None, reason=f"the picture cannot be read ({type(error).__name__})")
+            return ShownPicture(None, reason=f"the picture cannot be read ({type(error).__name__})")
         if len(content) > self.left:
-            return Picture(None, reason=LEFT_OUT)
+            return ShownPicture(None, reason=LEFT_OUT)
         self.left -= len(content)
-        return Picture(content, suffix)
+        return ShownPicture(content, suffix)
 
 
 def _read(path: Path) -> tuple[bytes, str]:

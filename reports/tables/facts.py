@@ -10,7 +10,7 @@ from typing import Any
 from reports.tables.numbers import percent
 from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import Row
-from results.runs.run import Pretraining, Run
+from results.runs.run import Run, StoredPretraining
 from results.runs.standings import NEAR_ZERO
 from results.statistics.learning import mean_learning
 
@@ -22,7 +22,7 @@ _NOCAPS = "nocaps"
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelFacts:
     """A model as a run of it describes it; fields that the run does not state are empty."""
 
     family: str
@@ -31,10 +31,10 @@ class ModelCard:
     source: str
     summary: str
     visual: str
-    pretraining: Pretraining | None
+    pretraining: StoredPretraining | None
 
 
-def card(run: Run) -> ModelCard:
+def card(run: Run) -> ModelFacts:
     """The card that was stored with the run; the family is part of the name where there is none."""
     found = run.config.get("card")
     fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
@@ -42,7 +42,7 @@ def card(run: Run) -> ModelCard:
     if not stated["summary"] and isinstance(run.config.get("what"), str):
         stated["summary"] = run.config["what"]
     stated["family"] = stated["family"] or run.model.partition("/")[0]
-    return ModelCard(**stated, pretraining=run.pretraining)
+    return ModelFacts(**stated, pretraining=run.pretraining)
 
 
 def objective(run: Run) -> str:
@@ -107,7 +107,7 @@ class Badge:
         return f"{self.label}: {self.sentence}"
 
 
-def contamination(pretraining: Pretraining | None, dataset: str, split: str) -> Badge | None:
+def contamination(pretraining: StoredPretraining | None, dataset: str, split: str) -> Badge | None:
     """What the pretraining means for scores on a split of a data set, by the data set's name; None without any."""
     if pretraining is None:
         return None
@@ -128,7 +128,7 @@ def contamination(pretraining: Pretraining | None, dataset: str, split: str) -> 
     return Badge(label, " ".join(sentences))
 
 
-def _caption_sentence(pretraining: Pretraining, dataset: str, captions: str | None) -> str:
+def _caption_sentence(pretraining: StoredPretraining, dataset: str, captions: str | None) -> str:
     if not pretraining.captions_of:
         return f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     others = ", ".join(name for name in pretraining.captions_of if name != captions)
@@ -138,7 +138,7 @@ def _caption_sentence(pretraining: Pretraining, dataset: str, captions: str | No
     return f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
 
 
-def _image_sentence(pretraining: Pretraining, dataset: str, images: str | None) -> str:
+def _image_sentence(pretraining: StoredPretraining, dataset: str, images: str | None) -> str:
     if images:
         return f"It may have seen images of this split. {pretraining.overlap[images]}"
     if dataset == _DRAWN:

@@ -39,8 +39,7 @@ class Results:
 
     Use it in a `with` statement, or `close` it at the end. Scores are times 100, as papers print them. What was not
     measured is NaN, and `scores` and `costs` say why. A `split` or `metric` that no result is of raises StoreError,
-    with those that there are. Without any result, frames have no rows, and columns of the same types. Runs whose rows
-    are damaged are left out with a warning.
+    with those that there are. Without any result, frames have no rows, and columns of the same types.
 
     Rows of a run, in all frames but the leaderboard, begin with
 
@@ -56,8 +55,8 @@ class Results:
     - fingerprint (category): digest of the data set
     - signature (category): what scores depend on besides model and seed; runs are comparable only where fingerprint,
       track and signature are the same
-    - code_model (category): digest of the model's sources; missing for references, and before release 0.3.0
-    - code_revision (category): results revision of the harness; missing before release 0.3.0
+    - code_model (category): digest of the model's sources; missing for references
+    - code_revision (category): results revision of the harness
     """
 
     def __init__(self, store: Store) -> None:

@@ -196,7 +196,7 @@ def measured_conditions(split: str, signature: Mapping[str, str], config: Mappin
 
 
 def _recipe(signature: Mapping[str, str], config: Mapping[str, Any]) -> RunRecipe | None:
-    """None for runs of the paper track that do not say how they deviate, as those that releases up to 0.2.0 stored."""
+    """None for runs of the paper track that do not say how they deviate."""
     preset = str(_at(config, "preset", "name") or "")
     deviations = _at(config, "shipped_preset", "deviations")
     if isinstance(deviations, list):

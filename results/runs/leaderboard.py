@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from results.errors import StoreError
 from results.records import CODE_FIELDS, Quantity, Role
 from results.runs.reading import FINISHED, image_scores, read_runs
-from results.runs.run import Pretraining, Run
+from results.runs.run import Run, StoredPretraining
 from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, row_costs, spreads
 from results.runs.standings import (
     AT_CHANCE,
@@ -41,7 +41,7 @@ class Row:
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
     row is not of the newest code, None where it is. `held_out[metric]` are scores over the whole split against one
-    reference less, each left out in turn; empty where releases before 0.3.0 scored. `more[metric]` are those of
+    reference less, each left out in turn. `more[metric]` are those of
     `results.runs.more_metrics`, empty unless asked for.
     """
 
@@ -58,7 +58,7 @@ class Row:
     standings: dict[str, Standing] = field(default_factory=dict)
     learning: dict[int, Learning] = field(default_factory=dict)
     outdated: str | None = None
-    pretraining: Pretraining | None = None
+    pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
 

@@ -125,12 +125,12 @@ class Run:
         return replace(found, stage=last, epochs=epochs)
 
     @property
-    def pretraining(self) -> Pretraining | None:
+    def pretraining(self) -> StoredPretraining | None:
         """What its weights had seen before, by the card in its configuration; None where that says nothing."""
         found = (self.config.get("card") or {}).get("pretraining")
         if found is None:
             return None
-        return Pretraining(
+        return StoredPretraining(
             tuple(found["data_sets"]), found["captions"], tuple(found["captions_of"]), found["overlap"], found["source"]
         )
 
@@ -157,7 +157,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Pretraining:
+class StoredPretraining:
     """What weights were trained on: data sets, captions, the data sets whose captions these are, and who says so.
 
     `overlap` says by evaluated data set why images of it may have been seen. Without `data_sets` nothing is documented.

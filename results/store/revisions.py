@@ -50,7 +50,7 @@ def stored_revision(connection: Connection) -> str | None:
 
 
 def release(revision: str) -> str:
-    """The version of captionbench that brought a revision, as its name says: "0.2.0" for v0_2_0."""
+    """The version of captionbench that brought a revision, as its name says: "1.0.0" for v1_0_0."""
     return revision.removeprefix("v").replace("_", ".")
 
 

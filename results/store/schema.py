@@ -10,7 +10,7 @@ import struct
 import sys
 from array import array
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
+
+from results.records import Role, RunKind, Status
 
 _SIZE: Final = struct.Struct("<II")
 
@@ -139,6 +141,11 @@ _CLUSTERED = {"sqlite_with_rowid": False}
 _EITHER = "(value IS NULL) <> (reason IS NULL)"
 
 
+def _one_of(column: str, words: Any) -> CheckConstraint:
+    """A column holds one of the words of a `Literal`."""
+    return CheckConstraint(f"{column} IN ({', '.join(map(repr, get_args(words)))})", name=column)
+
+
 def _is_json(column: str, kind: Literal["object", "array"]) -> CheckConstraint:
     """That a column holds a JSON object or array, or nothing: SQLite takes any text as JSON, servers look at it."""
     check = f"CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' ELSE {column} IS NULL END"
@@ -210,9 +217,7 @@ class RunRow(Base):
 
     __tablename__ = "runs"
     __table_args__ = (
-        CheckConstraint("role IN ('model', 'reference')", name="role"),
-        CheckConstraint("kind IN ('trained', 'pretrained', 'hub', 'stored', 'reference')", name="kind"),
-        CheckConstraint("status IN ('planned', 'running', 'finished', 'failed', 'skipped')", name="status"),
+        *(_one_of(column, words) for column, words in (("role", Role), ("kind", RunKind), ("status", Status))),
         CheckConstraint("status NOT IN ('failed', 'skipped') OR reason IS NOT NULL", name="failure_has_reason"),
         CheckConstraint("status <> 'finished' OR finished_at IS NOT NULL", name="finished_has_time"),
         *(_is_json(column, "object") for column in ("config", "signature", "environment", "operators")),

@@ -76,7 +76,7 @@ class LanguageSignal(ResidualLayer):
         return self.feed(self.leave(x, mixed, self.mixer_norm)), cache
 
 
-class AdaptiveAttention(PlacedCrossAttention):
+class LanguageAwareAttention(PlacedCrossAttention):
     """Attention to the visual tokens and to one language token of the word's own, its key and value alike."""
 
     def __init__(self, d_model: int, n_heads: int, *, gate: nn.Module) -> None:
@@ -97,9 +97,9 @@ class AdaptiveAttention(PlacedCrossAttention):
 
 
 class AdaptiveDecoderLayer(DecoderLayer):
-    """A post-norm decoder layer with `AdaptiveAttention`."""
+    """A post-norm decoder layer with `LanguageAwareAttention`."""
 
-    cross_attention: AdaptiveAttention
+    cross_attention: LanguageAwareAttention
 
     def forward(  # type: ignore[override]
         self, x: Tensor, keys: Tensor, values: Tensor, barred: Tensor, language: Tensor
@@ -186,7 +186,7 @@ class RSTNet(DoublyResidualCaptioner):
                 for _ in range(n_decoder_layers - 1)
             ),
         )
-        adaptive = AdaptiveAttention(d_model, n_heads, gate=residual())
+        adaptive = LanguageAwareAttention(d_model, n_heads, gate=residual())
         mixer = word_mixer(d_model, n_heads, dropout)
         self.decoder_layers.append(AdaptiveDecoderLayer(mixer, adaptive, d_model, d_ff, dropout, post_norm=True))
         self.visual = VisualSpec("regions", visual_dim)

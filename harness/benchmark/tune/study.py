@@ -41,7 +41,7 @@ _STATES: Final[Mapping[TrialState, EndedAs]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClaimedTrial:
     """A trial that this process does.
 
     Attributes:
@@ -91,7 +91,7 @@ class ModelStudy:
         study.pruner = pruner(budget)
 
     @contextmanager
-    def claim(self) -> Iterator[Claim | None]:
+    def claim(self) -> Iterator[ClaimedTrial | None]:
         """Take the next trial and hold it; None where all are done or other processes are at work on them."""
         with ExitStack() as held:
             with locked(self._lock, lambda: None):
@@ -104,14 +104,16 @@ class ModelStudy:
         """The locks of trials that have been taken and are not done."""
         return [self._lock_of(trial) for trial in counted(self.study) if trial.state == TrialState.RUNNING]
 
-    def finish(self, claim: Claim, state: TrialState, value: float | None = None, reason: str | None = None) -> None:
+    def finish(
+        self, claim: ClaimedTrial, state: TrialState, value: float | None = None, reason: str | None = None
+    ) -> None:
         """Store how a trial of this process ended, and delete what it left on disk."""
         if reason is not None:
             claim.trial.set_user_attr(REASON, reason)
         self.study.tell(claim.trial, value, state=state)
         shutil.rmtree(claim.folder, ignore_errors=True)
 
-    def _take(self) -> Claim | None:
+    def _take(self) -> ClaimedTrial | None:
         if not self.study.get_trials(deepcopy=False):
             self._queue(self._start, {DEFAULT: True}, {})
         for trial in counted(self.study):
@@ -128,7 +130,7 @@ class ModelStudy:
         place = [_first(trial) for trial in counted(self.study)].index(_first(known)) + 1
         folder = self._lock_of(known).parent
         folder.mkdir(parents=True, exist_ok=True)
-        return Claim(taken, values_of(known), place, folder, frozenset(known.intermediate_values))
+        return ClaimedTrial(taken, values_of(known), place, folder, frozenset(known.intermediate_values))
 
     def _is_left(self, trial: FrozenTrial) -> bool:
         """Whether the process of a trial was ended; one that finishes it lets go of the lock after it has said so."""

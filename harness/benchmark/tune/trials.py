@@ -27,7 +27,7 @@ from harness.benchmark.run import open_model
 from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
 from harness.benchmark.train import fit
 from harness.benchmark.tune.storage import open_studies, studies_lock
-from harness.benchmark.tune.study import Claim, ModelStudy, keep_reports, kept_reports, pruner
+from harness.benchmark.tune.study import ClaimedTrial, ModelStudy, keep_reports, kept_reports, pruner
 from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
 from harness.config.tuning import Budget, SearchSpace, Tuned, TunedValues, default_params
@@ -153,7 +153,7 @@ class _Trials:
     engine: Engine
     services: Services
     errors: dict[str, str] = field(default_factory=dict)
-    claims: dict[str, tuple[Claim, ExitStack]] = field(default_factory=dict)
+    claims: dict[str, tuple[ClaimedTrial, ExitStack]] = field(default_factory=dict)
 
     def do(self, models: Sequence[RequestedModel]) -> None:
         """Do trials until all are done or taken by others; a model's next one is taken when the one before ended."""
@@ -196,7 +196,7 @@ class _Trials:
         finished = [trial for trial in trials if trial.state == TrialState.COMPLETE]
         return TrialOrder(model, claim.values, claim.place, claim.folder, known, finished)
 
-    def _store(self, name: str, claim: Claim, ended: TrialEnd) -> None:
+    def _store(self, name: str, claim: ClaimedTrial, ended: TrialEnd) -> None:
         for step, cider in ended.reported.items():
             if step not in claim.known:
                 claim.trial.report(cider, step)

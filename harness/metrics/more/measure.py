@@ -81,7 +81,7 @@ class MoreSettings:
 
 
 @dataclass(frozen=True)
-class Captioned:
+class ScoredCaptions:
     """One system's captions of a split, and what is known of its images.
 
     Attributes:
@@ -121,7 +121,7 @@ class MoreEvaluator:
         self.settings, self._device = settings, device
         self._objects = objects_of_coco(settings.instances) if settings.instances else objects
 
-    def measure(self, system: Captioned) -> Measured:
+    def measure(self, system: ScoredCaptions) -> Measured:
         """Every metric of `results.runs.more_metrics`, in its order."""
         captions, references = system.captions, system.references
         found = self._words(captions)
@@ -176,7 +176,7 @@ class MoreEvaluator:
 
         return _opened(opened, f"bert:{named.asked}")
 
-    def _by_clip(self, system: Captioned) -> Measured:
+    def _by_clip(self, system: ScoredCaptions) -> Measured:
         scorer = self._clip
         if isinstance(scorer, _Absent):
             return not_measured(CLIP_NAMES, scorer.reason, scorer.depends_on)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from harness.data.download import STAGING, Annotations, PictureArchive, Source, download, fetch, load_sources
+from harness.data.download import STAGING, Annotations, Origin, PictureArchive, download, fetch, load_sources
 from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -107,38 +107,38 @@ def archive_of(site: Site, name: str, members: Mapping[str, bytes], count: int) 
 
 
 @pytest.fixture
-def coco(site: Site) -> Source:
+def coco(site: Site) -> Origin:
     """Five pictures in two archives, on the site."""
     site.files["captions.zip"] = zipped({"dataset_coco.json": karpathy(NAMES), "dataset_flickr8k.json": b"{}"})
     train = archive_of(site, "train2014", {"train2014/": b""} | dict.fromkeys(NAMES["train"], JPEG), 2)
     captions = Annotations(url=f"{site.url}/captions.zip", member="dataset_coco.json", splits=SPLITS)
-    return Source(annotations=captions, archives=(train, archive_of(site, "val2014", VAL, 3)))
+    return Origin(annotations=captions, archives=(train, archive_of(site, "val2014", VAL, 3)))
 
 
 @pytest.fixture
-def nocaps(site: Site) -> Source:
+def nocaps(site: Site) -> Origin:
     """Two pictures with a caption each, on the site."""
     images = [{"id": number, "file_name": f"{number}.jpg", "domain": "in-domain"} for number in (1, 2)]
     captions = [{"id": number, "image_id": number, "caption": "a dog"} for number in (1, 2)]
     content = json.dumps({"images": images, "annotations": captions}).encode()
     site.files |= {"nocaps.json": content, "1.jpg": JPEG, "2.jpg": JPEG}
-    return Source(annotations=Annotations(url=f"{site.url}/nocaps.json", images=2), singly=f"{site.url}/validation/")
+    return Origin(annotations=Annotations(url=f"{site.url}/nocaps.json", images=2), singly=f"{site.url}/validation/")
 
 
-def fetched(source: Source, folder: Path, *what: str, name: str = "coco") -> Path:
+def fetched(source: Origin, folder: Path, *what: str, name: str = "coco") -> Path:
     """The data set's annotation file."""
     download(name, source, folder, what or ("annotations", "images"), Reporter())
     return folder / source.annotations.file
 
 
-def refused(source: Source, folder: Path, *what: str, name: str = "coco") -> BenchError:
+def refused(source: Origin, folder: Path, *what: str, name: str = "coco") -> BenchError:
     """The error of a download."""
     with pytest.raises(BenchError) as caught:
         fetched(source, folder, *what, name=name)
     return caught.value
 
 
-def test_coco_is_ready_for_a_run(site: Site, coco: Source, tmp_path: Path) -> None:
+def test_coco_is_ready_for_a_run(site: Site, coco: Origin, tmp_path: Path) -> None:
     folder = tmp_path / "coco"
     fetched(coco, folder, "annotations")
     assert site.asked == ["captions.zip"]
@@ -162,7 +162,7 @@ def test_coco_is_ready_for_a_run(site: Site, coco: Source, tmp_path: Path) -> No
     ],
 )
 def test_annotations_of_another_structure_never_appear(
-    site: Site, coco: Source, tmp_path: Path, members: dict[str, bytes] | None
+    site: Site, coco: Origin, tmp_path: Path, members: dict[str, bytes] | None
 ) -> None:
     good = site.files["captions.zip"]
     site.files["captions.zip"] = b"<html>Log in first</html>" if members is None else zipped(members)
@@ -186,7 +186,7 @@ def test_annotations_of_another_structure_never_appear(
     ],
 )
 def test_an_archive_with_anything_else_is_not_unpacked(
-    site: Site, coco: Source, tmp_path: Path, members: dict[str, bytes]
+    site: Site, coco: Origin, tmp_path: Path, members: dict[str, bytes]
 ) -> None:
     archive = archive_of(site, "val2014", members, 3)
     folder = tmp_path / "inside"
@@ -195,7 +195,7 @@ def test_an_archive_with_anything_else_is_not_unpacked(
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
 
 
-def test_a_link_in_an_archive_is_none_on_the_disk(site: Site, coco: Source, tmp_path: Path) -> None:
+def test_a_link_in_an_archive_is_none_on_the_disk(site: Site, coco: Origin, tmp_path: Path) -> None:
     link = zipfile.ZipInfo("dataset_coco.json")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     written = io.BytesIO()
@@ -206,13 +206,13 @@ def test_a_link_in_an_archive_is_none_on_the_disk(site: Site, coco: Source, tmp_
     assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
 
 
-def test_pictures_of_other_names_are_found_out(site: Site, coco: Source, tmp_path: Path) -> None:
+def test_pictures_of_other_names_are_found_out(site: Site, coco: Origin, tmp_path: Path) -> None:
     archive = archive_of(site, "val2014", {name.replace("5", "6"): JPEG for name in VAL}, 3)
     error = refused(coco.model_copy(update={"archives": (coco.archives[0], archive)}), tmp_path)
     assert "val2014/5.jpg" in str(error)
 
 
-def test_a_folder_of_pictures_that_is_not_whole_is_left_alone(coco: Source, tmp_path: Path) -> None:
+def test_a_folder_of_pictures_that_is_not_whole_is_left_alone(coco: Origin, tmp_path: Path) -> None:
     (tmp_path / "images" / "train2014").mkdir(parents=True)
     (tmp_path / "images" / "train2014" / "mine.jpg").write_bytes(JPEG)
     assert "train2014 holds 1 pictures, not 2" in str(refused(coco, tmp_path))
@@ -220,7 +220,7 @@ def test_a_folder_of_pictures_that_is_not_whole_is_left_alone(coco: Source, tmp_
 
 
 def test_room_is_asked_for_before_the_first_byte(
-    site: Site, coco: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, coco: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = sum(archive.bytes for archive in coco.archives)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=needed))
@@ -228,7 +228,7 @@ def test_room_is_asked_for_before_the_first_byte(
     assert site.asked == []
 
 
-def test_a_disk_that_fills_up_leaves_no_half_of_a_folder(site: Site, coco: Source, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_leaves_no_half_of_a_folder(site: Site, coco: Origin, tmp_path: Path) -> None:
     big = archive_of(site, "val2014", dict.fromkeys(VAL, JPEG + bytes(5000)), 3)
     source = coco.model_copy(update={"archives": (coco.archives[0], big)})
     for packed in (False, True):  # while the archive comes; while a picture is unpacked
@@ -240,14 +240,14 @@ def test_a_disk_that_fills_up_leaves_no_half_of_a_folder(site: Site, coco: Sourc
     fetched(source, tmp_path)
 
 
-def test_flickr_pictures_need_a_form(coco: Source, tmp_path: Path) -> None:
-    flickr = Source(annotations=coco.annotations, form="https://example.org/form")
+def test_flickr_pictures_need_a_form(coco: Origin, tmp_path: Path) -> None:
+    flickr = Origin(annotations=coco.annotations, form="https://example.org/form")
     error = refused(flickr, tmp_path, "images", name="flickr8k")
     assert "https://example.org/form" in str(error)
     assert "--what annotations" in str(error.hint)
 
 
-def test_nocaps_pictures_come_one_by_one_beside_coco(site: Site, nocaps: Source, tmp_path: Path) -> None:
+def test_nocaps_pictures_come_one_by_one_beside_coco(site: Site, nocaps: Origin, tmp_path: Path) -> None:
     site.files["2.jpg"] = b"<html>"
     assert "2.jpg is not a JPEG picture" in str(refused(nocaps, tmp_path, name="nocaps"))
     assert not (tmp_path / "images" / "nocaps" / "2.jpg").exists()
@@ -260,7 +260,7 @@ def test_nocaps_pictures_come_one_by_one_beside_coco(site: Site, nocaps: Source,
 
 
 @pytest.mark.parametrize("name", ["../1.jpg", "a/1.jpg", "/etc/1.jpg", ".hidden"])
-def test_nocaps_annotations_cannot_name_other_places(site: Site, nocaps: Source, tmp_path: Path, name: str) -> None:
+def test_nocaps_annotations_cannot_name_other_places(site: Site, nocaps: Origin, tmp_path: Path, name: str) -> None:
     content = {"images": [{"id": 1, "file_name": name}], "annotations": [{"id": 1, "image_id": 1, "caption": "a dog"}]}
     site.files["nocaps.json"] = json.dumps(content).encode()
     one = nocaps.model_copy(update={"annotations": nocaps.annotations.model_copy(update={"images": 1})})
@@ -300,7 +300,7 @@ def test_without_a_network_one_sentence_says_so(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def of_site(site: Site, coco: Source, nocaps: Source, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def of_site(site: Site, coco: Origin, nocaps: Origin, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """`bench data download` with the stand-ins, at addresses that are not the site's; gives what it printed."""
     away: dict[str, Any] = {
         name: source.mirrored("http://unreachable.invalid") for name, source in (("coco", coco), ("nocaps", nocaps))

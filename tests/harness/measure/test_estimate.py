@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from datetime import datetime
@@ -120,36 +119,22 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     small = ("--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2", *SHORT)
     asked = ("--models", "transformer_base,human", "--preset", "quick-scst", "--seeds", "3", *small)
-    told = plan(*asked, "--throughput", "0.001").stdout
+    told = plan(*asked, "--device", "cpu").stdout
     assert "4 runs: models 1, seeds 3, rows without training 1" in told
     assert "ESTIMATE" in told
-    assert "stated as 0.001 TFLOP/s" in told
     assert "stage xe: 10 epochs, 300 steps, 15,000 images" in told
     assert len([line for line in told.splitlines() if line.startswith("transformer_base ")]) == 1, "one line a model"
-    assert "measured on cpu here for a moment" in " ".join(plan(*asked, "--device", "cpu").stdout.split())
+    assert "measured on cpu here for a moment" in " ".join(told.split())
     elsewhere = plan(*asked, "--on", "slurm").stdout
-    assert "time: not estimated, no run is stored here, and those --on slurm are elsewhere" in elsewhere
+    assert "time: not estimated, no run is stored here, and runs are elsewhere" in elsewhere
     assert not list(tmp_path.iterdir())
 
 
 def test_control_runs_are_in_the_plan() -> None:
-    asked = (
-        "--models",
-        "blind,transformer_base",
-        "--preset",
-        "quick-scst",
-        "--seeds",
-        "3",
-        "--set",
-        "size.d_model=16",
-        "--throughput",
-        "0.001",
-        *SHORT,
-    )
-    plain, controlled = plan(*asked).stdout, plan(*asked, "--control", "auto").stdout
+    small = ("--set", "size.d_model=16", "--on", "slurm", *SHORT)
+    asked = ("--models", "blind,transformer_base", "--preset", "quick-scst", "--seeds", "3", *small)
+    controlled = plan(*asked, "--control", "auto").stdout
     assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in controlled
-    hours = [float(re.search(r"ESTIMATE of ([\d.]+) device-hours", told)[1]) for told in (plain, controlled)]
-    assert 2 * hours[0] < hours[1] < 3 * hours[0], "the model that sees costs more than the one that does not"
     assert "control runs of blind 3" in plan(*asked, "--control", "blind").stdout, "it has no images to vary"
 
 
@@ -174,8 +159,6 @@ def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     [
         (("--data", "nowhere"), "sizes of this data set are unknown"),
         (("--detect", "1", "--data", "nowhere"), "sizes of this data set are unknown"),
-        (("--throughput", "60", "--measure"), "--throughput states what --measure measures"),
-        (("--throughput", "-1"), "is not between"),
         (("--models", "blind", "--control", "m2"), "trains no model of this name"),
         (("--models", "human", "--control", "auto"), "names none"),
     ],
@@ -210,17 +193,17 @@ def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> Non
     asked = ("--models", "blind,show_tell", "--workspace", str(tmp_path), "--set", "size.d_model=16")
     told = " ".join(plan(*asked, "--on", "ray").stdout.split())
     assert "an ESTIMATE of 0.10 device-hours (6 min 0 s on 1), as stored runs of these conditions took" in told
-    assert "time of show_tell: not estimated, no run is stored here, and those --on ray are elsewhere" in told
+    assert "time of show_tell: not estimated, no run is stored here, and runs are elsewhere" in told
     other = plan(*asked, "--on", "ray", "--set", "schedule.stages.0.epochs=9").stdout
     assert "time: not estimated" in other, "another schedule"
 
 
 def test_measuring_that_was_not_asked_for_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.cli.plan_estimate.BUDGET_S", 1e-9)
-    told = plan("--models", "blind,show_tell", "--set", "size.d_model=16").stdout
+    monkeypatch.setattr("harness.cli.plan.BUDGET_S", 1e-9)
+    told = " ".join(plan("--models", "blind,show_tell", "--set", "size.d_model=16").stdout.split())
     assert "ESTIMATE" in told, "of the first model"
-    assert "time of show_tell: not estimated, 0 s of measuring are over; --measure times all models" in told
+    assert "time of show_tell: not estimated, 0 s of measuring are over" in told
 
 
 class Clock:

@@ -179,14 +179,19 @@ def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
     assert found.std() > 0.1
 
 
-def test_frequencies_are_independent_of_blocks(data, monkeypatch):
+def test_frequencies_are_independent_of_blocks_and_saved(data, tmp_path, monkeypatch):
     references, _ = data
     whole = DocumentFrequencies.of_numbers(references)
     monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", 1_000)
     made = DocumentFrequencies.of_numbers(references)
-    assert (made.keys == whole.keys).all()
-    assert (made.counts == whole.counts).all()
-    assert made.images == whole.images == len(references)
+    made.save(tmp_path / "frequencies.npz")
+    for other in (made, DocumentFrequencies.load(tmp_path / "frequencies.npz")):
+        assert (other.keys == whole.keys).all()
+        assert (other.counts == whole.counts).all()
+        assert other.images == whole.images == len(references)
+    (tmp_path / "text.npz").write_bytes(b"text")
+    with pytest.raises(BenchError, match=r"text\.npz"):
+        DocumentFrequencies.load(tmp_path / "text.npz")
     assert (np.diff(whole.keys.astype(object)) > 0).all()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.metrics.contract import OVERALL
-from harness.metrics.evaluator import Evaluator, report_on
+from harness.metrics.evaluator import Evaluator, evaluate
 from harness.metrics.java import JavaError
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import (
@@ -117,7 +117,7 @@ def test_it_is_a_metric_like_the_others(stand_in):
     settings = EvaluationSettings(meteor=False, spice=True)
     stand_in()
     with Evaluator(settings=settings) as evaluator:
-        report = report_on(REFERENCES, CANDIDATES, evaluator, name="toy", of=3, domains={4: "in-domain"})
+        report = evaluate(REFERENCES, CANDIDATES, evaluator, name="toy", of=3, domains={4: "in-domain"})
     assert report.quantity("SPICE").value == pytest.approx(np.mean([0.03, 0.004, 0.1]))
     assert report.quantity("SPICE", "in-domain").value == pytest.approx(0.004)
     assert report.evaluation.per_image["SPICE"] == {30: 0.03, 4: 0.004, 100: 0.1}
@@ -134,7 +134,7 @@ def test_absent_models_are_not_run_and_never_zero(stand_in):
     assert found.value is None
     assert "not run" in (found.reason or "")
     with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
-        unasked = report_on(REFERENCES, CANDIDATES, evaluator, name="toy", of=3)
+        unasked = evaluate(REFERENCES, CANDIDATES, evaluator, name="toy", of=3)
     assert unasked.to_json()["scores"]["SPICE"] is None
     assert "not run" in unasked.to_json()["reasons"]["SPICE"]
 

@@ -24,17 +24,17 @@ from reports.text.terminal import print_leaderboard
 from results.frames.results import Results
 from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import leaderboard
-from results.runs.run import Pretraining, Run
+from results.runs.run import Run, StoredPretraining
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.examples import run, staged
 from tests.reports.html.parsed import Page
 
-SEEN = Pretraining(
+SEEN = StoredPretraining(
     ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"
 )
-LABELS = Pretraining(("ImageNet",), "", (), {}, "a paper")
-UNKNOWN = Pretraining((), "not documented", (), {}, "not documented")
+LABELS = StoredPretraining(("ImageNet",), "", (), {}, "a paper")
+UNKNOWN = StoredPretraining((), "not documented", (), {}, "not documented")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ UNKNOWN = Pretraining((), "not documented", (), {}, "not documented")
     ],
 )
 def test_it_is_told_of_the_split_that_is_scored(
-    seen: Pretraining, data: str, split: str, label: str, parts: list[str]
+    seen: StoredPretraining, data: str, split: str, label: str, parts: list[str]
 ) -> None:
     found = contamination(seen, data, split)
     assert found is not None
