@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.models import RequestedModel
+from harness.benchmark.rows import RequestedModel
 from harness.config.features import FeatureConfig
 from harness.data.images import Control, ImagePreprocessing, load_image
 from harness.data.regions.opening import needs_backbone

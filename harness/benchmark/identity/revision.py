@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 4
-SOURCES = "855168d5"
+SOURCES = "68dec473"
 
 
 @cache

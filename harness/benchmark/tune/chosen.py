@@ -10,7 +10,7 @@ from pydantic import Field
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.models import RequestedModel
+from harness.benchmark.rows import RequestedModel
 from harness.benchmark.tune.storage import open_studies, studies_file, studies_lock
 from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset

@@ -21,8 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines import Engine, Failure
-from harness.benchmark.models import RequestedModel
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.benchmark.run import open_model
 from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
 from harness.benchmark.train import fit

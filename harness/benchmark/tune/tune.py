@@ -12,8 +12,8 @@ from harness.benchmark.engines import Engine, spread_over
 from harness.benchmark.engines.estimate import BASE_BYTES
 from harness.benchmark.engines.here import HereEngine, limit_threads
 from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.models import RequestedModel, graph_kinds, resolve_models
 from harness.benchmark.plan import choose_device, choose_precision
+from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models
 from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.tune.chosen import TunedFile, chosen_of
 from harness.benchmark.tune.study import StudyStanding, standing

@@ -11,8 +11,7 @@ import pytest
 
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.control import choose_control, nothing_to_vary, vary
-from harness.benchmark.models import RequestedModel, resolve_models
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
 from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig, RegionConfig
 from harness.utils.errors import BenchError

@@ -11,9 +11,8 @@ import pytest
 
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext
-from harness.benchmark.models import RequestedModel, resolve_models
-from harness.benchmark.plan import plan_runs
 from harness.benchmark.pretrained import Pretrained
+from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import RunSpec

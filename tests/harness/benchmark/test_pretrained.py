@@ -24,9 +24,8 @@ import zoo
 from harness.benchmark.context import Execution, ModelInputs, RunContext
 from harness.benchmark.hub_model import HubModel, HubOptions, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.identity.signature import pretraining_field
-from harness.benchmark.models import resolve_models
-from harness.benchmark.plan import plan_runs
 from harness.benchmark.pretrained import Pretrained, WeightsMissing, parse_places, prefetch_model
+from harness.benchmark.rows import plan_runs, resolve_models
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset

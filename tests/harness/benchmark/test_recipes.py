@@ -12,8 +12,7 @@ from PIL import Image
 
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.identity.signature import model_signature
-from harness.benchmark.models import resolve_models, within_recipe
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.rows import plan_runs, resolve_models, within_recipe
 from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import list_presets, load_preset, preset_digest, shipped_preset

@@ -17,8 +17,7 @@ from PIL import Image
 from typer.testing import Result
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.models import graph_kinds, resolve_models
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.rows import graph_kinds, plan_runs, resolve_models
 from harness.benchmark.saved_model import SavedModel
 from harness.data import prepare_features as run_features
 from harness.data.backbones.backbone import open_backbone

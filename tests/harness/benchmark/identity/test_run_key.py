@@ -15,8 +15,8 @@ from rich.console import Console
 
 from harness.benchmark.context import open_context
 from harness.benchmark.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
-from harness.benchmark.models import resolve_models
-from harness.benchmark.plan import Request, plan_runs
+from harness.benchmark.plan import Request
+from harness.benchmark.rows import plan_runs, resolve_models
 from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset

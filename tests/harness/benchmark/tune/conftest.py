@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness.benchmark.models import RequestedModel, resolve_models
+from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.config.tuning import Budget
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.plan import plan_runs
+from harness.benchmark.rows import plan_runs
 from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, shipped_for
 from harness.benchmark.tune.storage import open_studies

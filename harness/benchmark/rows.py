@@ -1,0 +1,342 @@
+"""The rows of a benchmark: each word of `--models` resolved once into a kind, and its runs: a spec a model and seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import harness
+from harness.benchmark.baselines import REFERENCE_ROWS
+from harness.benchmark.context import BenchmarkData, RunContext
+from harness.benchmark.hub_model import AS_USUAL, PREFIX, HubModel, HubOptions
+from harness.benchmark.identity.run_key import (
+    built_with,
+    code_of_hub,
+    code_of_model,
+    code_of_reference,
+    identify,
+    keyed_features,
+    keyed_preset,
+)
+from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
+from harness.benchmark.pretrained import Pretrained
+from harness.benchmark.run_config import AppliedTuning
+from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
+from harness.config.load import shipped_preset
+from harness.config.model_patterns import expand_models
+from harness.config.preset import Preset
+from harness.config.tuning import Tuned
+from harness.data.pixels import without_control
+from harness.data.regions.opening import needs_backbone
+from harness.data.vocabularies import load_vocabulary
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.workspace import Workspace
+from results.records import CodeRecord, RunKind, RunSpec
+from zoo import ModelCard, Pretraining, model_card
+from zoo.captioner import GraphKind, VisualKind
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedModel:
+    """One row of a benchmark.
+
+    Attributes:
+        name: a registered model, a reference row, or the key of a saved run.
+        kind: which executor runs it.
+        visual: the kind of visual input.
+        weights: the published weights that it starts from, None where it has none.
+        hub: the checkpoint of transformers' own interface, of a row of that kind.
+        graph: the kind of scene graph that it reads.
+    """
+
+    name: str
+    kind: RunKind
+    visual: VisualKind
+    weights: Pretrained | None = None
+    hub: HubModel | None = None
+    graph: GraphKind = "none"
+
+
+def graph_kinds(models: Iterable[RequestedModel]) -> frozenset[GraphKind]:
+    """The kinds of scene graphs that models read."""
+    return frozenset(model.graph for model in models if model.graph != "none")
+
+
+def resolve_models(
+    patterns: Sequence[str],
+    workspace: Workspace,
+    pretrained: Mapping[str, str] | None = None,
+    hub: HubOptions = AS_USUAL,
+) -> list[RequestedModel]:
+    """Resolve names, globs and `all`, each model once, in the order asked for.
+
+    `all` is every model but variants, and every reference row. The key of a run that the workspace holds scores that
+    run again, without training. A word that begins with `hf:` is a checkpoint of transformers' own interface.
+
+    Args:
+        pretrained: where pretrained models lie, by name, if not where their cards say.
+        hub: how all checkpoints of `hf:` caption.
+
+    Raises:
+        BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or an
+            option of checkpoints without one.
+        ZooError: a pattern that matches nothing, with the nearest names.
+    """
+    names = expand_models(
+        patterns,
+        references=REFERENCE_ROWS,
+        is_stored=lambda name: name.startswith(PREFIX) or is_saved(name, workspace),
+    )
+    if hub.given and not any(name.startswith(PREFIX) for name in names):
+        raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
+    found = [
+        _resolve_hub(name, hub) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
+        for name in names
+    ]
+    if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
+        raise BenchError(
+            f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",
+            "rename the model or the folder",
+        )
+    return found
+
+
+def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:
+    model = HubModel.parse(name, options)
+    model.refuse()
+    return RequestedModel(model.row, "hub", "pixels", hub=model)
+
+
+def within_recipe(
+    models: Sequence[RequestedModel], patterns: Sequence[str], preset: Preset
+) -> tuple[list[RequestedModel], list[str]]:
+    """The models less those that a shell pattern alone selects and that the preset is no recipe for; and their names.
+
+    A preset without a recipe is for all models, and what is asked for by its name, or by `all`, is never left out.
+    """
+    globs = [pattern for pattern in patterns if set(pattern) & set("*?[")]
+    if preset.recipe is None or not globs or "all" in patterns:
+        return list(models), []
+    kept: list[RequestedModel] = []
+    left_out: list[RequestedModel] = []
+    for model in models:
+        others = model.kind in {"trained", "pretrained"} and not preset.recipe.covers(model.name)
+        (left_out if others and model.name not in patterns else kept).append(model)
+    return (kept, [model.name for model in left_out]) if kept else (list(models), [])
+
+
+def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
+    if name in REFERENCE_ROWS:
+        return RequestedModel(name, "reference", "pooled" if name == "retrieval" else "none")
+    if is_saved(name, workspace):
+        saved = SavedModel.load(workspace.run_folder(name))
+        stored = model_card(saved.model)
+        return RequestedModel(name, "stored", stored.visual, graph=stored.graph)
+    card = model_card(name)
+    if not card.hub:
+        return RequestedModel(name, "trained", card.visual, graph=card.graph)
+    weights = Pretrained(name, pretrained.get(name, card.hub))
+    # The variant of a published model that this benchmark trains further is one of its cards' names.
+    return RequestedModel(name, "trained" if name.endswith("/finetuned") else "pretrained", card.visual, weights)
+
+
+def plan_runs(
+    models: Sequence[RequestedModel],
+    seeds: int,
+    context: RunContext,
+    workspace: Workspace,
+    *,
+    first_seed: int = 0,
+    tuned: Tuned | None = None,
+) -> list[RunSpec]:
+    """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
+
+    Other untrained rows come once too, with the first seed.
+    """
+    first = sorted(models, key=lambda model: model.kind != "reference")
+    return [
+        _plan(model, seed if model.kind == "trained" else 0, context, workspace, tuned)
+        for seed in range(first_seed, first_seed + seeds)
+        for model in first
+        if seed == first_seed or model.kind == "trained"
+    ]
+
+
+def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Workspace, tuned: Tuned | None) -> RunSpec:
+    if model.kind == "reference":
+        return _reference(model.name, context)
+    if model.kind == "stored":
+        return _stored(model.name, context, workspace)
+    values = {}
+    if model.kind == "trained" and tuned is not None and model.name in tuned.values:
+        values = tuned.record(model.name, context.preset)
+        context = context.tuned(AppliedTuning(label=tuned.label, values=tuned.values[model.name], stages=tuned.stages))
+    if model.hub is not None:
+        spec = _hub(model.hub, context)
+    elif model.weights is not None:
+        spec = _with_published_weights(model, model.weights, seed, context)
+    else:
+        spec = _trained(model.name, seed, context)
+    return replace(spec, config=spec.config | values)
+
+
+def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
+    card = model_card(model)
+    arguments = context.preset.model_arguments(
+        model, vocab_size=len(context.inputs.vocabulary), visual_dim=context.data.visual_dim
+    )
+    grid = context.data.grid
+    if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
+        arguments = {**arguments, "grid_dim": grid.dim}
+    arguments = {**arguments, **_graph_arguments(card.graph, context)}
+    config = {
+        "arguments": arguments,
+        "preset": context.preset.model_dump(mode="json"),
+        "shipped_preset": shipped_preset(context.preset),
+        "evaluated": {split: len(samples) for split, samples in context.data.evaluated.items()},
+        "card": _card(model, card.pretraining),
+    }
+    signature = context.signature | pretraining_field(card.pretraining)
+    if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
+        # A control's change of the preprocessing has a field of its own.
+        signature = {**signature, "feat": f"pixels[{without_control(context.inputs.preprocessing).key()}]"}
+    else:
+        signature = {**signature, "feat": _seen(card, signature["feat"], context.data)}
+    signature |= _graph_field(card, context.data)
+    settings = {
+        "arguments": built_with(model, arguments),
+        "preset": keyed_preset(context.preset),
+        "features": keyed_features(context.data.feature_config),
+    }
+    code = code_of_model(model, arguments)
+    return _spec(model, "trained", seed, config, settings, signature, code, context)
+
+
+def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
+    """The features that a model sees: of two streams more than the others do, so that it is not ranked among them.
+
+    A grid that regions were cut from is the backbone's, which the features name; one of a file has a digest of its own.
+    """
+    if card.visual != "regions+grid":
+        return features
+    regions, grid = data.feature_config.regions, data.grid
+    of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
+    return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
+
+
+def _graph_arguments(kind: GraphKind, context: RunContext) -> dict[str, int]:
+    """The sizes of a model that follow from the scene graphs it reads."""
+    if kind == "none" or context.data.graphs is None:
+        return {}
+    count = len(context.graph_entries(kind))
+    return {"n_graph_words": count} if kind == "words" else {"n_labels": 1 + count}
+
+
+def _graph_field(card: ModelCard, data: BenchmarkData) -> dict[str, str]:
+    """The scene graphs that a model reads; no field for those that read none, as ever."""
+    return {} if card.graph == "none" or data.graphs is None else {"graph": data.graphs.described[card.graph]}
+
+
+def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: int, context: RunContext) -> RunSpec:
+    config = {
+        "arguments": {},
+        "pretrained": weights.where,
+        "preset": context.preset.model_dump(mode="json"),
+        "card": _card(weights.model, weights.pretraining()),
+    }
+    signature = weights.signature(context.signature, trained=model.kind == "trained")
+    preset = context.preset
+    if model.kind == "trained":
+        settings: dict[str, Any] = {"preset": keyed_preset(preset)}
+    else:
+        settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
+    code = code_of_model(weights.model, {})
+    return _spec(weights.model, model.kind, seed, config, settings, signature, code, context)
+
+
+def _hub(model: HubModel, context: RunContext) -> RunSpec:
+    """A checkpoint of transformers' own interface, as it is."""
+    config = {
+        "arguments": {},
+        "pretrained": model.where,
+        "hub": asdict(model),
+        "preset": context.preset.model_dump(mode="json"),
+        "card": model.card(),
+    }
+    settings = {"decoding": context.preset.decoding.model_dump(mode="json")}
+    signature = model.signature(context.signature)
+    return _spec(model.row, "hub", 0, config, settings, signature, code_of_hub(), context)
+
+
+def _reference(model: str, context: RunContext) -> RunSpec:
+    signature = reference_signature(
+        context.signature,
+        nrefs=nrefs_field(context.data.evaluated, held_out=int(model == "human")),
+        features=context.signature["feat"] if model == "retrieval" else None,
+        held_out="each" if model == "human" else None,
+    )
+    config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
+    return _spec(model, "reference", 0, config, {}, signature, code_of_reference(), context)
+
+
+def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
+    folder = workspace.run_folder(model)
+    run = SavedModel.load(folder)
+    card = model_card(run.model)
+    published = Pretrained(run.model, run.pretrained or card.hub).pretraining() if card.hub else card.pretraining
+    pretraining = run.pretraining or published
+    feat = context.signature["feat"]
+    seen = f"pixels[{run.preprocessing.key()}]" if card.visual == "pixels" else _seen(card, feat, context.data)
+    signature = stored_signature(
+        context.signature,
+        key=model,
+        decoding=run.decoding,
+        features=seen,
+        vocabulary=f"stored#{load_vocabulary(folder / VOCABULARY).digest()[:6]}",
+    )
+    signature |= pretraining_field(pretraining) | _graph_field(card, context.data)
+    config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
+    code = code_of_model(run.model, run.arguments)
+    return _spec(model, "stored", 0, config, {}, signature, code, context)
+
+
+def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:
+    """What reports say of a model, kept with its results: they need neither registry nor the plug-in it came from.
+
+    `pretraining` is that of the weights which the run was given.
+    """
+    card = model_card(model)
+    described = {name: getattr(card, name) for name in ("name", "paper", "year", "source", "summary", "visual")}
+    seen = {} if pretraining is None else {"pretraining": asdict(pretraining)}
+    return {"family": model.partition("/")[0], **described, **seen}
+
+
+def _spec(
+    model: str,
+    kind: RunKind,
+    seed: int,
+    config: dict[str, Any],
+    settings: dict[str, Any],
+    signature: dict[str, str],
+    code: CodeRecord,
+    context: RunContext,
+) -> RunSpec:
+    identity = identify(model, seed, settings, signature, code)
+    return RunSpec(
+        key=identity.key,
+        model=model,
+        role="reference" if kind == "reference" else "model",
+        seed=seed,
+        track=signature["track"],
+        dataset=context.signature["data"],
+        config={**config, "settings": identity.settings},
+        signature=signature,
+        code_version=harness.__version__,
+        code=code,
+        kind=kind,
+    )
