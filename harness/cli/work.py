@@ -40,10 +40,12 @@ def work(
     """
     from harness.benchmark.work import Services, work_off
     from harness.utils.progress import Reporter
+    from results import Store
 
     place = Workspace(workspace, db, storage)
     if place.remote is not None:
         place.remote.check()
+    Store(place.database, create=False).close()  # without results there are no planned runs
     with Reporter() as reporter, Services(place, reporter) as services:
         ended = work_off(keys or None, services)
     counts = Counter[str](ended.values())
