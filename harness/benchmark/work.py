@@ -148,8 +148,11 @@ class Work:
     rerun: bool = False
     services: Services | None = field(default=None, compare=False)
 
+    def __post_init__(self) -> None:
+        self._elsewhere = self.services is None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"workspace": self.workspace, "rerun": self.rerun, "services": None}
+        return {"workspace": self.workspace, "rerun": self.rerun, "services": None, "_elsewhere": True}
 
     def close(self) -> None:
         """Close the services of this process."""
@@ -161,14 +164,17 @@ class Work:
         """Execute a run unless it is finished; wait for another process that executes it."""
         folder = self.workspace.run_folder(key)
         folder.mkdir(parents=True, exist_ok=True)
-        mine, services = self.services, self.services
-        if services is None:
-            services = self.services = Services(self.workspace, Reporter())
-        if mine is None:
-            services.reporter = Reporter(Console(file=(folder / LOG).open("a", encoding="utf-8"), width=120))
-        store, reporter = services.store, services.reporter
-        with locked(folder / LOCK, lambda: reporter.note(f"  {key}: another process works on it; waiting")):
-            spec = store.spec(key)
+        if self.services is None:
+            self.services = Services(self.workspace, Reporter())
+        services = self.services
+        with ExitStack() as stack:
+            if self._elsewhere:
+                log = stack.enter_context((folder / LOG).open("a", encoding="utf-8"))
+                services.reporter = Reporter(Console(file=log, width=120))
+            reporter = services.reporter
+            waits = f"  {key}: another process works on it; waiting"
+            stack.enter_context(locked(folder / LOCK, lambda: reporter.note(waits)))
+            spec = services.store.spec(key)
             config = RunConfig.of(spec)
             services.load(config.execution.plugins)
             if self.is_done(key):

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 4
-SOURCES = "68dec473"
+SOURCES = "79477726"
 
 
 @cache

@@ -80,6 +80,8 @@ def test_another_process_needs_the_key_and_the_workspace(fake: Fake, monkeypatch
     work = pickle.loads(pickle.dumps(fake.work()))  # noqa: S301
     assert (work.services, work("a")) == (None, "finished")
     assert "done in" in (fake.workspace.run_folder("a") / "log.txt").read_text(encoding="utf-8")
+    assert work("b") == "finished"
+    assert "done in" in (fake.workspace.run_folder("b") / "log.txt").read_text(encoding="utf-8")
     assert fake.said.getvalue() == "", "what it says is in the folder of its run"
 
 
