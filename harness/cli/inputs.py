@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
 from harness.utils.errors import BenchError
-from harness.utils.files import expanded, require_file, shortened
+from harness.utils.files import expanded, require_file, require_utf8, shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ def optional_preset(preset: str | None, change: list[str] | None) -> Preset | No
     if preset is None and change:
         raise BenchError("--set changes a preset, but --preset names none", "add --preset small, for example")
     return None if preset is None else load_preset(preset, tuple(change or ()))
+
+
+def refuse_undecodable(options: RunOptions) -> None:
+    """BenchError where a value is no text in UTF-8: a run's configuration is stored as text."""
+    for option, value in vars(options).items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str | Path):
+                require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
 
 
 def chosen_features(options: RunOptions, preset: Preset) -> FeatureConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
@@ -12,12 +11,12 @@ from harness.cli.inputs import (
     chosen_features,
     find_tuned,
     number_of_jobs,
+    refuse_undecodable,
     refuse_without_more,
 )
 from harness.cli.options import RunOptions, check_seeds
 from harness.training.launch import is_launched, process_count
 from harness.utils.errors import BenchError
-from harness.utils.files import require_utf8
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -37,10 +36,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     from harness.config.load import load_preset
     from harness.utils.plugins import absolute_plugins, load_plugins
 
-    for option, value in vars(options).items():
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, str | Path):
-                require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
+    refuse_undecodable(options)
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig() if by_size else chosen_features(options, settings)
     check_precision(options.precision)

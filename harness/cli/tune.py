@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.inputs import check_precision, chosen_features, number_of_jobs
+from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, refuse_undecodable
 from harness.cli.options import ModelsOption, RunOptions, refuse_empty, with_run_options
 from harness.cli.output import OutFile, TableFormat, deliver, format_table
 
@@ -70,6 +70,7 @@ def tune(
     from harness.config.load import load_preset
     from harness.utils.plugins import absolute_plugins, load_plugins
 
+    refuse_undecodable(options)
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = chosen_features(options, settings)
     check_precision(options.precision)
