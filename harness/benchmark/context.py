@@ -228,6 +228,7 @@ def open_context(
         features=seen.described,
         vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
         precision=opening.precision,
+        revision=opening.revision,
         sentences=None if sentences is None else sentences.described,
     )
     data = BenchmarkData(

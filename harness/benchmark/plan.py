@@ -91,10 +91,16 @@ def resolve(request: Request, reporter: Reporter) -> Asked:
     for model in models:
         if model.kind in {"trained", "pretrained", "hub"}:
             request.preset.check_model(model.name)  # before any work
-    device = choose_device(request.device)
+    opening = opening_of(request, models, spice=find_spice() is not None)
     if not request.engine.elsewhere:
-        request.execution.check(device)
-    opening = Opening(
+        request.execution.check(torch.device(opening.device))
+    return Asked(models, control, opening)
+
+
+def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: bool = False) -> Opening:
+    """What is opened for these models; BenchError where the device is not there."""
+    device = choose_device(request.device)
+    return Opening(
         data=request.data,
         images=request.images,
         preset=request.preset.untuned(),
@@ -104,9 +110,8 @@ def resolve(request: Request, reporter: Reporter) -> Asked:
         skip_bad_images=request.skip_bad_images,
         device=str(device),
         precision=choose_precision(request.precision, device),
-        spice=find_spice() is not None,
+        spice=spice,
     )
-    return Asked(models, control, opening)
 
 
 def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter) -> list[RunSpec]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from harness.benchmark.identity.revision import results_revision
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
@@ -32,6 +33,7 @@ class Opening(Strict):
         device, precision: chosen, not `auto`; a device without a number is any of its kind.
         spice: whether captions are scored by SPICE.
         control: the harmless change of the images' preprocessing (`harness.benchmark.control`).
+        revision: the results revision of the code that planned, which workers then need not find by its sources.
     """
 
     data: str
@@ -45,6 +47,7 @@ class Opening(Strict):
     precision: str = "fp32"
     spice: bool = False
     control: Control = "none"
+    revision: str = Field(default_factory=results_revision)
 
     def resolved(self) -> Self:
         """The same with absolute paths, for processes in other folders."""

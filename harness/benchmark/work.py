@@ -11,8 +11,8 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal, Self
@@ -34,6 +34,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.training.distributed import other_ranks
+from harness.training.launch import is_launched
 from harness.training.trackers import RunLog, TrackedRun
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import INTERRUPTED, wants_traceback
@@ -128,12 +129,6 @@ class Services:
             self.evaluator(opening).warm_up([*context.inputs.vocabulary.words, *references])
             self._warm = True
 
-    @contextmanager
-    def ranks(self, devices: int) -> Iterator[None]:
-        """Be the first of so many processes that train together; a launch has started them already."""
-        with nullcontext() if devices == 1 or "RANK" in os.environ else other_ranks(devices):
-            yield
-
 
 @dataclass
 class Work:
@@ -185,7 +180,8 @@ class Work:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
                 (folder / NOTE).unlink(missing_ok=True)
             started = time.monotonic()
-            with services.ranks(config.execution.devices):
+            devices = config.execution.devices
+            with nullcontext() if devices == 1 or is_launched() else other_ranks(devices):
                 ended = _execute(spec, config, services, rerun=self.rerun)
             if ended == "finished":
                 reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")

@@ -83,6 +83,7 @@ def tune(
     from harness.benchmark.tune.storage import require_optuna
 
     require_optuna()
+    from harness.benchmark.plan import Request
     from harness.benchmark.tune import tune as tuning
     from harness.config.execution import ExecutionConfig
     from harness.config.model_patterns import split_patterns
@@ -90,16 +91,13 @@ def tune(
     from harness.utils.progress import Reporter
     from harness.utils.workspace import Workspace
 
-    request = tuning.TuneRequest(
+    request = Request(
         models=split_patterns(models),
         data=options.data,
         preset=settings,
         workspace=Workspace(options.workspace),
-        trials=trials,
         images=options.images,
         features=features,
-        space=SearchSpace(width=WIDTHS if tune_width else ()),
-        seed=seed,
         device=options.device,
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,
@@ -107,7 +105,8 @@ def tune(
         engine=choose_engine(on, Resources(cpus or 1.0, gpus, memory), at_once),
     )
     with Reporter() as reporter:
-        found = tuning.tune(request, reporter)
+        space = SearchSpace(width=WIDTHS if tune_width else ())
+        found = tuning.tune(request, reporter, trials=trials, space=space, seed=seed)
     typer.echo(_table(found))
     for name, error in found.errors.items():
         typer.echo(f"{name} failed: {error}", err=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import harness
-from harness.benchmark.identity.revision import results_revision
 from harness.benchmark.identity.run_key import keyed_preset
 from harness.config.preset import Decoding, Preset
 from harness.config.schedule import Schedule
@@ -64,11 +63,13 @@ def model_signature(
     features: str,
     vocabulary: str,
     precision: str,
+    revision: str,
     sentences: str | None = None,
 ) -> dict[str, str]:
     """The signature of a trained model, in display order; in the paper track with every setting of the recipe.
 
-    `sentences` says where the scene graphs of captions are from that a stage learns from, if any does.
+    `revision` is that of the results; `sentences` says where the scene graphs of captions are from that a stage learns
+    from, if any does.
     """
     return {
         "data": data,
@@ -85,7 +86,7 @@ def model_signature(
         **({} if sentences is None else {"sentences": sentences}),
         "prec": precision,
         **_track(preset),
-        "rev": results_revision(),
+        "rev": revision,
         "v": harness.__version__,
     }
 

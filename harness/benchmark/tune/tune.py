@@ -3,49 +3,26 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
+import torch
 import yaml
 
-from harness.benchmark.engines import Engine, spread_over
+from harness.benchmark.engines import spread_over
 from harness.benchmark.engines.estimate import BASE_BYTES
-from harness.benchmark.engines.here import HereEngine, limit_threads
+from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.plan import choose_device, choose_precision
-from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models
-from harness.benchmark.run_config import Opening, RunConfig
+from harness.benchmark.plan import Request, opening_of
+from harness.benchmark.rows import RequestedModel, resolve_models
+from harness.benchmark.run_config import RunConfig
 from harness.benchmark.tune.chosen import TunedFile, chosen_of
 from harness.benchmark.tune.study import StudyStanding, standing
 from harness.benchmark.tune.trials import Search, do_trials, open_study
 from harness.benchmark.work import Services
-from harness.config.execution import ExecutionConfig
-from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.tuning import Budget, SearchSpace, scaled
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from harness.utils.workspace import Workspace
-
-
-@dataclass(frozen=True, slots=True)
-class TuneRequest:
-    """What the user asked for."""
-
-    models: tuple[str, ...]
-    data: str
-    preset: Preset
-    workspace: Workspace
-    trials: int
-    images: Path | None = None
-    features: FeatureConfig = field(default_factory=FeatureConfig)
-    space: SearchSpace = field(default_factory=SearchSpace)
-    seed: int = 0
-    device: str = "auto"
-    precision: str = "auto"
-    skip_bad_images: bool = False
-    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
-    engine: Engine = field(default_factory=HereEngine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +38,37 @@ class Tuning:
     errors: dict[str, str]
 
 
-def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
+def tune(
+    request: Request, reporter: Reporter, *, trials: int, space: SearchSpace | None = None, seed: int = 0
+) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
+
+    Args:
+        trials: of each model; `space` is what they search, `seed` the sampler's.
 
     Raises:
         BenchError: nothing to tune, a preset that cannot be tuned, or what `open_context` refuses.
     """
-    models, workspace = _trained(request, reporter), request.workspace
-    _check(request)
+    models, workspace, space = _trained(request, reporter), request.workspace, space or SearchSpace()
+    _check(request.preset, space)
     with ExitStack() as stack:
         engine = stack.enter_context(closing(request.engine))
         engine.check(workspace)
         workspace.create()
         services = stack.enter_context(Services(workspace, reporter, request.execution.plugins))
-        device = choose_device(request.device)
-        opening = Opening(
-            data=request.data,
-            images=request.images,
-            preset=request.preset.untuned(),
-            features=request.features,
-            sees={model.name: model.visual for model in models},
-            graphs=tuple(sorted(graph_kinds(models))),
-            skip_bad_images=request.skip_bad_images,
-            device=str(device),
-            precision=choose_precision(request.precision, device),
-        )
+        opening = opening_of(request, models)
+        device = torch.device(opening.device)
         context = services.context(RunConfig(opening=opening), spread_over(engine, device, BASE_BYTES))
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.
-        startup = max(request.trials // 3, 2)
+        startup = max(trials // 3, 2)
         updates = sum(context.updates())
-        budget = Budget(trials=request.trials, updates=updates, startup_trials=startup, seed=request.seed)
-        label = tuned_field(request.space, budget, context.preset)
+        budget = Budget(trials=trials, updates=updates, startup_trials=startup, seed=seed)
+        label = tuned_field(space, budget, context.preset)
         jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
         execution = replace(request.execution, jobs=jobs)
-        search = Search(workspace, opening, execution, request.space, budget, label)
+        search = Search(workspace, opening, execution, space, budget, label)
         reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
         with limit_threads(jobs):
             errors = do_trials(models, search, engine, services)
@@ -104,7 +76,7 @@ def tune(request: TuneRequest, reporter: Reporter) -> Tuning:
         return Tuning(search, context.signature, standings, errors)
 
 
-def _trained(request: TuneRequest, reporter: Reporter) -> list[RequestedModel]:
+def _trained(request: Request, reporter: Reporter) -> list[RequestedModel]:
     """The models of a request that are trained; the reporter is told of the others."""
     requested = resolve_models(request.models, request.workspace)
     models = [model for model in requested if model.kind == "trained"]
@@ -116,14 +88,13 @@ def _trained(request: TuneRequest, reporter: Reporter) -> list[RequestedModel]:
     return models
 
 
-def _check(request: TuneRequest) -> None:
-    preset = request.preset
+def _check(preset: Preset, space: SearchSpace) -> None:
     if preset.recipe is not None:
         raise BenchError(
             f"the preset {preset.name!r} is a paper's recipe, which is trained as it was printed",
             "tune a preset of the controlled track, as --preset quick",
         )
-    if request.space.width:
+    if space.width:
         scaled(preset, 1.0)
 
 

@@ -199,7 +199,7 @@ def beside(preset: Preset, tiny: RunContext, tmp_path: Path) -> dict[str, Publis
     assert preset.recipe is not None
     signature = model_signature(
         preset, data=tiny.signature["data"], nrefs="5", evaluation=EvaluationSettings(), features="f", vocabulary="v",
-        precision="fp32",
+        precision="fp32", revision="1",
     )  # fmt: skip
     workspace = Workspace(tmp_path)
     models = resolve_models([name for name in list_models() if preset.recipe.covers(name)], workspace)

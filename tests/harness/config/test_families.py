@@ -42,7 +42,7 @@ PRINTED = {"aoanet": 87, "cgru/paper-size": 2.46, "expansionnet_v2": 38, "puret"
 
 
 def signed_size(preset: Preset) -> str:
-    conditions = {"data": "d", "nrefs": "5", "features": "f", "vocabulary": "v", "precision": "fp32"}
+    conditions = {"data": "d", "nrefs": "5", "features": "f", "vocabulary": "v", "precision": "fp32", "revision": "1"}
     return model_signature(preset, evaluation=EvaluationSettings(), **conditions)["size"]
 
 

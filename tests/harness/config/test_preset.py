@@ -71,7 +71,7 @@ def test_feature_options_need_equals_sign_and_known_normalisation() -> None:
 
 CONDITIONS = {
     "data": "d", "nrefs": "5", "evaluation": EvaluationSettings(), "features": "f", "vocabulary": "v",
-    "precision": "fp32",
+    "precision": "fp32", "revision": "1",
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def test_every_option_is_in_the_signature():
 
 def test_every_scoring_option_is_in_run_signature():
     def sign_run(**options):
-        conditions = dict.fromkeys(("data", "nrefs", "features", "vocabulary", "precision"), "x")
+        conditions = dict.fromkeys(("data", "nrefs", "features", "vocabulary", "precision", "revision"), "x")
         return model_signature(load_preset("quick"), evaluation=EvaluationSettings(**options), **conditions)
 
     usual = sign_run()
