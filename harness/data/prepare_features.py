@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 
 from harness.config.features import FeatureConfig
-from harness.data.backbones.backbone import Backbone, open_backbone
-from harness.data.backbones.timm_backbone import preprocessing_doubts
+from harness.data.backbones.backbone import BUILT_IN, Backbone, open_backbone
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder
@@ -48,7 +47,9 @@ def configured_backbone(config: FeatureConfig) -> Backbone:
 
 def warn_of_preprocessing(config: FeatureConfig, sees: Mapping[str, VisualKind], reporter: Reporter) -> None:
     """Say what contradicts that the backbone's weights were trained so, where a model sees what it makes of images."""
-    if _looks_at_images(config, sees) and set(sees.values()) != {"none"}:
+    if _looks_at_images(config, sees) and set(sees.values()) != {"none"} and config.backbone not in BUILT_IN:
+        from harness.data.backbones.timm_backbone import preprocessing_doubts  # timm takes seconds to import
+
         for doubt in preprocessing_doubts(config.backbone, config.weights, config.options, config.normalisation):
             reporter.note(f"perhaps wrong features: {doubt}", style="yellow")
 

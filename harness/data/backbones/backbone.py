@@ -60,6 +60,8 @@ class TrainableBackbone(Backbone, Protocol):
         ...
 
 
+BUILT_IN = (FilterBank.name, ScenesNet.name)
+"""Backbones that need no timm."""
 Weights = Path | Literal["random"] | None
 """A file, an explicit request for random weights, or None for timm's pretrained weights."""
 
@@ -100,7 +102,7 @@ def open_backbone(
 
     architecture, _, tag = name.partition(".")
     if not timm.is_model(name):
-        known = [FilterBank.name, ScenesNet.name, *timm.list_models()]
+        known = [*BUILT_IN, *timm.list_models()]
         near = difflib.get_close_matches(architecture, known, n=3, cutoff=0.5)
         raise BenchError(
             f"unknown backbone {shortened(name)!r}",

@@ -16,8 +16,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from harness.data.backbones.filterbank import FilterBank
-from harness.data.backbones.scenesnet import ScenesNet
+from harness.data.backbones.backbone import BUILT_IN
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
@@ -282,12 +281,8 @@ def preprocessing_doubts(
         name, weights, options, normalisation: as `harness.data.backbones.backbone.open_backbone` takes them; a backbone
             that can be opened.
     """
-    if name in {FilterBank.name, ScenesNet.name} or weights == "random":
+    if name in BUILT_IN or weights == "random":
         return []
-    import timm
-
-    from harness.data.backbones.timm_backbone import NORMALISATIONS
-
     expected = _of_hub_folder(weights) or _of_timms_name(name, weights) or _of_tensorflow(name, weights)
     if expected is None:
         return []

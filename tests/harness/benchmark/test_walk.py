@@ -1,7 +1,9 @@
-"""The way from the command to the optimiser's step stays short: counted in the stack of a step."""
+"""The way from the command to the optimiser's step stays short, and a worker begins with no more than it needs."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
@@ -36,3 +38,10 @@ def test_a_step_is_at_most_11_frames_in_12_files_from_the_command(
     walk = [f"{Path(frame.filename).relative_to(ROOT)}: {frame.name}" for frame in own[command : called + 1]]
     assert len(walk) <= 11, walk
     assert len({step.partition(":")[0] for step in walk}) <= 12, walk
+
+
+def test_a_worker_does_not_import_what_its_runs_may_not_need() -> None:
+    heavy = ("timm", "torchvision", "transformers", "pandas", "optuna", "ray", "torch._dynamo")
+    code = f"import sys, harness.benchmark.work; print(*({{*{heavy!r}}} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
