@@ -37,7 +37,8 @@ from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
 from harness.training.trackers import RunLog, TrackedRun
 from harness.training.trainer import CHECKPOINTS
-from harness.utils.errors import INTERRUPTED, wants_traceback
+from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
+from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
 from harness.utils.progress import EvaluationBegins, Reporter, RunEvent, TrainingStands, Validated, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
@@ -341,8 +342,10 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
     Several processes may do so at once: a run that another executes is left to it.
     """
     call, store, ended = Work(services.workspace, services=services), services.store, dict[str, Ended]()
-    for named in keys or ():
-        store.spec(named)  # one that is unknown is an error before any work
+    if unknown := next((key for key in keys or () if store.status(key) is None), None):
+        raise BenchError(
+            f"no run {shortened(unknown)} in {store.name}", "leave the key out to execute all planned runs"
+        )
     left = list(store.keys({"planned", "running"}) if keys is None else keys)
     while (key := next_free(left, services.workspace)) is not None:
         if keys is None and store.status(key) not in {"planned", "running"}:

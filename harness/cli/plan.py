@@ -149,8 +149,11 @@ def plan(
     shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
     _show(request, asked, found, shape, options.on != HERE or slurm is not None, console)
     if slurm is not None:
-        _write_array(slurm, request, found)
+        on_gpus = asked.opening.device.startswith("cuda")
+        _write_array(slurm, request, found, on_gpus)
         console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
+        if not on_gpus:
+            console.print("its runs compute on cpu, as here: plan on a machine with a GPU to have them on one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +338,7 @@ def shortened_to(name: str, width: int) -> str:
     return f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
 
 
-def _write_array(file: Path, request: Request, found: Preview) -> None:
+def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) -> None:
     """Store the runs that are left as planned, and write the array that executes them by their keys."""
     from results import Store
 
@@ -353,4 +356,5 @@ def _write_array(file: Path, request: Request, found: Preview) -> None:
     words = ["--workspace", str(place.root.absolute())]
     words += [] if place.db is None else ["--db", place.db]
     words += [] if place.storage is None else ["--storage", place.storage]
-    deliver(sbatch_script(file.name, [spec.key for spec in left], request.execution.devices, words), file, "--slurm")
+    keys, devices = [spec.key for spec in left], request.execution.devices
+    deliver(sbatch_script(file.name, keys, devices, words, on_gpus=on_gpus), file, "--slurm")

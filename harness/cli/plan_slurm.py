@@ -22,7 +22,7 @@ _SCRIPT = """\
 #SBATCH --array=0-{last}
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={per_node}
+#SBATCH --gpus-per-node={gpus}
 #SBATCH --cpus-per-task={cpus}
 #SBATCH --time=24:00:00
 #SBATCH --requeue
@@ -59,7 +59,7 @@ local head
         --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" -m harness.cli work"""
 
 
-def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[str]) -> str:
+def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[str], *, on_gpus: bool) -> str:
     """The script.
 
     Args:
@@ -67,6 +67,7 @@ def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[
         keys: of the runs, in the order of execution.
         devices: that train one model together.
         words: further ones of `bench work`.
+        on_gpus: whether these devices are GPUs.
 
     Raises:
         BenchError: the devices do not fill nodes.
@@ -78,7 +79,7 @@ def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[
         name=shlex.quote(name if name.isprintable() else "FILE"),
         last=len(keys) - 1,
         nodes=nodes,
-        per_node=per_node,
+        gpus=per_node if on_gpus else 0,
         cpus=4 * per_node,
         warning=WARNING_S,
         keys=" ".join(map(shlex.quote, keys)),

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 4
-SOURCES = "a82f2b0f"
+SOURCES = "e45ea74c"
 
 
 @cache

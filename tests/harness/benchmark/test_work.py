@@ -19,7 +19,6 @@ from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.progress import EvaluationBegins, TrainingStands, Validated
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
-from results.errors import StoreError
 from results.records import EpochRecord, RunSpec
 from tests.harness.benchmark.small_runs import FixedServices, make_spec
 
@@ -152,7 +151,7 @@ def test_runs_of_a_row_without_configuration_fail_with_what_to_do(fake: Fake) ->
     with pytest.raises(BenchError, match="run c"):
         fake.work()("c")
     assert work_off(["c", "a"], fake.services) == {"c": "failed", "a": "finished"}
-    with pytest.raises(StoreError, match="unknown"):
+    with pytest.raises(BenchError, match="unknown"):
         work_off(["unknown"], fake.services)
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
 from harness.cli.plan import shortened_to
 from harness.cli.plan_slurm import sbatch_script
 from harness.utils.errors import BenchError
 from results import Store
-from results.errors import StoreError
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, command_line, run_words
 
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2")
@@ -98,7 +98,8 @@ def test_an_array_works_off_the_planned_runs(draw_scenes: DrawScenes, tmp_path: 
     for _ in range(2):  # the second replaces what the first wrote
         assert bench_or_raise("plan", *words, "--slurm", file)[0] == 0
     script = file.read_text()
-    assert directives(script)["array"] == "0-1"
+    found = directives(script)
+    assert (found["array"], found["gpus-per-node"]) == ("0-1", f"{int(torch.cuda.is_available())}")
     [listed] = re.findall(r"^keys=\((.*)\)$", script, re.MULTILINE)
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         assert listed.split() == store.keys({"planned"})
@@ -111,7 +112,7 @@ def test_an_array_works_off_the_planned_runs(draw_scenes: DrawScenes, tmp_path: 
     assert "0 finished, 2 re-used" in bench_or_raise("run", *words)[1]
     with pytest.raises(BenchError, match="--slurm"):
         bench_or_raise("plan", *words, "--slurm", file)
-    with pytest.raises(StoreError, match="nothing-of-this-name"):
+    with pytest.raises(BenchError, match="nothing-of-this-name"):
         bench_or_raise("work", "nothing-of-this-name", "--workspace", workspace)
 
 
@@ -124,7 +125,7 @@ def test_an_array_works_off_the_planned_runs(draw_scenes: DrawScenes, tmp_path: 
     ],
 )
 def test_several_devices_are_started_by_torchrun(devices: int, nodes: str, per_node: str, started: str) -> None:
-    script = sbatch_script("a", ["b-s0"], devices, [])
+    script = sbatch_script("a", ["b-s0"], devices, [], on_gpus=True)
     found = directives(script)
     assert (found["nodes"], found["gpus-per-node"], found["ntasks-per-node"]) == (nodes, per_node, "1")
     assert started in script
@@ -133,7 +134,7 @@ def test_several_devices_are_started_by_torchrun(devices: int, nodes: str, per_n
 
 @pytest.mark.parametrize("name", ["a\nrm -r b", "\udcff"])
 def test_a_name_that_is_no_line_is_not_in_the_script(name: str) -> None:
-    assert name not in sbatch_script(name, ["b-s0"], 1, [])
+    assert name not in sbatch_script(name, ["b-s0"], 1, [], on_gpus=False)
 
 
 def test_a_warned_job_ends_its_run_and_is_queued_again(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_warned_job_ends_its_run_and_is_queued_again(tmp_path: Path) -> None:
     for name, program in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{program}\n")
         (tmp_path / name).chmod(0o755)
-    script = sbatch_script("a", ["a-s0", "b-s0"], 1, ["--workspace", "a b"])
+    script = sbatch_script("a", ["a-s0", "b-s0"], 1, ["--workspace", "a b"], on_gpus=False)
     script = script.replace('work "$@" &', 'export JOB=$$\nwork "$@" &').replace(
         "child=$!\n", "child=$!\ntouch waiting\n"
     )
