@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.inputs import open_results
-from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOption, SameMachineOption, WorkspaceOption
 from harness.cli.output import OutFile, deliver
 from harness.utils.workspace import DEFAULT
 
@@ -42,7 +42,9 @@ def claims(
     ] = "papers",
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
+    margin: MarginOption = None,
     place_unfinished: PlaceUnfinishedOption = False,
+    same_machine: SameMachineOption = False,
     format: Annotated[Format, typer.Option("--format", help="How the claims are written.")] = Format.text,
     out: Annotated[
         Path | None,
@@ -58,11 +60,12 @@ def claims(
     from harness.config.load import load_claims
     from reports.tables.fields import FIELDS
     from results.comparison.claims import check_names, judge
+    from results.runs.standings import Judging
 
     claimed = load_claims(file)
     with open_results(workspace, db) as store:
         check_names(store, claimed, FIELDS)
-        rows = judge(store, claimed, place_unfinished=place_unfinished)
+        rows = judge(store, claimed, Judging(margin, place_unfinished, same_machine))
     from reports.text.claims import markdown, print_claims
 
     deliver(markdown(rows) if format is Format.markdown else partial(print_claims, rows), out)

@@ -12,8 +12,10 @@ import typer
 from harness.cli.inputs import open_results
 from harness.cli.options import (
     DatabaseOption,
+    MarginOption,
     PlaceUnfinishedOption,
     RankingMetricOption,
+    SameMachineOption,
     WorkspaceOption,
     refuse_empty,
     refuse_typed,
@@ -23,6 +25,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
+    from results.runs.standings import Judging
     from results.store.store import Store
 
 _LEADERBOARD = """**Examples**
@@ -147,7 +150,9 @@ def leaderboard(
         ),
     ] = None,
     metric: RankingMetricOption = "CIDEr-D",
+    margin: MarginOption = None,
     place_unfinished: PlaceUnfinishedOption = False,
+    same_machine: SameMachineOption = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="File to write; without it, print."),
@@ -163,9 +168,12 @@ def leaderboard(
         raise BenchError(
             f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"
         )
+    from results.runs import standings
+
+    judging = standings.Judging(margin, place_unfinished, same_machine)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
-        text = _written(store, format, names, metric, place_unfinished=place_unfinished)
+        text = _written(store, format, names, metric, judging)
     deliver(text, out)
     if out is not None:
         typer.echo(out)
@@ -194,17 +202,15 @@ def figures(
             typer.echo(out / name)
 
 
-def _written(
-    store: Store, format: Format, columns: Sequence[str] | None, metric: str, *, place_unfinished: bool
-) -> str:
+def _written(store: Store, format: Format, columns: Sequence[str] | None, metric: str, judging: Judging) -> str:
     from reports.tables.contents import Contents
     from reports.text.data import as_csv, as_json
     from reports.text.markup import DEFAULT, latex, markdown
     from results.frames.leaderboard import leaderboard_frame
 
     if format is Format.csv:
-        return as_csv(leaderboard_frame(store, None, metric, place_unfinished=place_unfinished))
-    contents = Contents.read(store, metric, place_unfinished=place_unfinished)
+        return as_csv(leaderboard_frame(store, None, metric, judging))
+    contents = Contents.read(store, metric, judging)
     if format is Format.json:
         return as_json(contents)
     write = markdown if format is Format.markdown else latex

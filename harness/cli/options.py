@@ -169,6 +169,13 @@ ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=
 PlaceUnfinishedOption = Annotated[
     bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
 ]
+MarginOption = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="Points below which a difference counts as none.  [default: 2 % of human or the best]"),
+]
+SameMachineOption = Annotated[
+    bool, typer.Option("--same-machine", help="Leave rows out that another processor or other versions computed.")
+]
 RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and place by this metric.")]
 DataOption = Annotated[str, typer.Option("--data", help="'scenes', a Karpathy folder, or a Karpathy JSON file.")]
 PrecisionOption = Annotated[str, typer.Option("--precision", help="auto, fp32 or bf16.")]
@@ -345,7 +352,9 @@ class RunOptions:
     accept_code_changes: Annotated[
         bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
     ] = False
+    margin: MarginOption = None
     place_unfinished: PlaceUnfinishedOption = False
+    same_machine: SameMachineOption = False
     pretrained: Annotated[
         list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
     ] = None

@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from harness.cli.inputs import open_results, warn
-from harness.cli.options import DatabaseOption, PlaceUnfinishedOption, RankingMetricOption, WorkspaceOption
+from harness.cli.options import (
+    DatabaseOption,
+    MarginOption,
+    PlaceUnfinishedOption,
+    RankingMetricOption,
+    SameMachineOption,
+    WorkspaceOption,
+)
 from harness.cli.output import OutFolder, check_out_folder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -54,7 +61,9 @@ def report(
         OutFolder(whole=True),
     ] = None,
     metric: RankingMetricOption = "CIDEr-D",
+    margin: MarginOption = None,
     place_unfinished: PlaceUnfinishedOption = False,
+    same_machine: SameMachineOption = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
@@ -64,10 +73,13 @@ def report(
     """
     from rich.console import Console
 
+    from results.runs.standings import Judging
+
     if terminal and out is not None:
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
     if terminal and show:
         raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
+    judging = Judging(margin, place_unfinished, same_machine)
     folder = out or Workspace(workspace).report
     if not terminal:
         check_out_folder(folder)
@@ -76,11 +88,11 @@ def report(
             from reports.text.terminal import print_leaderboard
 
             console = Console(highlight=False)
-            print_leaderboard(store, console, metric, place_unfinished=place_unfinished)
+            print_leaderboard(store, console, metric, judging)
             return
         from reports.html.report import write_report
 
-        index = write_report(store, folder, metric, place_unfinished=place_unfinished)
+        index = write_report(store, folder, metric, judging)
     typer.echo(index)
     if show:
         import webbrowser

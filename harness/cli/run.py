@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.utils.progress import Reporter
     from results import Store
     from results.records import RunSpec
+    from results.runs.standings import Judging
 
 _MIN_PROCESSES = 8
 """That may train a model together on any CPU, as a rehearsal of a larger machine."""
@@ -73,7 +74,9 @@ def run(options: RunOptions) -> None:
     from harness.utils.live_table import LiveReporter, RunTable
     from reports.text.terminal import print_ablations
     from results import Store
+    from results.runs.standings import Judging
 
+    judging = Judging(options.margin, options.place_unfinished, options.same_machine)
     place, processes = request.workspace, request.execution.devices
     if place.remote is not None:
         place.remote.check()
@@ -106,7 +109,7 @@ def run(options: RunOptions) -> None:
             reporter.note(f"so far, {ended} of {planned} runs:")
             try:
                 with Store(place.database) as store:
-                    page = _show(store, place, reporter, place_unfinished=options.place_unfinished)
+                    page = _show(store, place, reporter, judging)
             except Exception as error:  # the runs to go are worth more than a table on the way
                 reporter.note(f"no leaderboard yet: {type(error).__name__}: {error}", style="yellow")
             else:
@@ -114,7 +117,7 @@ def run(options: RunOptions) -> None:
 
         summary = run_benchmark(request, reporter, on_plan, on_run)
     with Store(place.database) as store:
-        page = _show(store, place, reporter, place_unfinished=options.place_unfinished)
+        page = _show(store, place, reporter, judging)
         print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
     counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
     counts |= {"failed": summary.failed}
@@ -124,10 +127,10 @@ def run(options: RunOptions) -> None:
         sys.exit(1)
 
 
-def _show(store: Store, workspace: Workspace, reporter: Reporter, *, place_unfinished: bool) -> Path:
+def _show(store: Store, workspace: Workspace, reporter: Reporter, judging: Judging) -> Path:
     """Print the leaderboard, and write the report; gives its page."""
     from reports.html.report import write_report
     from reports.text.terminal import print_leaderboard
 
-    print_leaderboard(store, reporter.console, place_unfinished=place_unfinished)
-    return write_report(store, workspace.report, place_unfinished=place_unfinished)
+    print_leaderboard(store, reporter.console, judging=judging)
+    return write_report(store, workspace.report, judging=judging)

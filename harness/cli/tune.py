@@ -31,8 +31,8 @@ Examples:
 
 _NOT_OF_TRIALS = (
     "seeds", "first_seed", "control", "db", "storage", "devices", "hours_per_run", "compiled", "tuned", "tuned_from",
-    "untuned", "rerun", "accept_code_changes", "place_unfinished", "pretrained", "prompt", "clean", "hub_attention",
-    "hub_dtype", "more_metrics", "clip", "bert", "instances", "log",
+    "untuned", "rerun", "accept_code_changes", "margin", "place_unfinished", "same_machine", "pretrained",
+    "prompt", "clean", "hub_attention", "hub_dtype", "more_metrics", "clip", "bert", "instances", "log",
 )  # fmt: skip
 """Options of `bench run` that trials have no use for."""
 

@@ -14,7 +14,7 @@ from reports.tables.fields import FIELDS, METRICS, ROLES
 from results.runs.controls import Controls
 from results.runs.leaderboard import Group
 from results.runs.run import Run
-from results.runs.standings import SignificanceTest
+from results.runs.standings import Comparisons
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Conditions:
     models: tuple[str, ...]
     fields: list[tuple[str, str, str, bool]]
     signature: str
-    test: SignificanceTest | None
+    comparisons: Comparisons | None
     controls: tuple[str, ...]
     tuning: TuningFacts | None
 
@@ -52,7 +52,6 @@ class Method:
     metrics: list[tuple[str, str]]
     levels: list[tuple[str, str, str]]
     costs: list[tuple[str, str]]
-    tests: list[SignificanceTest]
 
 
 def method(contents: Contents, colour: Mapping[str, int]) -> Method:
@@ -77,7 +76,6 @@ def method(contents: Contents, colour: Mapping[str, int]) -> Method:
         metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
         levels=[(name, *ROLES[name]) for name in ROLES if name in models],
         costs=[(kind.label, kind.meaning) for kind in kinds],
-        tests=list(dict.fromkeys(group.test for group in ranked if group.test is not None)),
     )
 
 
@@ -114,7 +112,7 @@ def _conditions(id: str, group: Group, contents: Contents, controls: Controls, t
         models=tuple(dict.fromkeys(row.model for row in group.rows)),
         fields=[(name, values[name], FIELDS.get(name, ""), name in group.separating) for name in dict.fromkeys(names)],
         signature=signature_text(group.signature, group.split),
-        test=group.test,
+        comparisons=group.comparisons,
         controls=control_sentences(controls),
         tuning=tuned,
     )

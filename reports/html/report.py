@@ -33,9 +33,11 @@ from reports.tables.boards import boards, row_labels, signature_text
 from reports.tables.columns import cost_list
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
+from reports.tables.pairs import MEANING
 from reports.tables.verdict import needs_longer_training
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
+from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.store import Store
 
 MARKER = ".captionbench-report"
@@ -45,14 +47,14 @@ _MARGIN = 32
 _LINE = 18
 
 
-def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Path:
+def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Path:
     """Write the report of everything in the store; the folder is replaced as a whole, at the very end.
 
     Args:
         store: results to show; an empty store gives a report that says so.
         out_dir: the report's folder. It must be absent, empty, or an earlier report.
         metric: what tables are sorted and rows placed by.
-        place_unfinished: place rows that were still learning, too.
+        judging: how tables are judged.
 
     Returns:
         Path: the leaderboard, `out_dir/index.html`.
@@ -61,7 +63,7 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, *, p
         ReportError: `out_dir` holds something else, or cannot be written.
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    contents = Contents.read(store, metric, place_unfinished=place_unfinished)
+    contents = Contents.read(store, metric, judging)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
             (folder / name).mkdir()
@@ -161,6 +163,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         summary=summary(contents),
         longer=needs_longer_training(contents.groups),
         sections=shown,
+        pairs_meaning=MEANING,
         scales={board.id: scale(board) for board in shown},
         facets=facets(shown),
         failures=contents.failures,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
+from reports.tables.pairs import PairTable, pair_table
 from reports.tables.table import Body, Table, differences
 from reports.tables.verdict import verdict
 from results.runs.leaderboard import Group
@@ -45,6 +46,7 @@ class Board:
     images: int | None = None
     separations: tuple[Separation, ...] = ()
     verdict: tuple[str, ...] = ()
+    pairs: PairTable | None = None
     controls: tuple[str, ...] = ()
     signature: str = ""
 
@@ -80,6 +82,7 @@ def boards(contents: Contents) -> list[Board]:
                 images=contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
                 verdict=verdict(group),
+                pairs=pair_table(group, f"group-{len(found) + 1}-pairs"),
                 controls=control_sentences(controls),
                 signature=signature_text(group.signature, group.split) if group.rows else "",
             )

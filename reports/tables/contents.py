@@ -12,6 +12,7 @@ from results.runs import reading
 from results.runs.controls import Controls, controls
 from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
 from results.runs.run import DatasetInfo, Run
+from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.store import Store
 
 ONE_MODEL = "one model each"
@@ -32,16 +33,13 @@ class Contents:
     controls: tuple[Controls, ...]
 
     @classmethod
-    def read(cls, store: Store, metric: str = RANKING_METRIC, *, place_unfinished: bool = False) -> Contents:
+    def read(cls, store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Contents:
         """Everything in the store, with rows sorted and placed by `metric`.
-
-        Args:
-            place_unfinished: whether rows that were still learning have places, too.
 
         Raises:
             StoreError: the store cannot be read, or has no score of this metric.
         """
-        groups = leaderboard(store, metric, place_unfinished=place_unfinished)
+        groups = leaderboard(store, metric, judging)
         groups.sort(key=lambda group: -len(group.rows))  # among equals, the store's order
         failures, finished = reading.failures(store), reading.finished(store)
         runs = reading.runs_by_key(store, [*(run.key for run in finished), *(failure.key for failure in failures)])

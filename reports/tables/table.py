@@ -205,7 +205,8 @@ def badges(row: Row, group: Group) -> tuple[Badge, ...]:
     """What a reader must know of the row: what its model may have seen, how its training ended, that it is outdated."""
     found = (contamination(row.pretraining, group.dataset, group.split), learning_label(row))
     outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None
-    return tuple(badge for badge in (*found, outdated) if badge)
+    elsewhere = Badge("made elsewhere", f"Computed on {row.elsewhere}, unlike most rows.") if row.elsewhere else None
+    return tuple(badge for badge in (*found, outdated, elsewhere) if badge)
 
 
 def differences(differs: Mapping[str, str | None]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, percent
 from results.runs.leaderboard import Group, Row
-from results.runs.standings import NO_SCORES
+from results.runs.standings import MARGIN_SHARE, NO_SCORES, Comparisons, Verdict
 
 _NAMED = 4
 _LONGER = {
@@ -31,8 +32,14 @@ def verdict(group: Group) -> tuple[str, ...]:
             *_advice(models, group),
         )
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
-    without = len(models) - len(placed)
-    sentences = [_best(leaders, placed, group, alone=not without), _cheapest(leaders), _unfinished(placed)]
+    without, found = len(models) - len(placed), group.comparisons
+    sentences = [_cheapest(leaders), _unfinished(placed)]
+    if found is not None:
+        leader = max(
+            (number for number in found.rows if group.rows[number] in placed),
+            key=lambda number: group.rows[number].scores[group.metric].mean or 0.0,
+        )
+        sentences = [_nothing_beats(leader, group, found), _told(found), *sentences]
     if without:
         why = _listed([row for row in models if row not in placed], group)
         floors = [row.model for row in group.rows if row not in models]
@@ -61,20 +68,48 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     return f"{said} To train twice as long: bench run ... {' '.join(options)}"
 
 
-def _best(leaders: Sequence[Row], placed: Sequence[Row], group: Group, *, alone: bool) -> str:
-    """Who leads the rows with a place; `alone`: no other model may be better, since all others have one too."""
-    worst = max(_worst(row, group) for row in leaders)
-    counts = sorted({len(row.seeds) for row in placed})
-    seeds = f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    if len(leaders) == len(placed):
-        among = "" if alone else f" between the {len(placed)} placed models"
-        share = f"{_named(leaders, 'and')} share places 1–{worst} ({seeds})"
-        return f"No difference on {group.name}{among} is significant: {share}."
-    places = "place 1" if worst == 1 else f"places 1–{worst}"
-    among = "" if alone else f"of {len(placed)} placed models "
-    rest = [row for row in placed if row not in leaders]
-    who = f"any but {_named(rest, 'and')}" if len(rest) <= _NAMED < len(leaders) else _named(leaders, "or")
-    return f"Best {among}on {group.name}: {who} ({places}, {seeds})."
+def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
+    """What the comparisons with the leading model say: how many are worse, the same, and not known yet."""
+    verdicts: dict[Verdict, list[Row]] = {}
+    for number in found.rows:
+        if number != leader and (pair := found.between(leader, number)):
+            verdicts.setdefault(pair[1], []).append(group.rows[number])
+    said = []
+    if worse := verdicts.get("better", []):
+        said.append(f"{_counted(worse)} {'is' if len(worse) == 1 else 'are'} worse")
+    if same := verdicts.get("same", []):
+        said.append(f"{_counted(same)} {'is' if len(same) == 1 else 'are'} the same within {_margin(found)}")
+    if unknown := verdicts.get("unknown", []):
+        said.append(f"of {_counted(unknown)} it is not known yet")
+    name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds"
+    if ahead := verdicts.get("worse", []):
+        other = f"{_named(ahead, 'and')}, which had not finished learning"
+        return f"Nothing beats {name} on {group.name} ({seeds}) but {other}; {', '.join(said)}."
+    return f"Nothing beats {name} on {group.name} ({seeds}): {', '.join(said)}."
+
+
+def _told(found: Comparisons) -> str:
+    """How many pairs of the table are decided, and what would decide the easiest of the others."""
+    counts = Counter(pair.verdict for pair in found.pairs)
+    same = f", {counts['same']} the same within {_margin(found)}" if counts["same"] else ""
+    said = f"Of {len(found.pairs)} pairs {counts['better']} are told apart{same}"
+    if not counts["unknown"]:
+        return f"{said}."
+    more = 2 * len(found.seeds)
+    reached = sum(pair.seeds is not None and pair.seeds <= more for pair in found.pairs if pair.verdict == "unknown")
+    return (
+        f"{said}, {counts['unknown']} are not known yet; {more} seeds would probably tell {reached or 'none'} of these."
+    )
+
+
+def _margin(found: Comparisons) -> str:
+    of = f" ({100 * MARGIN_SHARE:g} % of {found.margin_of})" if found.margin_of else ""
+    return f"{percent(found.margin)} points{of}"
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    """Names of a few rows, or else their number."""
+    return _named(rows, "and") if len(rows) <= _NAMED else f"{len(rows)} models"
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:

@@ -37,7 +37,7 @@ def as_json(contents: Contents) -> str:
             "verdict": verdict(group),
             "metric": group.metric,
             "reseeding": asdict(group.reseeding) if group.reseeding else None,
-            "test": asdict(group.test) if group.test else None,
+            "comparisons": asdict(group.comparisons) if group.comparisons else None,
             "rows": [_row(row, group, contents) for row in group.rows],
             "references": [_row(row, group, contents) for row in group.references],
             "controls": asdict(controls),

@@ -11,6 +11,7 @@ from rich.text import Text
 from reports.tables.columns import PLACE, SHORT, Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
 from reports.tables.numbers import DASH, percent, printable
+from reports.tables.pairs import MEANING, PairTable, pair_table
 from reports.tables.table import Line, Table
 from reports.tables.verdict import needs_longer_training, verdict
 from reports.text.grid import Grid, folded
@@ -19,7 +20,7 @@ from results.published.matching import AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
-from results.runs.standings import SignificanceTest
+from results.runs.standings import JUDGED_AS_USUAL, Comparisons, Judging
 from results.store.store import Store
 
 _APART = "reference, not ranked"
@@ -29,25 +30,25 @@ _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interr
 
 
 def print_leaderboard(
-    store: Store, console: Console, metric: str = RANKING_METRIC, *, place_unfinished: bool = False
+    store: Store, console: Console, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL
 ) -> None:
     """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
 
-    Rows are sorted and placed by `metric`; with `place_unfinished` also those that were still learning.
+    Rows are sorted and placed by `metric`.
 
     Raises:
         StoreError: the store cannot be read, or has no score of this metric.
     """
-    groups = leaderboard(store, metric, place_unfinished=place_unfinished, every_metric=False)
+    groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     for group in groups:
         _print_group(group, console)
     if not groups:
         console.print("No run has finished yet.")
-    for test in [group.test for group in groups if group.test is not None][:1]:
+    for found in [group.comparisons for group in groups if group.comparisons is not None][:1]:
         console.print()
-        floors = any(group.test is not None and group.test.floor_tests for group in groups)
-        _say(_legend(test, floors), console)
+        floors = any(group.comparisons is not None and group.comparisons.floor_tests for group in groups)
+        _say(_legend(found, floors), console)
     if longer := needs_longer_training(groups):
         console.print()
         _say(longer, console, "yellow")
@@ -82,6 +83,8 @@ def _print_group(group: Group, console: Console) -> None:
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
     for sentence in verdict(group):
         _say(sentence, console, "")
+    if (pairs := pair_table(group, "")) is not None:
+        _print_pairs(pairs, console)
     shown, gone = _fitted(table, group.metric, console)
     print_table(shown, console, group.metric)
     if gone:
@@ -94,6 +97,20 @@ def _print_group(group: Group, console: Console) -> None:
     for beside in (more_metrics([group], {}), people(group, {})):
         if beside:
             _print_beside(beside, group, console)
+
+
+def _print_pairs(pairs: PairTable, console: Console) -> None:
+    """Print who is better than whom, a letter a pair; columns are numbered as the rows are."""
+    names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs.rows, start=1)]
+    width = max(map(len, names)) + 1
+    apart = 2 if width + 2 * len(names) <= console.width else 1
+    numbers = range(1, len(names) + 1)
+    if apart == 2:
+        console.print(Text(" " * width + "".join(f"{number % 100:>2}" for number in numbers), style="dim"))
+    for name, (_, cells) in zip(names, pairs.rows, strict=True):
+        letters = "".join(f"{cell.letter if cell else chr(92):>{apart}}" for cell in cells)
+        console.print(Text(f"{name:<{width}}{letters}"), soft_wrap=True)
+    _say(f"{MEANING}.", console)
 
 
 def print_table(table: Table, console: Console, main: str = "") -> None:
@@ -160,11 +177,11 @@ def _name_width(table: Table) -> int:
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
-def _legend(test: SignificanceTest, floors: bool) -> str:
+def _legend(found: Comparisons, floors: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     return (
-        f"Place: the ranks that the differences in {test.metric} between all rows allow, over seeds and images, with a "
-        f"probability of {100 * (1 - test.alpha):g} % for the whole table. {without}"
+        f"Place: the ranks that the differences in {found.metric} between all rows allow, over seeds and images, after "
+        f"these updates; fewer than 6 of 100 simulated tables of equal models tell any two apart. {without}"
         "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
         "of one image's caption by beam search; Latency: its time. Training: of all steps."
     )

@@ -22,7 +22,7 @@ from results.records import CODE_FIELDS
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
-from results.runs.standings import ALONE
+from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging
 from results.statistics.architecture import OVER_SEEDS
 from results.statistics.significance import ALPHA, mean_of_seeds
 from results.store.store import Store
@@ -221,13 +221,13 @@ class _Found:
 _Pair = tuple[_Found, _Found]
 
 
-def judge(store: Store, claims: Sequence[Claim], *, place_unfinished: bool = False) -> list[ClaimRow]:
+def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_USUAL) -> list[ClaimRow]:
     """What a store's finished runs say of each claim: a row for all conditions under which both sides ran.
 
-    With `place_unfinished`, what was still learning has a verdict too, and a remark says so.
+    Where rows are placed though they were still learning, these have a verdict too, and a remark says so.
     """
     runs = {run.key: run for run in finished(store)}
-    tables = {metric: _rows(store, runs, metric, place_unfinished) for metric in {claim.metric for claim in claims}}
+    tables = {metric: _rows(store, runs, metric, judging) for metric in {claim.metric for claim in claims}}
     planned = [_pairs(claim, tables[claim.metric]) for claim in claims]
     keys = {key for found in planned for pairs in found for pair in pairs for one in pair for key in one.row.keys}
     snapshots = {run.key: run for run in finished_with_images(store, sorted(keys))} if keys else {}
@@ -250,11 +250,11 @@ def judge(store: Store, claims: Sequence[Claim], *, place_unfinished: bool = Fal
     return rows
 
 
-def _rows(store: Store, runs: dict[str, Run], metric: str, place_unfinished: bool) -> list[_Found]:
+def _rows(store: Store, runs: dict[str, Run], metric: str, judging: Judging) -> list[_Found]:
     """The leaderboards' rows, of all conditions; none where no run has a score of the metric."""
     if not any(metric in of["overall"] for run in runs.values() for of in run.scores.values()):
         return []
-    groups = leaderboard(store, metric, place_unfinished=place_unfinished)
+    groups = leaderboard(store, metric, judging)
     return [_Found(row, runs[row.keys[0]], group.split) for group in groups for row in group.rows]
 
 

@@ -12,6 +12,7 @@ from results.published import best_match, measured_conditions
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.reading import finished
 from results.runs.run import Run
+from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.store import Store
 
 _FIRST = {
@@ -38,14 +39,14 @@ _LAST = {
 
 
 def leaderboard_frame(
-    store: Store, split: str | None, metric: str = RANKING_METRIC, *, place_unfinished: bool = False
+    store: Store, split: str | None, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL
 ) -> pd.DataFrame:
     """Groups of most rows first, as in the report; in each its rows, best first, then its references.
 
     Raises:
         StoreError: a split that no group is of, or a metric that no run has a score of.
     """
-    groups = sorted(leaderboard(store, metric, place_unfinished=place_unfinished), key=lambda group: -len(group.rows))
+    groups = sorted(leaderboard(store, metric, judging), key=lambda group: -len(group.rows))
     runs = {run.key: run for run in finished(store)}
     check_known("split", split, dict.fromkeys(group.split for group in groups))
     shown = [

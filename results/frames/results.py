@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection
 from results.errors import StoreError
 from results.frames import runs as run_frames
 from results.frames.leaderboard import leaderboard_frame
+from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.engine import resolve_url, sqlite_file
 from results.store.store import Store
 
@@ -76,7 +77,7 @@ class Results:
         self._store.close()
 
     def leaderboard(
-        self, *, split: str | None = None, metric: str = "CIDEr-D", place_unfinished: bool = False
+        self, *, split: str | None = None, metric: str = "CIDEr-D", judging: Judging = JUDGED_AS_USUAL
     ) -> pd.DataFrame:
         """One row a model and configuration over its seeds: best `metric` of each group first, references below.
 
@@ -88,7 +89,7 @@ class Results:
         - seeds (string): separated by spaces
         - place_best, place_worst (Int64): the ranks on `metric` that the differences between rows allow, over seeds and
           images; missing for references, and where no_place has a reason
-        - no_place (string): one seed, still learning (placed with `place_unfinished`), a floor or not above the floors
+        - no_place (string): one seed, still learning (unless `judging` places it), a floor or not above the floors
         - interval_over (string): what the interval of `metric` is over: the images alone with one seed
         - still_learning (boolean): whether validation was rising at the end, on average of seeds; missing for rows
           that were not trained
@@ -113,7 +114,7 @@ class Results:
         - outdated (string): why it is not of the newest code; missing: it is
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
-        return leaderboard_frame(self._store, split, metric, place_unfinished=place_unfinished)
+        return leaderboard_frame(self._store, split, metric, judging)
 
     def scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, domain and metric.

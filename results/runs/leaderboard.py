@@ -9,17 +9,17 @@ from results.errors import StoreError
 from results.records import CODE_FIELDS, Quantity, Role
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import Run, StoredPretraining
-from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, row_costs, spreads
+from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, made_elsewhere, row_costs, spreads
 from results.runs.standings import (
-    AT_CHANCE,
+    JUDGED_AS_USUAL,
+    Comparisons,
+    Judging,
     Reseeding,
-    Rows,
     Scored,
-    SignificanceTest,
     Standing,
+    floor_rows,
     reseeding,
     standings,
-    why_unfinished,
 )
 from results.statistics.learning import Learning, State, mean_learning
 from results.store.store import Store
@@ -40,7 +40,8 @@ class Row:
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
-    row is not of the newest code, None where it is. `held_out[metric]` are scores over the whole split against one
+    row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it was computed,
+    None where as most rows of the group. `held_out[metric]` are scores over the whole split against one
     reference less, each left out in turn. `more[metric]` are those of
     `results.runs.more_metrics`, empty unless asked for.
     """
@@ -58,6 +59,7 @@ class Row:
     standings: dict[str, Standing] = field(default_factory=dict)
     learning: dict[int, Learning] = field(default_factory=dict)
     outdated: str | None = None
+    elsewhere: str | None = None
     pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
@@ -81,8 +83,8 @@ class Group:
     without one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
     signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields that
     differ between this group and any other group of the same data set name and split; empty when it is the only one.
-    A group whose `rows` are empty has references only, no model yet; its signature is empty too. `test` is what the
-    rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
+    A group whose `rows` are empty has references only, no model yet; its signature is empty too. `comparisons` are what
+    the rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
     newest other one of the same data set and split that has rows with several seeds.
     """
 
@@ -94,15 +96,19 @@ class Group:
     rows: tuple[Row, ...]
     references: tuple[Row, ...]
     separating: tuple[str, ...]
-    test: SignificanceTest | None = None
+    comparisons: Comparisons | None = None
     metric: str = "CIDEr-D"
     reseeding: Reseeding | None = None
 
     @property
     def name(self) -> str:
-        """Data set and split, and that its models were trained with rewards where those of another group were not."""
+        """Data set and split, that its models were trained with rewards where others were not, and for how long."""
         rewards = "reward" in self.separating and "reward" in self.signature
-        return f"{self.dataset} {self.split}" + (" with rewards" if rewards else "")
+        counts = sorted(
+            {round(cost.value) for row in self.rows if (cost := row.costs.get("train_steps")) and cost.value}
+        )
+        many = " to ".join(f"{count:,}" for count in dict.fromkeys((*counts[:1], *counts[-1:])))
+        return f"{self.dataset} {self.split}" + " with rewards" * rewards + f" after {many} updates" * bool(counts)
 
 
 RANKING_METRIC = "CIDEr-D"
@@ -110,26 +116,19 @@ RANKING_METRIC = "CIDEr-D"
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What all groups share: the metric that sorts, images' scores by metric, and how trainings ended, by run id."""
+    """What all groups share: the metric that sorts, images' scores by metric, and how rows are judged."""
 
     metric: str
     scored: Scored
-    place_unfinished: bool
-
-    def unfinished(self, rows: Rows) -> dict[int, str]:
-        """Row numbers of those that get no place, since they had not finished learning, and why."""
-        reasons = {number: why_unfinished(runs) for number, runs in enumerate(rows)}
-        wanted = {AT_CHANCE} if self.place_unfinished else set(reasons.values()) - {None}
-        return {number: reason for number, reason in reasons.items() if reason is not None and reason in wanted}
+    judging: Judging
 
 
 def leaderboard(
-    store: Store, metric: str = RANKING_METRIC, *, place_unfinished: bool = False, every_metric: bool = True
+    store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL, *, every_metric: bool = True
 ) -> list[Group]:
     """The groups of every data set, in the order they were first planned, their rows sorted by `metric`.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
-    With `place_unfinished`, rows that had not finished learning have places too, but those at the level of chance.
     Without `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several
     seeds, intervals.
 
@@ -153,8 +152,11 @@ def leaderboard(
             else:
                 beside.setdefault((run.fingerprint, split), []).append(run)
 
-    context = _Context(metric, scored, place_unfinished)
-    groups = [_group(members, split, beside, context) for (_, split), members in ranked.items()]
+    context = _Context(metric, scored, judging)
+    of_split: dict[tuple[str, str], list[Run]] = {}
+    for (_, split), members in ranked.items():
+        of_split.setdefault((members[0].fingerprint, split), []).extend(members)
+    groups = [_group(members, split, beside, of_split, context) for (_, split), members in ranked.items()]
     finished = {place: max(run.ended for run in of).timestamp() for place, of in enumerate(ranked.values())}
     groups = _with_reseeding(groups, finished)
     accompanied = {(group.fingerprint, group.split) for group in groups}
@@ -212,8 +214,10 @@ def _group(
     members: Sequence[Run],
     split: str,
     beside: Mapping[tuple[str, str], Sequence[Run]],
+    of_split: Mapping[tuple[str, str], Sequence[Run]],
     context: _Context,
 ) -> Group:
+    """Of runs that may be ranked; `beside` and `of_split` are the references and all models' runs by data and split."""
     first = members[0]
     rows = []
     by_row, machines = rows_of(members), machines_of_most(run.environment for run in members)
@@ -223,18 +227,27 @@ def _group(
     rows.sort(key=lambda pair: _rank(pair[0], context.metric))
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
     sorted_runs = [runs for _, runs in rows]
-    unfinished = context.unfinished(sorted_runs)
-    found, test = standings(sorted_runs, rows_of(references), split, context.scored, context.metric, unfinished)
+    other = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
+    floors = floor_rows(sorted_runs, rows_of(references), other)
+    beside_rows = _references(references, split, first.conditions, context)
+    human = next((_mean(row, context.metric) for row in beside_rows if row.model == "human"), None)
+    elsewhere = made_elsewhere(sorted_runs)
+    found, comparisons = standings(
+        sorted_runs, floors, split, context.scored, context.metric, context.judging, human, elsewhere
+    )
     return Group(
         dataset=first.dataset,
         fingerprint=first.fingerprint,
         split=split,
         track=first.track,
         signature=first.signature,
-        rows=tuple(replace(row, standings=of) for (row, _), of in zip(rows, found, strict=True)),
-        references=_references(references, split, first.conditions, context),
+        rows=tuple(
+            replace(row, standings=of, elsewhere=elsewhere.get(number))
+            for number, ((row, _), of) in enumerate(zip(rows, found, strict=True))
+        ),
+        references=beside_rows,
         separating=(),
-        test=test,
+        comparisons=comparisons,
         metric=context.metric,
         reseeding=reseeding(by_row, split, context.metric),
     )
@@ -294,9 +307,13 @@ def _row(
 
 def _rank(row: Row, metric: str) -> tuple[bool, float, str]:
     """Best mean first, rows without one last, by name."""
-    spread = row.scores.get(metric)
-    mean = None if spread is None else spread.mean
+    mean = _mean(row, metric)
     return mean is None, -(mean or 0.0), row.model
+
+
+def _mean(row: Row, metric: str) -> float | None:
+    spread = row.scores.get(metric)
+    return None if spread is None else spread.mean
 
 
 def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> dict[str, str | None]:

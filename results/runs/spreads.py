@@ -83,6 +83,30 @@ def machines_of_most(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, s
     return found
 
 
+_COMPUTING = ("torch", "numpy", "timm")
+"""Packages whose versions bits depend on."""
+
+
+def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
+    """By row number, on what processor or by which versions a row was computed, where not as most rows were."""
+    made = [tuple(dict.fromkeys(_made_on(run.environment) for run in runs)) for runs in rows]
+    counts = Counter(one for of_row in made for one in of_row)
+    most = max(counts, key=lambda each: (counts[each], each), default="")
+    return {
+        number: " and ".join(one or "an unknown machine" for one in of_row if one != most)
+        for number, of_row in enumerate(made)
+        if set(of_row) != {most}
+    }
+
+
+def _made_on(environment: Mapping[str, Any]) -> str:
+    packages = environment.get("packages")
+    known = packages if isinstance(packages, dict) else {}
+    return ", ".join(
+        filter(None, (_name(environment), *(f"{name} {known[name]}" for name in _COMPUTING if name in known)))
+    )
+
+
 def _name(environment: Mapping[str, Any]) -> str:
     device = environment.get("device")
     name = device.get("name") if isinstance(device, dict) else None

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import variance
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from results.runs.run import ByImage, Run
-from results.statistics.architecture import NEEDS_IMAGES, NEEDS_SEEDS, places
-from results.statistics.learning import LEAST, mean_learning
-from results.statistics.significance import (
-    ALPHA,
-    RESAMPLES,
-    SEED,
-    Array,
-    holm,
-    is_exact,
-    mean_of_seeds,
-    sign_flip_columns,
+from results.statistics.architecture import (
+    Placing,
+    ScoreSummary,
+    estimate,
+    missing,
+    p_of_t,
+    places,
+    summary,
 )
+from results.statistics.learning import LEAST, mean_learning
+from results.statistics.significance import ALPHA, Array, holm
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _NO_PART: Final = "none"
 """What a reference's signature says of conditions that it has no part in."""
+_SEES_PIXELS: Final = "pixels["
+"""How the signature's `feat` begins where models read images; retrieval reads features."""
 NOT_ABOVE: Final = "not above the floor"
 STILL_LEARNING: Final = "still learning: validation was rising when the training ended"
 NEAR_ZERO: Final = "the learning rate was near zero for the end of its training: it may not have finished learning"
@@ -34,21 +36,37 @@ AT_CHANCE: Final = "at the level of chance: no validation was above one point of
 TOO_SHORT: Final = f"fewer than {LEAST} validations: they do not say whether it had finished learning"
 ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
+OTHER_MACHINE: Final = "made elsewhere than most rows, and left out (--same-machine)"
 NO_SCORES: Final = (
     "no numbers of single images are stored (bench run, as the run was made, adds those of BLEU and METEOR)"
 )
+MARGIN_SHARE: Final = 0.02
+"""Of the score of people, or else of the best row: differences below count as none, unless a margin is given."""
 
 Scored = Mapping[str, Mapping[tuple[int, str], ByImage]]
 """By metric, then by run id and split: one number an image, whose mean is the score."""
 Rows = Sequence[Sequence[Run]]
+Verdict = Literal["better", "worse", "same", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How tables are judged: what `--margin`, in points, `--place-unfinished` and `--same-machine` ask for."""
+
+    margin: float | None = None
+    place_unfinished: bool = False
+    same_machine: bool = False
+
+
+JUDGED_AS_USUAL: Final = Judging()
 
 
 @dataclass(frozen=True, slots=True)
 class FloorTest:
-    """A row against a floor, by their scores of single images, averaged over seeds.
+    """A row against a floor, over seeds and images; a row or floor of one seed over images alone.
 
-    `difference` is the row's mean less the floor's, `p` of a paired sign-flip test after Holm's correction for all rows
-    and floors of the group.
+    `difference` is the row's mean less the floor's, `p` two-sided after Holm's correction for all rows and floors of
+    the group.
     """
 
     floor: str
@@ -68,7 +86,7 @@ class Standing:
 
     Both are None with a `reason`: one seed, a training that had not ended, a floor (`is_floor`) or a row that is not
     above each of its group's `floors`. `against_best` and `against_above` are p-values over seeds and images, after
-    Holm's correction for all pairs of placed rows, of the difference from the best row and from the next better one.
+    Holm's correction for all pairs of compared rows, of the difference from the best row and from the next better one.
     """
 
     best: int | None = None
@@ -85,21 +103,53 @@ class Standing:
         return tuple(test for test in self.floors if not test.above)
 
 
-@dataclass(frozen=True, slots=True)
-class SignificanceTest:
-    """The tests behind a group's places on `metric`: all pairs of `rows` rows on `images` images, at level `alpha`.
+class PairVerdict(NamedTuple):
+    """Two rows of a group by their numbers, the first with the higher mean; the difference first less second.
 
-    Before these, `floor_tests` times a row against a floor: paired sign-flip tests over images of the means over seeds,
-    by `resamples` resamples from `seed`.
+    `low` and `high` hold for all pairs of the group at once; `p` is Holm's. All are fractions. Of an unknown one,
+    `seeds`, or else `images`, are how many would probably tell; None where no number of them would.
+    """
+
+    first: int
+    second: int
+    difference: float
+    low: float
+    high: float
+    p: float
+    verdict: Verdict
+    seeds: int | None = None
+    images: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """All pairs of the rows of a group that can be compared on its metric, and how they were tested.
+
+    Rows without a place may be among them, such as those that were still learning: a place must not hang on rows that
+    are left out. `margin` is a fraction, `margin_of` says of what (None: as asked for). `lent` is the degrees of
+    freedom that the table lends each row, None where none are; `deviate_alike` Bartlett's p.
     """
 
     metric: str
     images: int
-    rows: int
-    resamples: int
-    seed: int
-    alpha: float
+    seeds: tuple[int, ...]
+    rows: tuple[int, ...]
+    pairs: tuple[PairVerdict, ...]
+    margin: float
+    margin_of: str | None
+    lent: float | None
+    deviate_alike: float | None
     floor_tests: int = 0
+
+    def between(self, first: int, second: int) -> tuple[PairVerdict, Verdict] | None:
+        """The pair of two rows, and its verdict seen from the first one."""
+        for pair in self.pairs:
+            if (pair.first, pair.second) == (first, second):
+                return pair, pair.verdict
+            if (pair.second, pair.first) == (first, second):
+                turned: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
+                return pair, turned.get(pair.verdict, pair.verdict)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +168,28 @@ class Reseeding:
     ranks: int | None
 
 
-def floor_rows(rows: Sequence[Sequence[Run]], references: Sequence[Sequence[Run]]) -> list[Sequence[Run]]:
-    """The floors of a group: of its own `rows`, and of the `references` beside it those that were scored alike.
+def floor_rows(rows: Rows, references: Rows, elsewhere: Rows = ()) -> list[Sequence[Run]]:
+    """The floors of a group, which see what its models see: of its own `rows`, and those beside it scored alike.
 
-    Retrieval by the group's own features is meant where it ran by these, otherwise by any.
+    Args:
+        references: of the data set; retrieval by the group's own features is meant where it ran by these, otherwise by
+            any, but none for models that read images: features were learnt from labels that those have not seen.
+        elsewhere: rows of other groups of the split; a `blind` one that differs in features alone saw none of them.
     """
     conditions = rows[0][0].conditions
     found = [runs for runs in rows if runs[0].model in FLOORS]
     other_features: list[Sequence[Run]] = []
-    for runs in references:
+    reads_images = conditions.get("feat", "").startswith(_SEES_PIXELS)
+    for runs in (*references, *(runs for runs in elsewhere if runs[0].model == "blind")):
         own = runs[0].conditions
         says_nothing = {"track", "v"} if "rev" in own else {"track"}  # of a results revision any release is
         differing = {name for name in own if own[name] not in (_NO_PART, conditions.get(name))} - says_nothing
-        if runs[0].model in FLOORS and differing <= {"feat"}:
-            (other_features if differing else found).append(runs)
+        if runs[0].model not in FLOORS or not differing <= {"feat"}:
+            continue
+        if not differing or runs[0].model == "blind":
+            found.append(runs)
+        elif not reads_images:
+            other_features.append(runs)
     there = {runs[0].model for runs in found}
     return found + [runs for runs in other_features if runs[0].model not in there]
 
@@ -141,66 +199,132 @@ def floor_tests(
 ) -> list[tuple[FloorTest, ...]]:
     """Each row's tests against all floors, corrected together; a row is not tested against floors of other images.
 
-    Rows and floors are their seeds' scores by image, which are averaged over the seeds that have some.
+    Rows and floors are their seeds' scores by image; seeds without any are passed over.
     """
-    means = [_mean(seeds) for seeds in rows]
-    images = next((list(scores) for scores in means if scores), [])
-    levels = [
-        (name, _array(scores, images)) for name, seeds in floors if (scores := _mean(seeds)).keys() == set(images)
+    scores = [matrix([seed for seed in seeds if seed]) for seeds in rows]
+    images = next((set(seed) for seeds in rows for seed in seeds if seed), set())
+    levels = [(name, matrix([seed for seed in seeds if seed])) for name, seeds in floors if _covers(seeds, images)]
+    tests = [
+        (row, name, estimate(_of_any_seeds(own), _of_any_seeds(level)))
+        for row, own in enumerate(scores)
+        if own is not None and _covers(rows[row], images) and len(images) > 1
+        for name, level in levels
+        if level is not None
     ]
-    tested = [place for place, scores in enumerate(means) if levels and scores and scores.keys() == set(images)]
-    if not tested:
-        return [()] * len(rows)
-    columns = [_array(means[place], images) - level for place in tested for _, level in levels]
-    p_values = iter(holm(sign_flip_columns(np.column_stack(columns)).tolist()))
-    differences = iter(float(column.mean()) for column in columns)
-    found: list[tuple[FloorTest, ...]] = [()] * len(rows)
-    for place in tested:
-        found[place] = tuple(
-            FloorTest(name, next(differences), p := next(p_values), significant=p < ALPHA) for name, _ in levels
-        )
-    return found
+    p_values = holm([float(p_of_t(*found)) for _, _, found in tests])
+    against: list[tuple[FloorTest, ...]] = [()] * len(rows)
+    for (row, name, found), p in zip(tests, p_values, strict=True):
+        against[row] += (FloorTest(name, float(found.difference), p, significant=p < ALPHA),)
+    return against
 
 
-def _mean(seeds: Sequence[ByImage]) -> ByImage:
+def _covers(seeds: Sequence[ByImage], images: set[int]) -> bool:
     scored = [seed for seed in seeds if seed]
-    return mean_of_seeds(scored) if scored else {}
+    return bool(scored) and all(seed.keys() == images for seed in scored)
 
 
-def _array(scores: ByImage, images: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.array([scores[image] for image in images], dtype=np.float64)
+def _of_any_seeds(scores: Array) -> ScoreSummary:
+    """What scores (S, N) say; one seed is taken as it is, as what needs no training is."""
+    if len(scores) > 1:
+        return summary(scores)
+    return ScoreSummary(scores[0], np.zeros(()), np.zeros(()), np.ones(()))
 
 
 def standings(
-    rows: Rows, references: Rows, split: str, scored: Scored, metric: str, unfinished: Mapping[int, str]
-) -> tuple[list[dict[str, Standing]], SignificanceTest | None]:
-    """Each row's standing by metric, and the tests on `metric`.
+    rows: Rows,
+    floors: Rows,
+    split: str,
+    scored: Scored,
+    metric: str,
+    judging: Judging,
+    human: float | None,
+    elsewhere: Mapping[int, str],
+) -> tuple[list[dict[str, Standing]], Comparisons | None]:
+    """Each row's standing by metric, and all comparisons on `metric`.
 
-    Floors are judged on `metric`, for all metrics; one at the level of chance is none. `unfinished` has the row numbers
-    that get no place, and why.
+    Floors are judged on `metric`, for all metrics; one at the level of chance is none.
+
+    Args:
+        floors: as `floor_rows` has them.
+        human: the score of people on `metric`, of which the margin is a share.
+        elsewhere: as `results.runs.spreads.made_elsewhere` has it.
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
+    unfinished = [why_unfinished(runs) for runs in rows]
     own = [_seeds(runs, split, scored, metric) for runs in rows]
-    at_chance = {rows[number][0].id for number, reason in unfinished.items() if reason == AT_CHANCE}
-    floors = [
-        (runs[0].model, _seeds(runs, split, scored, metric))
-        for runs in floor_rows(rows, references)
-        if runs[0].id not in at_chance
+    levels = [
+        (runs[0].model, _seeds(runs, split, scored, metric)) for runs in floors if why_unfinished(runs) != AT_CHANCE
     ]
-    against = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, own, strict=True)], floors)
-    without = {place: NOT_ABOVE for place, tests in enumerate(against) if not all(test.above for test in tests)}
-    without |= {place: "floor" for place, floor in enumerate(is_floor) if floor}
+    against = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, own, strict=True)], levels)
+    without: dict[int, str] = {}
+    for number, tests in enumerate(against):
+        if is_floor[number]:
+            without[number] = "floor"
+        elif not all(test.above for test in tests):
+            without[number] = NOT_ABOVE
+        elif unfinished[number] == AT_CHANCE:
+            without[number] = AT_CHANCE
+        elif judging.same_machine and number in elsewhere:
+            without[number] = OTHER_MACHINE
+    unplaced = {} if judging.place_unfinished else {number: why for number, why in enumerate(unfinished) if why}
     found: list[dict[str, Standing]] = [{} for _ in rows]
-    placed = 0
+    comparisons = None
     for name in scored:
-        seeds = [_seeds(runs, split, scored, name) for runs in rows]
-        of_metric = _places(seeds, {**unfinished, **without})
+        of_metric, compared = _places(rows, split, scored[name], without, unplaced)
         for place, standing in enumerate(of_metric):
             found[place][name] = replace(standing, floors=against[place], is_floor=is_floor[place])
-        placed = sum(each.best is not None for each in of_metric) if name == metric else placed
+        if name == metric:
+            comparisons = compared
+    tested = sum(map(len, against))
+    if comparisons is None and not tested:
+        return found, None
+    return found, _comparisons(comparisons, metric, judging.margin, human, tested, own)
+
+
+class _Compared(NamedTuple):
+    """The rows that were compared, by number, their scores on the seeds they share, and all their pairs."""
+
+    rows: list[int]
+    seeds: tuple[int, ...]
+    scores: list[Array]
+    placing: Placing
+
+
+def _comparisons(
+    compared: _Compared | None,
+    metric: str,
+    margin: float | None,
+    human: float | None,
+    tests: int,
+    own: Sequence[Sequence[ByImage]],
+) -> Comparisons:
     images = next((len(seed) for seeds in own for seed in seeds if seed), 0)
-    tests = sum(map(len, against))
-    return found, _test(metric, images, placed, tests) if placed > 1 or tests else None
+    if compared is None:
+        return Comparisons(metric, images, (), (), (), 0.0, None, None, None, tests)
+    rows, seeds, scores, (pairs, _, lent) = compared
+    means = [float(each.mean()) for each in scores]
+    level, of = (human, "human") if human is not None else (max(means), "the best row")
+    within = MARGIN_SHARE * level if margin is None else margin / 100
+    found = []
+    for pair in pairs:
+        first, second, gap, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
+        if gap < 0:
+            first, second, gap, low, high = second, first, -gap, -high, -low
+        verdict: Verdict = "same" if pair.same_within(within) else "unknown" if pair.better is None else "better"
+        needs = pair.needed(len(seeds), images, within) if verdict == "unknown" else (None, None)
+        found.append(PairVerdict(rows[first], rows[second], gap, low, high, pair.p, verdict, *needs))
+    return Comparisons(
+        metric,
+        images,
+        seeds,
+        tuple(rows),
+        tuple(found),
+        within,
+        of if margin is None else None,
+        None if lent is None or lent.p < ALPHA else float(lent.prior),
+        None if lent is None else float(lent.p),
+        tests,
+    )
 
 
 def why_unfinished(runs: Sequence[Run]) -> str | None:
@@ -230,41 +354,66 @@ def _seeds(runs: Sequence[Run], split: str, scored: Scored, metric: str) -> list
     return [by_run.get((run.id, split), {}) for run in runs]
 
 
-def _places(rows: Sequence[Sequence[ByImage]], without: Mapping[int, str]) -> list[Standing]:
-    """Standings of rows by their seeds' scores; those in `without` are left out for the reason given."""
-    scores = [matrix(seeds) for seeds in rows]
-    reasons = [
-        without.get(number) or _no_place(seeds, each)
-        for number, (seeds, each) in enumerate(zip(rows, scores, strict=True))
-    ]
-    images = next((rows[number][0].keys() for number, reason in enumerate(reasons) if reason is None), None)
+def _places(
+    rows: Rows,
+    split: str,
+    by_run: Mapping[tuple[int, str], ByImage],
+    without: Mapping[int, str],
+    unplaced: Mapping[int, str],
+) -> tuple[list[Standing], _Compared | None]:
+    """Standings of rows, and what was compared.
+
+    Those in `without` are left out for the reason given; those in `unplaced` are compared, but have no place.
+    """
+    seeds, reasons = _shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
+    scores: list[Array | None] = []
+    for number, runs in enumerate(rows):
+        all_seeds = [by_run.get((run.id, split), {}) for run in runs]
+        chosen = [by_run.get((run.id, split), {}) for run in runs if run.seed in seeds]
+        own = matrix(chosen)
+        reason = without.get(number) or _no_place(all_seeds, matrix(all_seeds))
+        scores.append(own)
+        reasons.append(reason)
+    images = next(
+        (_images(rows[number], split, by_run) for number, reason in enumerate(reasons) if reason is None), None
+    )
     for number, reason in enumerate(reasons):
-        if reason is None and rows[number][0].keys() != images:
+        if reason is None and _images(rows[number], split, by_run) != images:
             reasons[number] = OTHER_IMAGES
+        elif reason is None and not {run.seed for run in rows[number]}.issuperset(seeds):
+            reasons[number] = f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
     members = [number for number, reason in enumerate(reasons) if reason is None]
+    reasons = [without.get(number) or unplaced.get(number) or reason for number, reason in enumerate(reasons)]
     if len(members) < 2:
-        return [Standing(reason=reason or ALONE) for reason in reasons]
+        return [Standing(reason=reason or ALONE) for reason in reasons], None
     arrays = [each for number in members if (each := scores[number]) is not None]
-    pairs, ranks = places(arrays)
-    adjusted = {frozenset((pair.first, pair.second)): pair.adjusted for pair in pairs}
+    placing = places(arrays)
+    p_values = {frozenset((pair.first, pair.second)): pair.p for pair in placing.pairs}
     found = [Standing(reason=reason) for reason in reasons]
     order = sorted(range(len(members)), key=lambda member: -float(arrays[member].mean()))
     for rank, member in enumerate(order):
-        best, above = (adjusted[frozenset((member, order[other]))] if rank else None for other in (0, rank - 1))
-        found[members[member]] = Standing(*ranks[member], None, best, above)
-    return found
+        best, above = (p_values[frozenset((member, order[other]))] if rank else None for other in (0, rank - 1))
+        if reasons[members[member]] is None:
+            found[members[member]] = Standing(*placing.places[member], None, best, above)
+    return found, _Compared(members, seeds, arrays, placing)
+
+
+def _shared_seeds(rows: Rows) -> tuple[int, ...]:
+    """The seeds that most rows of several seeds have, so that neither a control's seeds nor a gap decide places."""
+    several = [{run.seed for run in runs} for runs in rows if len(runs) > 1]
+    counts = Counter(seed for seeds in several for seed in seeds)
+    return tuple(sorted(seed for seed, count in counts.items() if 2 * count > len(several)))
+
+
+def _images(runs: Sequence[Run], split: str, by_run: Mapping[tuple[int, str], ByImage]) -> set[int]:
+    return set(by_run.get((runs[0].id, split), {}))
 
 
 def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
     """Why a row with these seeds' scores cannot be tested, if it cannot."""
     if scores is None:
         return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
-    return NEEDS_SEEDS if len(scores) < 2 else NEEDS_IMAGES if scores.shape[1] < 2 else None
-
-
-def _test(metric: str, images: int, rows: int, floor_tests: int) -> SignificanceTest:
-    resamples = 2**images if is_exact(images, RESAMPLES) else RESAMPLES
-    return SignificanceTest(metric, images, rows, resamples, SEED, ALPHA, floor_tests)
+    return missing(scores)
 
 
 def reseeding(rows: Iterable[Sequence[Run]], split: str, metric: str) -> Reseeding | None:

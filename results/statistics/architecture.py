@@ -7,9 +7,10 @@ are paired. Nothing here needs scores to be normal but the seed means, of which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import ceil, inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,15 +26,15 @@ OVER_SEEDS: Final = "over seeds and images"
 class ScoreSummary(NamedTuple):
     """What a model's scores (..., S, N) say about it.
 
-    `images` (..., N) are the means over seeds; `between` (...) is the variance of the mean over seeds, s²/S;
-    `interaction` (...) that of an image's mean over seeds, less the seed's own and the image's own effect, by N.
-    `seeds` (...) is S.
+    `images` (..., N) are the means over seeds; `between` (...) is the variance of the mean over seeds, s²/S, with
+    `degrees` (...) of freedom, S - 1 unless a table lends some; `interaction` (...) that of an image's mean over seeds,
+    less the seed's own and the image's own effect, by N.
     """
 
     images: Array
     between: Array
     interaction: Array
-    seeds: Array | int
+    degrees: Array
 
 
 class EstimatedDifference(NamedTuple):
@@ -81,7 +82,7 @@ def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float
     found = summary(scores)
     images = len(found.images)
     left = np.maximum(found.images.var(ddof=1) / images - found.interaction, 0.0)
-    error, degrees = error_and_degrees((found.between, np.zeros(())), (found.seeds, found.seeds), left, images)
+    error, degrees = error_and_degrees((found.between, np.zeros(())), (found.degrees, found.degrees), left, images)
     half, mean = float(t_quantile(level, degrees) * error), float(scores.mean())
     return mean - half, mean + half
 
@@ -94,39 +95,24 @@ def architecture_difference(first: Array, second: Array, level: float = LEVEL) -
     """
     comparable = first.ndim == second.ndim == 2 and first.shape[1] == second.shape[1] and first.size
     reason = (missing(first) or missing(second)) if comparable else None
+    sizes = (len(first), len(second)), first.shape[-1]
+    if not comparable:
+        raise ValueError(f"scores (seeds, images) of the same images are needed: {first.shape}, {second.shape}")
     if reason is None:
-        return differences_by_pair((first, second), level)[0, 1]
+        return ArchitectureDifference(*_tested([summary(first), summary(second)], level)[0, 1], None, *sizes)
     gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
-    sizes = (len(first), len(second)), first.shape[1]
     return ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
 
 
-def differences_by_pair(models: Sequence[Array], level: float = LEVEL) -> dict[tuple[int, int], ArchitectureDifference]:
-    """The difference of every two models, by their numbers; each model's own part is computed once.
-
-    Raises:
-        ValueError: a model has one seed or image, or the scores are not of the same number of images.
-    """
-    for scores in models:
-        if scores.ndim != 2 or min(scores.shape) < 2 or scores.shape[1] != models[0].shape[1]:
-            shapes = ", ".join(str(each.shape) for each in models)
-            raise ValueError(f"scores (seeds, images) of the same images are needed, two or more of each: {shapes}")
-    tested = _tested(dict(enumerate(map(summary, models))), level)
-    return {
-        (one, two): ArchitectureDifference(*test, None, (len(models[one]), len(models[two])), models[one].shape[1])
-        for (one, two), test in tested.items()
-    }
-
-
-def _tested(models: Mapping[int, ScoreSummary], level: float) -> dict[tuple[int, int], _Test]:
-    """Difference, error, degrees, low, high and p of every two models by their numbers, which ascend."""
-    pairs = list(combinations(models, 2))
+def _tested(models: Sequence[ScoreSummary], level: float) -> dict[tuple[int, int], _Test]:
+    """Difference, error, degrees, low, high and p of every two models by their numbers."""
+    pairs = list(combinations(range(len(models)), 2))
     if not pairs:
         return {}
     found = []
-    for one, own in list(models.items())[:-1]:
-        later = (of for number, of in models.items() if number > one)
-        found.append(estimate(own, ScoreSummary(*(np.array(part) for part in zip(*later, strict=True)))))
+    for one, own in enumerate(models[:-1]):
+        later = ScoreSummary(*(np.array(part) for part in zip(*models[one + 1 :], strict=True)))
+        found.append(estimate(own, later))
     gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*found, strict=True))
     halves = t_quantile(level, degrees) * errors
     columns = np.stack((gaps, errors, degrees, gaps - halves, gaps + halves, p_of_t(gaps, errors, degrees)), axis=1)
@@ -154,7 +140,8 @@ def summary(scores: Array) -> ScoreSummary:
     centred = by_seed - by_seed.mean(axis=-1, keepdims=True)
     left = scores - by_image[..., None, :] - centred[..., None]
     interaction = np.square(left).sum(axis=(-2, -1)) / ((seeds - 1) * (images - 1) * seeds * images)
-    return ScoreSummary(by_image, np.square(centred).sum(axis=-1) / ((seeds - 1) * seeds), interaction, seeds)
+    between = np.square(centred).sum(axis=-1) / ((seeds - 1) * seeds)
+    return ScoreSummary(by_image, between, interaction, np.full(between.shape, seeds - 1.0))
 
 
 def estimate(first: ScoreSummary, second: ScoreSummary) -> EstimatedDifference:
@@ -166,8 +153,8 @@ def estimate(first: ScoreSummary, second: ScoreSummary) -> EstimatedDifference:
     weighs by squared shares: where two seeds estimate a share, these are too good, and 6 % are false positives.
     """
     gap = first.images - second.images
-    between, seeds = (first.between, second.between), (first.seeds, second.seeds)
-    parts = error_and_degrees(between, seeds, images_part(first, second), gap.shape[-1])
+    between, degrees = (first.between, second.between), (first.degrees, second.degrees)
+    parts = error_and_degrees(between, degrees, images_part(first, second), gap.shape[-1])
     return EstimatedDifference(gap.mean(axis=-1), *parts)
 
 
@@ -179,12 +166,17 @@ def images_part(first: ScoreSummary, second: ScoreSummary) -> Array:
 
 
 def error_and_degrees(
-    between: tuple[Array, Array], seeds: tuple[Array | int, Array | int], left: Array, images: int
+    between: tuple[Array, Array], free: tuple[Array, Array], left: Array, images: int
 ) -> tuple[Array, Array]:
-    """Standard errors and degrees of freedom from the variances of both models' means and `left`, the images' part."""
+    """Standard errors and degrees of freedom.
+
+    Args:
+        between, free: the variances of both models' means, and the degrees of freedom that estimate them.
+        left: the images' part.
+    """
     part = between[0] + between[1]
     variance = part + left
-    squares = np.square(between[0]) / (seeds[0] - 1) + np.square(between[1]) / (seeds[1] - 1)
+    squares = np.square(between[0]) / free[0] + np.square(between[1]) / free[1]
     # squares / part is the seeds' part by Welch's degrees of freedom, so that models without any spread need no case.
     reciprocal = _ratio(_ratio(squares, part), variance) + _ratio(left, variance) / (images - 1)
     degrees = np.where(variance > 0, _ratio(np.ones_like(reciprocal), reciprocal), images - 1)
@@ -214,19 +206,118 @@ def _ratio(numerator: Array, denominator: Array) -> Array:
     return np.divide(numerator, denominator, out=np.zeros_like(numerator, dtype=np.float64), where=denominator > 0)
 
 
+LENT_AT_MOST: Final = 30.0
+"""Degrees of freedom; more would say that all models deviate exactly alike."""
+_LENDING_SEEDS = _LENDING_MODELS = 3
+
+
+class TableVariances(NamedTuple):
+    """What the seeds of a table's models say together: variances of means (..., M), and their degrees of freedom.
+
+    `prior` (...) is the degrees of freedom that the table lends to each model; `p` (...) is Bartlett's, of the
+    hypothesis that all models deviate alike.
+    """
+
+    between: Array
+    degrees: Array
+    prior: Array
+    p: Array
+
+
+def table_variances(between: Array, interaction: Array, seeds: int) -> TableVariances:
+    """Variances of models' means over seeds, borrowed from the table upwards only (`docs/statistics.md`).
+
+    A model has the largest of three: its own variance, its own shrunk towards the table's (empirical Bayes, Smyth
+    2004), and the interaction's e² / (S N), below which no variance of seed means can lie. The shrunk one's degrees of
+    freedom go with it, d = S - 1 of its own and `prior` of the table's, but no more than all models have together. A
+    model has its own d alone where Bartlett's test (1937) rejects that all deviate alike.
+
+    Args:
+        between, interaction: of `ScoreSummary`, (..., M) of three models or more.
+        seeds: of every model, three or more.
+    """
+    from scipy.special import chdtrc, digamma, polygamma
+
+    models, own = between.shape[-1], seeds - 1.0
+    # A variance of 0 has no logarithm; limma's eBayes raises it likewise.
+    raised = np.maximum(between, np.maximum(1e-5 * np.median(between, axis=-1, keepdims=True), np.finfo(float).tiny))
+    logs = np.log(raised)
+    pooled = np.log(raised.mean(axis=-1)) - logs.mean(axis=-1)
+    p = chdtrc(models - 1, own * models * pooled / (1 + (models + 1) / (3 * models * own)))
+
+    excess = logs.var(axis=-1, ddof=1) - polygamma(1, own / 2)
+    prior = np.minimum(2 * _inverse_trigamma(np.maximum(excess, polygamma(1, LENT_AT_MOST))), LENT_AT_MOST)
+    centre = logs.mean(axis=-1) - digamma(own / 2) + np.log(own / 2)
+    common = np.exp(centre + digamma(prior / 2) - np.log(prior / 2))
+    shrunk = ((prior * common)[..., None] + own * between) / (prior + own)[..., None]
+    degrees = np.where(p < ALPHA, own, np.minimum(prior + own, own * models))
+    return TableVariances(
+        np.maximum(np.maximum(between, interaction), shrunk),
+        np.broadcast_to(degrees[..., None], between.shape).copy(),
+        prior,
+        p,
+    )
+
+
+def _inverse_trigamma(values: Array) -> Array:
+    """By Newton's method from below, as Smyth (2004) has it; positive values."""
+    from scipy.special import polygamma
+
+    found = 0.5 + 1 / values
+    for _ in range(20):
+        reached = polygamma(1, found)
+        found = found + reached * (1 - reached / values) / polygamma(2, found)
+    return np.asarray(found)
+
+
 @dataclass(frozen=True, slots=True)
 class PairOfModels:
-    """Two models by their numbers, and the difference first less second.
+    """Two models of a table by their numbers, and the difference first less second.
 
-    `low` and `high` hold for all pairs of the table at once, `adjusted` is p after Holm's correction for all of them.
+    `low` and `high` hold for all pairs of the table at once, `p` is Holm's for all of them, from t with `degrees` of
+    freedom. `error` is the standard error, of whose square the images' part is `images_share`, and what falls with more
+    images `falls_with_images`.
     """
 
     first: int
     second: int
-    difference: ArchitectureDifference
+    difference: float
+    error: float
+    degrees: float
     low: float
     high: float
-    adjusted: float
+    p: float
+    images_share: float
+    falls_with_images: float
+
+    @property
+    def better(self) -> bool | None:
+        """Whether the first is surely better, or worse; None where that is not known."""
+        return self.difference > 0 if self.p < ALPHA else None
+
+    def same_within(self, margin: float) -> bool:
+        """Whether the difference is surely smaller than the margin: two one-sided tests, for all pairs at once."""
+        return -margin < self.low and self.high < margin
+
+    def needed(self, seeds: int, images: int, margin: float) -> tuple[int | None, int | None]:
+        """How many seeds, or else how many images, would tell the two apart, or the same within the margin.
+
+        Expected numbers, if the difference and all variances are as observed; None where no number of them does.
+        """
+        gap, quantile = abs(self.difference), (self.high - self.difference) / self.error if self.error else 0.0
+        target = max(gap / (quantile + _POWER_QUANTILE), (margin - gap) / (quantile + _POWER_QUANTILE), 0.0) ** 2
+        left, falling = self.images_share * self.error**2, self.falls_with_images * self.error**2
+        by_seeds = seeds * _times(self.error**2 - left, target - left)
+        by_images = images * _times(falling, target - self.error**2 + falling)
+        return tuple(None if times > _FAR else max(2, ceil(times)) for times in (by_seeds, by_images))  # type: ignore[return-value]
+
+
+_POWER_QUANTILE: Final = 0.8416  # of four in five
+_FAR: Final = 1e7
+
+
+def _times(part: float, allowed: float) -> float:
+    return part / allowed if allowed > 0 else inf
 
 
 class Place(NamedTuple):
@@ -236,33 +327,65 @@ class Place(NamedTuple):
     worst: int
 
 
-def places(models: Sequence[Array], alpha: float = ALPHA) -> tuple[list[PairOfModels], list[Place]]:
-    """All pairs of models by their scores (S, N) of the same images in the same order, and each model's place.
+class Placing(NamedTuple):
+    """All pairs of a table's models, each model's place, and what their variances lent one another.
 
-    Each interval has the level 1 - alpha / pairs (Bonferroni), so that all hold at once with 1 - alpha, whatever the
-    dependence between pairs. A place runs from 1 plus the number of models that are surely better to the number of
-    models less those that are surely worse (Klein, Wright and Wieczorek 2020): then all places hold at once too.
+    `variances` is None where nothing is lent: of two models, or of two seeds.
+    """
+
+    pairs: list[PairOfModels]
+    places: list[Place]
+    variances: TableVariances | None
+
+
+def places(models: Sequence[Array]) -> Placing:
+    """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's place.
+
+    Pairs are told apart by Holm's correction of their p-values. A place runs from 1 plus the number of models that are
+    surely better to the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). The
+    intervals of pairs have the level 1 - 0.05 / pairs (Bonferroni), so that all hold at once, whatever the dependence.
 
     Raises:
-        ValueError: a model has one seed or image, or the scores are not of the same number of images.
+        ValueError: a model has one seed or image, or the scores are not of the same shape.
     """
-    found = differences_by_pair(models)
-    tests = len(found)
-    columns = [
-        (each.difference, each.error, joint_degrees(each.degrees or 0, each.seeds, tests)) for each in found.values()
-    ]
-    differences, errors, degrees = np.array(columns, dtype=np.float64).reshape(-1, 3).T
-    halves = t_quantile(1 - alpha / max(tests, 1), degrees) * errors
-    bounds = zip((differences - halves).tolist(), (differences + halves).tolist(), strict=True)
-    adjusted = holm(p_of_t(differences, errors, degrees).tolist())
-    pairs = [
-        PairOfModels(*pair, each, low, high, p)
-        for (pair, each), (low, high), p in zip(found.items(), bounds, adjusted, strict=True)
-    ]
+    for scores in models:
+        if scores.ndim != 2 or min(scores.shape) < 2 or scores.shape != models[0].shape:
+            shapes = ", ".join(str(each.shape) for each in models)
+            raise ValueError(f"scores (seeds, images) of as many seeds and the same images are needed: {shapes}")
+    found, lent = [summary(scores) for scores in models], None
+    if len(models) >= _LENDING_MODELS and len(models[0]) >= _LENDING_SEEDS:
+        between, interaction = (
+            np.array([getattr(each, name) for each in found]) for name in ("between", "interaction")
+        )
+        lent = table_variances(between, interaction, len(models[0]))
+        found = [
+            each._replace(between=variance, degrees=degrees)
+            for each, variance, degrees in zip(found, lent.between, lent.degrees, strict=True)
+        ]
+    pairs = _pairs(found, len(models[0]) if models else 0)
     better, worse = [0] * len(models), [0] * len(models)
-    for each in pairs:
-        if each.low > 0 or each.high < 0:
-            winner, loser = (each.first, each.second) if each.low > 0 else (each.second, each.first)
+    for pair in pairs:
+        if pair.better is not None:
+            winner, loser = (pair.first, pair.second) if pair.better else (pair.second, pair.first)
             better[loser] += 1
             worse[winner] += 1
-    return pairs, [Place(1 + better[model], len(models) - worse[model]) for model in range(len(models))]
+    found_places = [Place(1 + better[model], len(models) - worse[model]) for model in range(len(models))]
+    return Placing(pairs, found_places, lent)
+
+
+def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
+    """All pairs, with p-values and intervals that are corrected together."""
+    tested = _tested(models, LEVEL)
+    degrees = np.array([joint_degrees(test.degrees, (seeds, seeds), len(tested)) for test in tested.values()])
+    gaps, errors = (np.array([test[column] for test in tested.values()]) for column in (0, 1))
+    halves = t_quantile(1 - ALPHA / max(len(tested), 1), degrees) * errors
+    corrected = holm(p_of_t(gaps, errors, degrees).tolist())
+    found = []
+    for (pair, test), free, half, p in zip(tested.items(), degrees.tolist(), halves.tolist(), corrected, strict=True):
+        one, two = (models[number] for number in pair)
+        left, variance = float(images_part(one, two)), test.error**2
+        falling = left + float(min(one.interaction, one.between) + min(two.interaction, two.between))
+        shares = (part / variance if variance else 0.0 for part in (left, falling))
+        bounds = test.difference - half, test.difference + half
+        found.append(PairOfModels(*pair, test.difference, test.error, free, *bounds, p, *shares))
+    return found

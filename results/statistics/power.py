@@ -50,8 +50,8 @@ def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: 
     pairs = np.meshgrid(between, between)
     variance = 2 * seed_deviation**2 / seeds
     left = _images_left(images, image_deviation)
-    drawn = pairs[0].ravel(), pairs[1].ravel()
-    error, degrees = error_and_degrees(drawn, (seeds, seeds), np.full_like(drawn[0], left), images)
+    drawn, free = (pairs[0].ravel(), pairs[1].ravel()), (np.array(seeds - 1.0), np.array(seeds - 1.0))
+    error, degrees = error_and_degrees(drawn, free, np.full_like(drawn[0], left), images)
     joint = np.array([joint_degrees(each, (seeds, seeds), tests) for each in degrees.tolist()])
     return _found(error, joint, variance + left, tests)
 

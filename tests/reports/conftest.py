@@ -144,6 +144,8 @@ def outcome(
         if model != "blind":
             captions |= {i: f"a red ball beside a blue cube number {i}" for i in ids if i > 2}
         weights = {i: 0.5 + (i if i <= 12 else i - 94) / 8 for i in ids}
+        if split == "nocaps" and model in {"blind", "retrieval"}:  # right by chance once: no model is surely above
+            weights = dict.fromkeys(ids, 0.05) | {7: 10.0}
         mean = sum(weights.values()) / len(weights)
         by_domain = {
             domain: scores(quality * factor, meteor) for domain, factor in zip(DOMAINS, (1.1, 0.9, 0.5), strict=True)

@@ -10,7 +10,7 @@ from reports.tables.verdict import needs_longer_training, verdict
 from results.records import Quantity
 from results.runs.leaderboard import Row
 from results.runs.spreads import OtherMachine
-from results.runs.standings import ALONE, NO_SCORES, FloorTest, Reseeding, Standing
+from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, PairVerdict, Reseeding, Standing
 from results.statistics.architecture import NEEDS_SEEDS
 from results.statistics.learning import Learning
 from tests.reports.examples import group, row
@@ -42,14 +42,11 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
 @pytest.mark.parametrize(
     ("rows", "parts"),
     [
-        ([placed("a", 1, 1), placed("b", 2, 3), placed("c", 2, 3)], ["Best", "a (place 1, 3 seeds)"]),
         (
             [placed("a", 1, 2, 76), placed("b", 1, 2, 56), placed("c", 3, 3, 1)],
-            ["a or b (places 1–2, 3 seeds)", "b trains in 56.0\u202fs, a in 1\u202fmin 16\u202fs"],
+            ["b trains in 56.0\u202fs, a in 1\u202fmin 16\u202fs"],
         ),
-        ([*(placed(name, 1, 6) for name in "abcde"), placed("f", 2, 6)], ["any but f (places 1–6, 3 seeds)"]),
-        ([placed("a", 1, 2, 76), placed("b", 1, 2, 56, other_machines=ELSEWHERE)], ["No difference", "a and b"]),
-        (ALL, ["No difference", "a and b share places 1–2 (3 seeds)"]),
+        ([placed("a", 1, 2, 76), placed("b", 1, 2, 56, other_machines=ELSEWHERE)], []),
         ([*(single(name, learning={1: RISING}) for name in "ab"), single("c")], ["one seed, 2 of 3", "--seeds 3"]),
         (
             [placed("a", 1, 1), placed("b", 2, 2), single("c"), LOW, FLOOR],
@@ -64,6 +61,31 @@ def test_it_names_the_best_or_says_why_not(rows: list[Row], parts: list[str]) ->
     said = " ".join(verdict(group(*rows)))
     assert [part for part in parts if part not in said] == []
     assert ("trains in" in said) == any("trains in" in part for part in parts), "times of two machines are not compared"
+
+
+def test_the_first_line_counts_what_the_leader_is_better_than_and_what_is_not_known() -> None:
+    rows = [placed(name, 1, 4) for name in "abcd"]
+    pairs = (
+        PairVerdict(0, 1, 0.01, -0.01, 0.03, 0.3, "same"),
+        PairVerdict(0, 2, 0.1, -0.05, 0.25, 0.2, "unknown", 6, 900),
+        PairVerdict(0, 3, 0.5, 0.4, 0.6, 0.001, "better"),
+        PairVerdict(1, 2, 0.09, -0.06, 0.24, 0.2, "unknown", 7, None),
+        PairVerdict(1, 3, 0.49, 0.4, 0.6, 0.001, "better"),
+        PairVerdict(2, 3, 0.4, 0.3, 0.5, 0.001, "better"),
+    )
+    found = Comparisons("CIDEr-D", 300, (1, 2, 3), (0, 1, 2, 3), pairs, 0.05, "human", 30.0, 0.4)
+    first, second, *_ = verdict(replace(group(*rows), comparisons=found))
+    assert first.startswith("Nothing beats a on ")
+    assert "d is worse, b is the same within 5.0 points (2 % of human), of c it is not known yet" in first
+    assert "Of 6 pairs 3 are told apart, 1 the same within 5.0 points" in second
+    assert "6 seeds would probably tell 1 of these" in second
+
+
+def test_a_leader_that_an_unfinished_model_beats_is_no_winner() -> None:
+    rows = [standing("ahead", Standing(reason="still learning")), placed("a", 2, 2)]
+    pairs = (PairVerdict(0, 1, 0.5, 0.4, 0.6, 0.001, "better"),)
+    found = Comparisons("CIDEr-D", 300, (1, 2, 3), (0, 1), pairs, 0.05, None, None, None)
+    assert "but ahead, which had not finished learning" in verdict(replace(group(*rows), comparisons=found))[0]
 
 
 def test_floors_alone_have_no_verdict() -> None:

@@ -87,7 +87,7 @@ def test_another_metric_sorts_and_places(store: Store) -> None:
 def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> None:
     text = printed(store)
     order = [
-        *("scenes test, controlled track", "Best of 2 placed models on scenes test: expansionnet_v2"),
+        *("scenes test, controlled track", "Nothing beats expansionnet_v2 on scenes test"),
         *("blind", "reference, not ranked", "human", "here beam: 3", "here beam: 1"),
         *("Still learning when the training ended: show_tell_lstm.", "failed   aoanet, seed 1"),
     ]

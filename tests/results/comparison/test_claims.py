@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from results import Store
 from results.comparison.claims import Claim, ClaimRow, judge
+from results.runs.standings import Judging
 from tests.results.comparison.claim_stores import RISING, Trained, store_of
 
 PUBLISHED = {"difference": 1.9, "metric": "CIDEr-D", "table": "Table 1"}
@@ -82,7 +83,7 @@ def test_a_model_that_was_still_learning_gives_none_unless_asked(judged: Judged,
     [row] = judged(HIGHER, *trained)
     assert (row.verdict, "new: still learning" in row.reason) == ("cannot be told", True)
     (tmp_path / "bench.sqlite").unlink()
-    [row] = judged(HIGHER, *trained, place_unfinished=True)
+    [row] = judged(HIGHER, *trained, judging=Judging(place_unfinished=True))
     assert (row.verdict, row.reason) == ("supported", "significantly higher; new was still learning")
 
 

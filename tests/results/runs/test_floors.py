@@ -75,8 +75,9 @@ def test_only_rows_above_every_floor_have_a_place(store: Store, finish: Finish) 
     assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
     assert low.not_above[0].p > 0.5
     (group,) = leaderboard(store)
-    assert group.test is not None
-    assert (group.test.rows, group.test.floor_tests, group.test.images) == (2, 12, 40)
+    found = group.comparisons
+    assert found is not None
+    assert (len(found.rows), len(found.pairs), found.floor_tests, found.images) == (2, 1, 12, 40)
     assert all(row.standings == {} for row in group.references)
 
 
@@ -85,8 +86,8 @@ def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store, fini
     finish("low", level(0.4))
     (group,) = leaderboard(store)
     assert group.rows[0].standings["CIDEr-D"].reason == "not above the floor"
-    assert group.test is not None
-    assert (group.test.rows, group.test.floor_tests, group.test.resamples) == (0, 1, 10_000)
+    assert group.comparisons is not None
+    assert (group.comparisons.rows, group.comparisons.pairs, group.comparisons.floor_tests) == ((), (), 1)
 
 
 def test_without_a_floor_no_row_is_left_out(store: Store, finish: Finish) -> None:
@@ -118,15 +119,28 @@ def test_a_floor_counts_only_where_it_was_scored_alike(
     assert bool(rows(store)["low"].standings["CIDEr-D"].not_above) == applies
 
 
-def test_retrieval_by_the_groups_own_features_is_the_floor(store: Store, finish: Finish) -> None:
-    """By others, where it did not run by these: a model that learns from pixels has to be above it, too."""
-    for feat in ("weak", "pixels"):
+def test_floors_see_what_the_models_of_their_table_see(store: Store, finish: Finish) -> None:
+    """Retrieval by the table's features, or else by others, but never for models that learn from pixels alone."""
+    for feat in ("weak", "other", "pixels[96x96]"):
         finish("model", level(0.5), variant=feat, signature={"feat": feat})
+    finish("blind", level(0.3), variant="weak", signature={"feat": "weak"})
     finish("retrieval", level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
     finish("retrieval", level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
-    weak, pixels = leaderboard(store)
-    assert [test.above for test in weak.rows[0].standings["CIDEr-D"].floors] == [True]
-    assert [test.above for test in pixels.rows[0].standings["CIDEr-D"].floors] == [True, False]
+    found = {group.signature["feat"]: group.rows[0].standings["CIDEr-D"].floors for group in leaderboard(store)}
+    above = {feat: [(test.floor, test.above) for test in tests] for feat, tests in found.items()}
+    assert above["weak"] == [("blind", True), ("retrieval", True)]
+    assert above["other"] == [("blind", True), ("retrieval", True), ("retrieval", False)]
+    assert above["pixels[96x96]"] == [("blind", True)]
+
+
+def test_a_floor_whose_seeds_vary_widely_is_no_proof(store: Store, finish: Finish) -> None:
+    """Over images alone the model is surely above; over seeds it is not."""
+    for seed, mean in enumerate((0.1, 0.9, 0.2), start=1):
+        finish("blind", level(mean), seed=seed)
+        finish("model", level(0.7 + 0.01 * seed), seed=seed)
+    (test,) = rows(store)["model"].standings["CIDEr-D"].floors
+    assert test.difference == pytest.approx(0.32)
+    assert test.p > 0.1
 
 
 def test_scores_against_one_reference_less_come_with_their_row(store: Store, finish: Finish) -> None:

@@ -14,18 +14,22 @@ from results.runs.leaderboard import Row, leaderboard
 from results.runs.standings import (
     ALONE,
     AT_CHANCE,
+    JUDGED_AS_USUAL,
     NEAR_ZERO,
     NO_SCORES,
     OTHER_IMAGES,
+    OTHER_MACHINE,
     STILL_LEARNING,
     TOO_SHORT,
-    SignificanceTest,
+    Judging,
     Standing,
 )
-from results.statistics.architecture import NEEDS_SEEDS, architecture_difference, architecture_mean
-from results.statistics.significance import holm
+from results.statistics.architecture import NEEDS_SEEDS, architecture_mean, places
 
 IMAGES = range(40)
+
+
+PLACED = replace(JUDGED_AS_USUAL, place_unfinished=True)
 
 
 def models(rows: tuple[Row, ...]) -> list[str]:
@@ -55,17 +59,22 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store, make: A
         np.array([list(level(mean + 0.02 * (seed - 2), 0.01 * seed).values()) for seed in (1, 2, 3)])
         for mean in (1.0, 0.99, 0.6)
     ]
-    p_values = {
-        pair: architecture_difference(arrays[pair[0]], arrays[pair[1]]).p or 0.0 for pair in ((0, 1), (0, 2), (1, 2))
-    }
-    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    adjusted = {(pair.first, pair.second): pair.p for pair in places(arrays).pairs}
     assert first.against_best is first.against_above is None
     assert second.against_best == second.against_above == pytest.approx(adjusted[0, 1])
     assert (third.against_best, third.against_above) == (pytest.approx(adjusted[0, 2]), pytest.approx(adjusted[1, 2]))
     assert single == Standing(reason=NEEDS_SEEDS)
     assert other == Standing(reason=OTHER_IMAGES)
     assert found["bare"] == Standing(reason=NO_SCORES)
-    assert group.test == SignificanceTest("CIDEr-D", 40, 3, 10_000, 2_024, 0.05)
+    pairs = group.comparisons
+    assert pairs is not None
+    assert (pairs.seeds, pairs.rows, pairs.images, pairs.margin) == (
+        (1, 2, 3),
+        (0, 1, 2),
+        40,
+        pytest.approx(0.02 * 1.195),
+    )
+    assert [pair.verdict for pair in pairs.pairs] == ["unknown", "better", "better"]
     assert leaderboard(store) == [group], "the same numbers again"
 
 
@@ -75,7 +84,7 @@ def test_one_row_of_several_seeds_has_nothing_to_be_placed_by(store: Store, make
     finish(store, make, "single", 1, level(0.5, 0.0))
     (group,) = leaderboard(store)
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [ALONE, NEEDS_SEEDS]
-    assert group.test is None
+    assert group.comparisons is None
 
 
 def test_other_metrics_sort_and_place_rows_too(store: Store, make: Any) -> None:
@@ -110,9 +119,10 @@ def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store,
     curves = {"flat": (0.2, 0.5, 0.5, 0.5), "rising": (0.1, 0.2, 0.3, 0.4), "short": (0.1, 0.4)}
     for model, curve in curves.items():
         trained(store, make, model, {"flat": 0.5, "rising": 0.9, "short": 0.7}[model], curve)
-    (group,), (asked,) = leaderboard(store), leaderboard(store, place_unfinished=True)
+    (group,), (asked,) = leaderboard(store), leaderboard(store, judging=PLACED)
     rising, short, flat = group.rows
-    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, ALONE]
+    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [STILL_LEARNING, TOO_SHORT, None]
+    assert flat.standings["CIDEr-D"].best == 3, "the others count, though they have no place"
     assert (rising.still_learning, short.still_learning, flat.still_learning) == (True, False, False)
     assert [row.learning[1].state for row in group.rows] == ["still learning", "unknown", "finished learning"]
     assert (rising.learning[1].epochs, rising.learning[1].stage) == (4, 0)
@@ -123,9 +133,9 @@ def test_a_rate_near_zero_is_not_the_end_of_learning(store: Store, make: Any) ->
     curve = (0.2, *[0.5] * 7)
     trained(store, make, "rests", 0.9, curve, rates=(1, 1, 0.5, 0.1, 0.01, 1e-3, 1e-4, 1e-5))
     trained(store, make, "falls", 0.7, curve, rates=(1, 1, 0.5, 0.25, 0.1, 0.05, 0.01, 2e-3))
-    (group,), (asked,) = leaderboard(store), leaderboard(store, place_unfinished=True)
+    (group,), (asked,) = leaderboard(store), leaderboard(store, judging=PLACED)
     assert [row.training_end for row in group.rows] == ["rate near zero", "finished learning"]
-    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NEAR_ZERO, ALONE]
+    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NEAR_ZERO, None]
     assert [row.standings["CIDEr-D"].best for row in asked.rows] == [1, 2]
 
 
@@ -133,7 +143,7 @@ def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store,
     trained(store, make, "a", 0.5, (0.2, 0.5, 0.5, 0.5))
     trained(store, make, "lost", 0.005, (0.0, 0.0, 0.01, 0.0))
     trained(store, make, "blind", 0.004, (0.0, 0.0, 0.0))
-    for group in (*leaderboard(store), *leaderboard(store, place_unfinished=True)):
+    for group in (*leaderboard(store), *leaderboard(store, judging=PLACED)):
         a, lost, blind = group.rows
         assert [row.training_end for row in group.rows] == ["finished learning", "at chance", "at chance"]
         assert lost.standings["CIDEr-D"].reason == AT_CHANCE
@@ -142,6 +152,47 @@ def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store,
     trained(store, make, "majority", 0.1, (0.1, 0.1, 0.1))
     ((a, *_),) = (group.rows for group in leaderboard(store))
     assert [test.floor for test in a.standings["CIDEr-D"].floors] == ["majority"]
+
+
+def test_places_are_of_the_seeds_that_most_rows_have(store: Store, make: Any) -> None:
+    """Further seeds of one row neither place it, nor does one that lacks a seed take the others' away."""
+    for model, mean in (("a", 1.0), ("b", 0.98), ("c", 0.6)):
+        for seed in (1, 2, 3):
+            finish(store, make, model, seed, level(mean + 0.02 * (seed - 2), 0.01 * seed))
+    (before,) = leaderboard(store)
+    for seed in range(4, 30):
+        finish(store, make, "a", seed, level(5.0, 0.01))
+    for seed in (1, 2):
+        finish(store, make, "d", seed, level(0.1, 0.01 * seed))
+    (after,) = leaderboard(store)
+    assert after.comparisons is not None
+    assert after.comparisons.seeds == (1, 2, 3)
+    found = {row.model: row.standings["CIDEr-D"] for row in after.rows}
+    assert (found["d"].best, "seeds 1, 2, 3" in (found["d"].reason or "")) == (None, True)
+    assert {row.model: row.standings["CIDEr-D"].best for row in before.rows} == {
+        name: standing.best for name, standing in found.items() if name != "d"
+    }
+
+
+def test_rows_are_the_same_within_a_margin(store: Store, make: Any) -> None:
+    for model, mean in (("a", 1.0), ("b", 0.99), ("c", 0.5)):
+        for seed in (1, 2, 3):
+            finish(store, make, model, seed, level(mean + 0.001 * seed, 0.0))
+    for margin, verdict in ((5.0, "same"), (0.5, "better")):
+        (group,) = leaderboard(store, judging=Judging(margin=margin))
+        assert group.comparisons is not None
+        assert (group.comparisons.margin, group.comparisons.margin_of) == (margin / 100, None)
+        assert [pair.verdict for pair in group.comparisons.pairs] == [verdict, "better", "better"]
+
+
+def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store, make: Any) -> None:
+    for model, torch in (("a", "2.15"), ("b", "2.15"), ("c", "2.14")):
+        for seed in (1, 2):
+            finish(store, make, model, seed, level(1.0, 0.01 * seed), environment={"packages": {"torch": torch}})
+    (group,), (same,) = leaderboard(store), leaderboard(store, judging=Judging(same_machine=True))
+    assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": None, "c": "torch 2.14"}
+    assert all(row.standings["CIDEr-D"].best for row in group.rows)
+    assert [row.standings["CIDEr-D"].reason for row in same.rows] == [None, None, OTHER_MACHINE]
 
 
 def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: Any) -> None:
@@ -186,6 +237,7 @@ def finish(
     epochs: tuple[EpochRecord, ...] = (),
     low: float | None = None,
     high: float | None = None,
+    environment: dict[str, Any] | None = None,
     **changes: Any,
 ) -> None:
     """A finished run with these scores of single images, and their mean, if there are any."""
@@ -202,4 +254,6 @@ def finish(
     store.plan([spec])
     for epoch in epochs:
         store.record_epoch(spec.key, epoch)
-    store.finish(spec.key, make.outcome(splits=(result,)))
+    store.finish(
+        spec.key, make.outcome(splits=(result,), **({} if environment is None else {"environment": environment}))
+    )
