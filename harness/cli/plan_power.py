@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from results.runs.planning import StoredVariances
 
 SEEDS: Final = (2, 3, 5, 10, 20)
+MORE_IMAGES: Final = 4
+"""How many times the images the second column is for."""
 MIN_POINTS, MAX_POINTS = 0.01, 1000.0
 """The last digit of CIDEr-D points that is shown, and the highest score that there is."""
 SPLIT: Final = "test"
@@ -33,7 +35,7 @@ def show_power(
     from harness.data.dataset import SCENES
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
-    from results.statistics.power import detectable
+    from results.statistics.power import detectable, seed_deviation_over
 
     stated = {"--detect": points, "--seed-deviation": seed, "--image-deviation": image}
     for option, value in stated.items():
@@ -42,13 +44,14 @@ def show_power(
                 f"{option} {value:g} is not between {MIN_POINTS:g} and {MAX_POINTS:g}",
                 f"give CIDEr-D points: {option} 1.0",
             )
+    interaction = None
     if seed is not None and image is not None:
         # Known sizes count all evaluated splits, of which the scenes have two.
         images = ScenesConfig().test if data == SCENES else KNOWN[data].test
         sources = [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
     else:
         stored = _stored(data, workspace, db)
-        images, sources = stored.images, _sources(stored, seed, image)
+        images, sources, interaction = stored.images, _sources(stored, seed, image), stored.interaction_deviation
         seed = stored.seed_deviation if seed is None else seed
         image = stored.image_deviation if image is None else image
         if image is None:
@@ -57,13 +60,18 @@ def show_power(
                 "state it: --image-deviation 40; or run another model with --seeds 3 first",
             )
     console = Console(highlight=False, soft_wrap=True)
-    table = Table("Seeds of each model", "Smallest difference", box=box.SIMPLE_HEAD, pad_edge=False)
+    columns = {images: seed}
+    if interaction is not None:
+        more = MORE_IMAGES * images
+        columns[more] = seed_deviation_over(more, seed, interaction, images)
+    table = Table("Seeds of each model", *(f"{many:,} images" for many in columns), box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
         column.justify = "right"
     for seeds in SEEDS:
-        table.add_row(f"{seeds}", f"{detectable(seeds, images, seed, image):,.2f}")
-    console.print("Differences of two models that are found four times in five,")
-    console.print(f"in CIDEr-D points; two-sided 5 %, {images:,} images of {data} {SPLIT}:")
+        found = (detectable(seeds, many, deviation, image) for many, deviation in columns.items())
+        table.add_row(f"{seeds}", *(f"{size:,.2f}" for size in found))
+    console.print("The smallest difference of two models that is found four times in five,")
+    console.print(f"in CIDEr-D points; two-sided 5 %; {data} {SPLIT} has {images:,} images:")
     console.print(table)
     for line in (*_verdict(points, images, seed, image), *sources):
         console.print(line)
@@ -111,6 +119,7 @@ def _sources(stored: StoredVariances, seed: float | None, image: float | None) -
         f"Seeds deviate by {stored.seed_deviation:.2f} points (95 %: {low:.2f} to {high:.2f}): {models}."
         if seed is None
         else f"Seeds deviate by {seed:g} points: as stated.",
+        f"Seed and image together deviate by {stored.interaction_deviation:.2f} points; this part falls with images.",
         f"Images deviate by {stored.image_deviation or 0.0:.2f} points: {models}."
         if image is None
         else f"Images deviate by {image:g} points: as stated.",

@@ -41,7 +41,7 @@ class DataShape:
 
 
 KNOWN = {
-    "scenes": DataShape(1_500, 150, 540, 5.0, 118, 16, 64, 311),
+    "scenes": DataShape(1_500, 150, 1_600, 5.0, 118, 16, 64, 311),
     "coco": DataShape(113_287, 5_000, 5_000, 5.0028, 10_000, 18, restval=30_504),
     "flickr30k": DataShape(29_000, 1_014, 1_000, 5.0, 7_500, 20),
     "flickr8k": DataShape(6_000, 1_000, 1_000, 5.0, 2_600, 18),

@@ -26,13 +26,15 @@ _POINTS: Final = 100
 class StoredVariances:
     """Standard deviations in CIDEr-D points, of `models` rows with several seeds and `runs` runs.
 
-    `seed_deviation`, of a model's seed means, is pooled over the models and has `degrees` of freedom.
+    `seed_deviation`, of a model's seed means over these images, is pooled over the models and has `degrees` of freedom.
+    `interaction_deviation`, of seed and image together, is pooled likewise.
     `image_deviation`, of two models' paired differences by image without the interaction with seeds, is pooled over all
     pairs; None where there is one model.
     """
 
     seed_deviation: float
     degrees: int
+    interaction_deviation: float
     image_deviation: float | None
     images: int
     models: int
@@ -68,10 +70,20 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     parts = [summary(scores) for scores in models]
     seeds = [len(scores) for scores in models]
     degrees = sum(seeds) - len(seeds)
-    squares = sum((many - 1) * many * float(part.between) for many, part in zip(seeds, parts, strict=True))
+    weighed = [((many - 1) * many / degrees, part) for many, part in zip(seeds, parts, strict=True)]
+    between = sum(weight * float(part.between) for weight, part in weighed)
+    interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
     pairs = [_image_variance(*pair) for pair in combinations(parts, 2)]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
-    return StoredVariances(sqrt(squares / degrees), degrees, deviation, len(images), len(parts), sum(seeds))
+    return StoredVariances(
+        sqrt(between),
+        degrees,
+        sqrt(len(images) * interaction),
+        deviation,
+        len(images),
+        len(parts),
+        sum(seeds),
+    )
 
 
 def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:

@@ -1,9 +1,11 @@
 """What difference of two architectures can be told apart (`docs/statistics.md`): power of the test over both.
 
-Both models have S seeds and the same N images. s is the standard deviation of a model's seed means, d that over images
-of the two models' paired difference, without the interaction with seeds. The difference D of two means has the variance
-V = 2 s²/S + d²/N. The test of `results.statistics.architecture` rejects where |D| > h, half its interval, which depends
-on the two estimates of s²; these are s² χ²/(S - 1) with S - 1 degrees of freedom, and independent of D. So
+Both models have S seeds and the same N images. s is the standard deviation of a model's seed means over these images,
+d that over images of the two models' paired difference, without the interaction with seeds. The difference D of two
+means has the variance V = 2 s²/S + d²/N. Part of s² is the interaction of seed and image, e²/N, which falls with the
+images as d²/N does; the rest is the seed's own effect, which no image lowers (`seed_deviation_over`). The test of
+`results.statistics.architecture` rejects where |D| > h, half its interval, which depends on the two estimates of s²;
+these are s² χ²/(S - 1) with S - 1 degrees of freedom, and independent of D. So
 
     power(δ) = mean over both χ² of  Φ((δ - h) / √V) + Φ((-δ - h) / √V)
 
@@ -76,6 +78,15 @@ def detectable_from(first: Array, second: Array, tests: int = 1) -> float:
     one, two = summary(first), summary(second)
     seed_deviation = float(np.sqrt(seeds * (one.between + two.between) / 2))
     return detectable(seeds, images, seed_deviation, float(np.sqrt(images * images_part(one, two))), tests)
+
+
+def seed_deviation_over(images: int, seed_deviation: float, interaction: float, known: int) -> float:
+    """The deviation of a model's seed means over `images`, from that over the `known` number of images.
+
+    `interaction` is e, the deviation of seed and image together. Its part e²/N is at most the whole variance.
+    """
+    part = min(interaction**2 / known, seed_deviation**2)
+    return float(np.sqrt(seed_deviation**2 - part + part * known / images))
 
 
 def least_seeds(

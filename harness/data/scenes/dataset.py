@@ -51,8 +51,8 @@ class ScenesConfig:
 
     train: int = 1500
     val: int = 150
-    test: int = 300
-    nocaps_per_domain: int = 80
+    test: int = 1000
+    nocaps_per_domain: int = 200
     seed: int = 0
 
     def digest(self) -> str:

@@ -10,7 +10,8 @@ import pytest
 from harness.cli.plan_power import SEEDS
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
-from results.statistics.power import detectable, least_seeds
+from results.runs.planning import stored_variances
+from results.statistics.power import detectable, least_seeds, seed_deviation_over
 from tests.harness.conftest import bench_or_raise
 
 IMAGES = range(50)
@@ -42,17 +43,21 @@ def workspace(folder: Path, models: int) -> Path:
     return folder
 
 
-def rows(said: str) -> dict[int, float]:
+def rows(said: str, column: int = 1) -> dict[int, float]:
     """The table: differences by number of seeds."""
     cells = [line.split() for line in said.splitlines()]
-    return {int(pair[0]): float(pair[1]) for pair in cells if len(pair) == 2 and pair[0].isdigit()}
+    return {int(row[0]): float(row[column]) for row in cells if len(row) in {2, 3} and all(map(_is_number, row))}
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(".", "", 1).isdigit()
 
 
 def test_stated_variances_need_no_results(tmp_path: Path) -> None:
     said = detect("9", "--seed-deviation", "5", "--image-deviation", "40", "-w", tmp_path / "none")
-    assert rows(said) == {seeds: pytest.approx(detectable(seeds, 300, 5, 40), abs=0.005) for seeds in SEEDS}
-    assert f"9 points: {least_seeds(9, 300, 5, 40)} seeds of each model or more." in said
-    assert "300 images of scenes test" in said
+    assert rows(said) == {seeds: pytest.approx(detectable(seeds, 1000, 5, 40), abs=0.005) for seeds in SEEDS}
+    assert f"9 points: {least_seeds(9, 1000, 5, 40)} seeds of each model or more." in said
+    assert "scenes test has 1,000 images" in said
     assert "Seeds deviate by 5, images by 40 points: as stated." in said
     assert not list(tmp_path.iterdir())
 
@@ -66,13 +71,20 @@ def test_what_no_seeds_or_too_many_would_find_is_said() -> None:
 def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
     place = workspace(tmp_path / "w", models=2)
     said = detect("20", "-w", place)
-    assert "50 images of scenes test" in said
+    assert "scenes test has 50 images" in said
     assert "2 stored models, 6 runs." in said
     assert "(95 %: " in said
     assert detect("20", "--db", place / "bench.sqlite") == said
     stated = detect("20", "-w", place, "--seed-deviation", "0.01")
     assert "Seeds deviate by 0.01 points: as stated." in stated
     assert rows(stated)[2] < rows(said)[2]
+    with Store(place / "bench.sqlite", read_only=True) as store:
+        found = stored_variances(store, "scenes", "test")
+    assert found is not None
+    assert found.image_deviation is not None
+    of_seeds = seed_deviation_over(200, found.seed_deviation, found.interaction_deviation, 50)
+    more = detectable(3, 200, of_seeds, found.image_deviation)
+    assert rows(said, 2)[3] == pytest.approx(more, abs=0.005)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,11 @@ def drawn(store: Store, model: str, seeds: Sequence[int], **changes: object) -> 
     return 100 * scores
 
 
+def _residuals(scores: Array) -> Array:
+    left: Array = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    return left
+
+
 def test_deviations_are_pooled_over_models_and_their_pairs(store: Store) -> None:
     models = [drawn(store, "aoanet", (0, 1, 2)), drawn(store, "m2", (0, 1)), drawn(store, "updown", (4, 5))]
     drawn(store, "cgru", (0,))
@@ -40,13 +45,14 @@ def test_deviations_are_pooled_over_models_and_their_pairs(store: Store) -> None
     assert found is not None
     assert (found.degrees, found.images, found.models, found.runs) == (4, 3, 3, 7)
     squares = [((scores.mean(axis=1) - scores.mean()) ** 2).sum() for scores in models]
+    left = [float(np.square(_residuals(scores)).sum()) / 2 for scores in models]
+    assert found.interaction_deviation == pytest.approx((sum(left) / 4) ** 0.5)
     assert found.seed_deviation == pytest.approx((sum(squares) / 4) ** 0.5)
     by_pair = []
     for one, two in combinations(models, 2):
         residuals = 0.0
         for scores in (one, two):
-            left = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
-            residuals += float((left**2).sum()) / ((len(scores) - 1) * 2) / len(scores)
+            residuals += float(np.square(_residuals(scores)).sum()) / ((len(scores) - 1) * 2) / len(scores)
         by_pair.append((one.mean(axis=0) - two.mean(axis=0)).var(ddof=1) - residuals)
     assert found.image_deviation == pytest.approx(max(np.mean(by_pair), 0) ** 0.5)
 

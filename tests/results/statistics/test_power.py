@@ -18,6 +18,7 @@ from results.statistics.power import (
     deviation_bounds,
     least_images,
     least_seeds,
+    seed_deviation_over,
 )
 from results.statistics.significance import sign_flip_columns
 from tests.results.statistics.simulated import IMAGES, INTERACTION_DEVIATION, MODEL_IMAGE_DEVIATION, simulated
@@ -38,6 +39,29 @@ def test_four_of_five_trials_find_the_difference(seeds: int, deviation: float) -
         found = estimate(summary(one), summary(two))
         power.append(np.abs(found.difference + difference) > stdtrit(found.degrees, 0.975) * found.error)
     assert np.mean(power) == pytest.approx(POWER, abs=0.04)
+
+
+@pytest.mark.parametrize("images", [100, 1200])
+@pytest.mark.parametrize("own", [0.0, 4.0])
+def test_the_interaction_falls_with_the_images(images: int, own: float) -> None:
+    """Planned from deviations over `IMAGES` images, found four times in five over fewer and more."""
+    generator = np.random.default_rng(17)
+    of_means = seed_deviation_over(
+        images, float(np.hypot(own, INTERACTION_DEVIATION / IMAGES**0.5)), INTERACTION_DEVIATION, IMAGES
+    )
+    difference = detectable(3, images, of_means, IMAGE_DEVIATION)
+    power = []
+    for _ in range(8):
+        one, two = simulated(generator, 100, (3, 3), (own, own), images)
+        found = estimate(summary(one), summary(two))
+        power.append(np.abs(found.difference + difference) > stdtrit(found.degrees, 0.975) * found.error)
+    assert np.mean(power) == pytest.approx(POWER, abs=0.04)
+
+
+def test_no_images_lower_a_seeds_own_effect() -> None:
+    assert seed_deviation_over(10**9, 5.0, 40.0, 100) == pytest.approx(3.0, abs=0.01)
+    assert seed_deviation_over(100, 5.0, 40.0, 100) == pytest.approx(5.0)
+    assert seed_deviation_over(400, 3.0, 40.0, 100) == 1.5  # all of it is the interaction
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
