@@ -15,6 +15,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -132,6 +133,8 @@ def _take_over(trunk: _Trunk, folder: Path, on_epoch: Callable[[EpochRecord], No
     except FileNotFoundError:
         (folder / NOTE).unlink()
         return False
+    with suppress(OSError):
+        trunk.checkpoint.parent.rmdir()
     return True
 
 
