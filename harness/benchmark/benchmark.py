@@ -16,7 +16,7 @@ from harness.benchmark.engines.estimate import BASE_BYTES
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Request, plan, resolve
-from harness.benchmark.run_config import RunConfig
+from harness.benchmark.run_config import RunConfig, budget_of
 from harness.benchmark.scoring import add_more_metrics, more_evaluator
 from harness.benchmark.timing import time_deferred
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
@@ -106,10 +106,18 @@ def run_benchmark(
         return summary
 
 
+def said_budget(spec: RunSpec) -> str:
+    """What a title says of a run's budget: nothing of the usual one."""
+    budget = budget_of(spec.config)
+    return "" if budget == 1 else f" budget {budget}"
+
+
 def _titles(specs: Sequence[RunSpec]) -> dict[str, str]:
     several = len({spec.seed for spec in specs}) > 1
     return {
-        spec.key: f"[{number}/{len(specs)}] {spec.model}" + (f" seed {spec.seed}" if several else "")
+        spec.key: f"[{number}/{len(specs)}] {spec.model}"
+        + (f" seed {spec.seed}" if several else "")
+        + said_budget(spec)
         for number, spec in enumerate(specs, 1)
     }
 

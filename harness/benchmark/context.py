@@ -8,7 +8,13 @@ from pathlib import Path
 
 import torch
 
-from harness.benchmark.identity.signature import data_field, model_signature, nrefs_field, vocabulary_field
+from harness.benchmark.identity.signature import (
+    data_field,
+    model_signature,
+    nrefs_field,
+    schedule_field,
+    vocabulary_field,
+)
 from harness.benchmark.run_config import AppliedTuning, Opening
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
@@ -129,6 +135,14 @@ class RunContext:
     execution: Execution
     preset: Preset
     signature: dict[str, str]
+
+    def under(self, budget: int) -> RunContext:
+        """The context of runs under a budget, with the schedule so; before tuned values."""
+        if budget == 1:
+            return self
+        schedule = self.preset.schedule.times(budget)
+        preset = self.preset.model_copy(update={"schedule": schedule})
+        return replace(self, preset=preset, signature=self.signature | {"schedule": schedule_field(schedule)})
 
     def tuned(self, tuning: AppliedTuning | None) -> RunContext:
         """The context of a model that was tuned, with its values in the preset, and the signature so."""

@@ -1,8 +1,12 @@
-"""Stages that a finished run has trained already: a run that has them too begins with their weights.
+"""What a finished run has trained already: a run that would train the same goes on from there.
 
 A stage begins from weights alone: optimiser and random numbers are begun anew. So a run of cross-entropy and then
 rewards gives, on the same machine, bit for bit what it gives when cross-entropy is trained a second time. A run that
 differs in its evaluation alone, as in the width of its beam, is not trained at all.
+
+Under a larger budget a stage has the same rates until those of the smaller one begin to fall: their trunk. A run of the
+smaller one keeps its checkpoint of the last whole epoch before, and the next run takes it over as its own first one,
+with all that training goes on from; so it too gives, bit for bit, what training it whole gives.
 """
 
 from __future__ import annotations
@@ -11,14 +15,17 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from harness.benchmark.context import Execution
 from harness.benchmark.saved_model import WEIGHTS
-from harness.training.checkpoint import is_whole, last_checkpoint, save_first_checkpoint
+from harness.config.schedule import Stage
+from harness.training.checkpoint import is_whole, last_checkpoint, read_position, save_first_checkpoint
 from harness.training.state import TrainState
-from harness.training.trainer import CHECKPOINTS
+from harness.training.trainer import CHECKPOINTS, TRUNK
 from harness.utils.atomic import replacing, write_text
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -28,7 +35,7 @@ from results.runs.reading import finished
 from results.runs.run import Run
 
 NOTE: Final = "first_stages_of"
-"""The file in a run's folder that names the run whose stages it began with, for when it is continued."""
+"""The file in a run's folder that names the run that it began with, for when it is continued."""
 _OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
 """Fields of the signature that say nothing of a single stage, or are compared otherwise: as settings, or as code."""
 _SEEN_WHILE_TRAINING: Final = (
@@ -38,7 +45,7 @@ _SEEN_WHILE_TRAINING: Final = (
 """Costs that epochs do not tell."""
 
 
-def adopt_stages(
+def adopt_training(
     spec: RunSpec,
     workspace: Workspace,
     store: Store,
@@ -46,9 +53,9 @@ def adopt_stages(
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
 ) -> str | None:
-    """Let a run that has not begun go on from the finished run with most of its stages; gives that one's key.
+    """Let a run that has not begun go on from the finished run with most of its training; gives that one's key.
 
-    Its epochs are recorded for this run too, with the time that they took. None where no run has such stages.
+    Its epochs are recorded for this run too, with the time that they took. None where no run has such stages or trunk.
     """
     folder = workspace.run_folder(spec.key)
     planned = _stages(spec.config)
@@ -59,12 +66,16 @@ def adopt_stages(
         return None
     if any(stage["objective"] == "sentence_graph" for stage in planned):  # some models pass over them
         return None
-    alike = finished(store, spec.dataset, model=spec.model, seed=spec.seed)
-    known = [run for run in alike if _has_first_stages(run, spec)]
+    trained_as = execution.config.record(execution.device, 1)
+    alike = [
+        run
+        for run in finished(store, spec.dataset, model=spec.model, seed=spec.seed)
+        if _trained_alike(run, spec) and run.environment.get("training") == trained_as
+    ]
+    known = [run for run in alike if _stages(run.config) == planned[: len(_stages(run.config))]]
     for run in sorted(known, key=lambda run: len(_stages(run.config)), reverse=True):
         weights = workspace.run_folder(run.key) / WEIGHTS
-        trained_as = run.environment.get("training")
-        if not is_whole(weights) or trained_as != execution.config.record(execution.device, 1):
+        if not is_whole(weights):
             continue
         for epoch in run.epochs:
             on_epoch(epoch)
@@ -77,22 +88,67 @@ def adopt_stages(
         names = ", ".join(stage["name"] for stage in _stages(run.config))
         reporter.note(f"  {names}: not trained again, the weights are those of {run.key}")
         return run.key
+    trunks = [trunk for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
+    for trunk in sorted(trunks, key=lambda trunk: trunk.epochs, reverse=True):
+        if _take_over(trunk, folder, on_epoch):
+            stage = trunk.run.epochs[0].stage_name
+            reporter.note(f"  {stage} epochs 1 to {trunk.epochs}: not trained again, they are those of {trunk.run.key}")
+            return trunk.run.key
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trunk:
+    """The checkpoint that a run kept for longer ones, after so many epochs."""
+
+    run: Run
+    checkpoint: Path
+    epochs: int
+
+
+def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> _Trunk | None:
+    """What a run kept, where the planned one trains alike so far; None if it is damaged, or not there."""
+    checkpoint = last_checkpoint(workspace.run_folder(run.key) / TRUNK)
+    if checkpoint is None or (position := read_position(checkpoint)) is None:
+        return None
+    theirs, ours = (_stages(config) for config in (run.config, spec.config))
+    if len(theirs) != 1 or len(ours) != 1:
+        return None
+    epochs, steps = position["epoch"], position["step"] // position["epoch"]
+    shared = Stage.model_validate(theirs[0]).shared_epochs(Stage.model_validate(ours[0]), steps)
+    return _Trunk(run, checkpoint, epochs) if epochs <= shared else None
+
+
+def _take_over(trunk: _Trunk, folder: Path, on_epoch: Callable[[EpochRecord], None]) -> bool:
+    """Begin a run with a trunk, which is then its first checkpoint; False where another run was faster."""
+    for epoch in trunk.run.epochs[: trunk.epochs]:
+        on_epoch(epoch)
+    write_text(folder / NOTE, trunk.run.key)
+    (folder / CHECKPOINTS).mkdir(exist_ok=True)
+    try:
+        if (best := trunk.checkpoint / WEIGHTS).is_file():
+            with replacing(folder / WEIGHTS) as temporary:
+                shutil.copyfile(best, temporary)
+        trunk.checkpoint.rename(folder / CHECKPOINTS / trunk.checkpoint.name)
+    except FileNotFoundError:
+        (folder / NOTE).unlink()
+        return False
+    with suppress(OSError):
+        trunk.checkpoint.parent.rmdir()
+    return True
 
 
 def without_what_was_not_seen(costs: Mapping[str, Quantity], begun_by: str) -> dict[str, Quantity]:
     """The costs of a run that began with the stages of another one, less those that need a look at every stage."""
-    reason = f"stages were trained by {begun_by}"
+    reason = f"its beginning was trained by {begun_by}"
     unseen = {name: Quantity(None, reason, costs[name].unit) for name in _SEEN_WHILE_TRAINING if name in costs}
     return {**costs, **unseen}
 
 
-def _has_first_stages(run: Run, spec: RunSpec) -> bool:
-    """Whether a run's whole schedule is the planned one or its beginning, under the same conditions and code."""
-    theirs, ours = _stages(run.config), _stages(spec.config)
+def _trained_alike(run: Run, spec: RunSpec) -> bool:
+    """Whether a run was trained under the conditions and by the code of the planned one, whatever its stages are."""
     return (
-        0 < len(theirs) <= len(ours)
-        and theirs == ours[: len(theirs)]
+        len(_stages(run.config)) > 0
         and "pretrained" not in run.config
         and _of_stages(run.config, run.signature) == _of_stages(spec.config, spec.signature)
         and run.code is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -15,10 +17,11 @@ from harness.benchmark.engines.estimate import memory_bytes
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
-from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig, budget_of
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
+from harness.config.schedule import Schedule
 from harness.config.tuning import Tuned
 from harness.metrics.more.measure import MoreSettings
 from harness.metrics.spice import find_spice
@@ -34,6 +37,7 @@ class Request:
 
     Attributes:
         device, precision: may be `auto`.
+        budgets: ascending; every trained model is trained under each, with so many times the preset's epochs.
         control: a trained model or "auto" (`harness.benchmark.control`).
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
@@ -49,6 +53,7 @@ class Request:
     features: FeatureConfig = field(default_factory=FeatureConfig)
     seeds: int = 1
     first_seed: int = 0
+    budgets: tuple[int, ...] = (1,)
     control: str | None = None
     device: str = "auto"
     precision: str = "auto"
@@ -124,20 +129,23 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         BenchError: of the tuned values.
         BadImage: an image that was checked before cannot be read any more.
     """
-    trained, workspace, tuned = asked.trained(), request.workspace, None
+    trained, workspace, budgets, tuned = asked.trained(), request.workspace, request.budgets, None
     if trained:
+        for warning in trained_whole(context.preset.schedule, budgets, *context.counts()):
+            reporter.note(warning)
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         if request.tuned is not None:
             tuned = request.tuned(context, trained, reporter)
     seeds, first, execution = request.seeds, request.first_seed, request.execution
-    specs, control = plan_runs(asked.models, seeds, context, workspace, first_seed=first, tuned=tuned), asked.control
+    runs_of = partial(plan_runs, seeds=seeds, workspace=workspace, tuned=tuned, budgets=budgets)
+    specs, control = runs_of(asked.models, context=context, first_seed=first), asked.control
     changed: list[RunSpec] = []
     opening = asked.opening
     if control is not None:
-        specs += plan_runs([control], seeds, context, workspace, first_seed=first + seeds, tuned=tuned)
+        specs += runs_of([control], context=context, first_seed=first + seeds)
         if (varied := vary(context, control, reporter)) is not None:
-            changed = plan_runs([control], seeds, varied, workspace, first_seed=first, tuned=tuned)
+            changed = runs_of([control], context=varied, first_seed=first)
             change = varied.data.backbone.preprocessing.control
             opening = opening.model_copy(update={"control": change, "sees": {control.name: control.visual}})
     count = sum(spec.kind != "reference" for spec in (*specs, *changed))
@@ -148,17 +156,31 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         lambda: execution.devices * memory_bytes(specs, context),
     )
     execution = replace(execution, jobs=jobs)
-    return [_configured(spec, asked.opening, execution, tuned) for spec in specs] + [
-        _configured(spec, opening, execution, tuned) for spec in changed
-    ]
+    configured = partial(_configured, execution=execution, tuned=tuned, budgets=budgets)
+    return [configured(spec, asked.opening) for spec in specs] + [configured(spec, opening) for spec in changed]
 
 
-def _configured(spec: RunSpec, opening: Opening, execution: ExecutionConfig, tuned: Tuned | None) -> RunSpec:
+def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, captions: int) -> Iterator[str]:
+    """A note where no budget's training can begin with that of the one before it."""
+    ladder = [schedule.times(budget) for budget in budgets]
+    if len(ladder) > 1 and not any(one.shared_epochs(longer, images, captions) for one, longer in pairwise(ladder)):
+        yield (
+            f"budgets: each is trained whole, since the learning rate of {schedule.name} is not constant for an epoch "
+            "before it falls"
+        )
+
+
+def _configured(
+    spec: RunSpec, opening: Opening, execution: ExecutionConfig, tuned: Tuned | None, budgets: Sequence[int]
+) -> RunSpec:
     """The spec with its `RunConfig`."""
-    tuning = None
+    tuning, budget, longer = None, 1, None
+    if spec.kind == "trained":
+        budget = budget_of(spec.config)
+        longer = next((each for each in budgets if each > budget), None)
     if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
         tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
-    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning)
+    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, budget=budget, longer=longer)
     return replace(spec, execution=config.model_dump(mode="json"))
 
 

@@ -153,17 +153,22 @@ def plan_runs(
     *,
     first_seed: int = 0,
     tuned: Tuned | None = None,
+    budgets: Sequence[int] = (1,),
 ) -> list[RunSpec]:
     """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
 
-    Other untrained rows come once too, with the first seed.
+    Other untrained rows come once too, with the first seed. Trained ones come budget by budget, ascending, so that the
+    run that a longer one goes on from has ended before.
     """
     first = sorted(models, key=lambda model: model.kind != "reference")
     return [
-        _plan(model, seed if model.kind == "trained" else 0, context, workspace, tuned)
+        _plan(model, seed, context.under(budget), workspace, tuned)
+        if model.kind == "trained"
+        else _plan(model, 0, context, workspace, tuned)
+        for budget in budgets
         for seed in range(first_seed, first_seed + seeds)
         for model in first
-        if seed == first_seed or model.kind == "trained"
+        if (budget, seed) == (budgets[0], first_seed) or model.kind == "trained"
     ]
 
 

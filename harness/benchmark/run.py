@@ -78,7 +78,8 @@ def run(
     # The model: stored, published, or untrained with random weights.
     workspace.fetch_run(folder.name)
     torch.manual_seed(spec.seed)
-    model, context, arguments = open_model(spec, context.tuned(config.tuned), folder)
+    longer = None if config.longer is None else context.under(config.longer).tuned(config.tuned).preset.schedule
+    model, context, arguments = open_model(spec, context.under(config.budget).tuned(config.tuned), folder)
     if spec.kind != "stored":
         _save_description(spec, arguments, context, folder)
     kept = (
@@ -97,7 +98,7 @@ def run(
 
         prediction = predict_training(model, one_image(model, context), counted.counts, context)
         with PeakMemory(context.execution.device) as memory:
-            summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step)
+            summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step, longer)
         costs = counted.costs | training_costs(summary, memory, prediction, context)
         execution = context.execution
         environment["training"] = execution.config.record(execution.device, summary.micro_batches)

@@ -54,8 +54,12 @@ def fit(
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
     on_step: Callable[[StepLoss], None] = lambda _: None,
+    longer: Schedule | None = None,
 ) -> TrainingSummary:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
+
+    Args:
+        longer: the same under a larger budget, for which the trunk of both is kept.
 
     Raises:
         BenchError: what `Trainer.fit` refuses, or another rank of a training on several devices failed.
@@ -96,7 +100,8 @@ def fit(
         trained = task.compiled_model(execution.device)
         cache, validation = partial(_cache, model, context, reporter), _Validation(trained, context, reporter)
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
-        trainer = task.trainer(trained, data, execution.device, collective, report_epoch, reporter, on_step)
+        trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
+        trainer = task.trainer(trained, data, execution.device, collective, report_epoch, reporter, on_step, trunk)
         return trainer.fit()
 
 
@@ -149,6 +154,7 @@ class _Task:
         on_epoch: Callable[[EpochRecord], None],
         reporter: Reporter,
         on_step: Callable[[StepLoss], None] = lambda _: None,
+        trunk: int = 0,
     ) -> Trainer:
         """The training loop of this rank."""
         return Trainer(
@@ -163,6 +169,7 @@ class _Task:
             on_step=on_step,
             reporter=reporter,
             collective=collective,
+            trunk=trunk,
         )
 
 

@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.earlier_stages import NOTE, adopt_stages, without_what_was_not_seen
+from harness.benchmark.earlier_stages import NOTE, adopt_training, without_what_was_not_seen
 from harness.benchmark.engines import Failure
 from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.run import run
@@ -36,7 +36,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
 from harness.training.trackers import RunLog, TrackedRun
-from harness.training.trainer import CHECKPOINTS
+from harness.training.trainer import CHECKPOINTS, TRUNK
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
@@ -179,6 +179,7 @@ class Work:
                 return "reused"
             if self.rerun:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                shutil.rmtree(folder / TRUNK, ignore_errors=True)
                 (folder / NOTE).unlink(missing_ok=True)
             started = time.monotonic()
             devices = config.execution.devices
@@ -211,7 +212,9 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                     store.record_epoch(spec.key, epoch)
                     log.on_epoch(epoch)
 
-                begun_by = None if rerun else adopt_stages(spec, workspace, store, context.execution, record, reporter)
+                begun_by = (
+                    None if rerun else adopt_training(spec, workspace, store, context.execution, record, reporter)
+                )
                 outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
                 outcome = _as_seen(outcome, environment, begun_by)
                 log.finish(outcome)
@@ -238,7 +241,7 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
 
 
 def _as_seen(outcome: Outcome, environment: Mapping[str, Any], begun_by: str | None) -> Outcome:
-    """The outcome with the environment of its process, and without costs of stages that another run trained."""
+    """The outcome with the environment of its process, and without costs of what another run trained."""
     told = {**environment, **({"first_stages_of": begun_by} if begun_by else {}), **outcome.environment}
     costs = outcome.costs if begun_by is None else without_what_was_not_seen(outcome.costs, begun_by)
     return replace(outcome, environment=told, costs=costs)

@@ -283,6 +283,12 @@ class RunOptions:
     first_seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
     ] = 0
+    budgets: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST", help="Train each model under each of these multiples of the preset's epochs, such as 1,2,4."
+        ),
+    ] = "1"
     control: Annotated[
         str | None,
         typer.Option(

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -158,15 +159,30 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one run of a model takes; seconds are None where `why` says why they are not known."""
+    """What one run of a model takes under a budget; seconds are None where `why` says why they are not known.
+
+    `stages` are less the first `trunk` epochs, which the run of the next smaller budget trains.
+    """
 
     model: str
+    budget: int
+    trunk: int
     costs: PassCosts
     stages: Sequence[StagePlan]
     captioning: StagePlan
     seconds: float | None
     source: Literal["stored", "measured", ""] = ""
     why: str = ""
+
+    @property
+    def row(self) -> str:
+        """Its name in the table."""
+        return row_name(self.model, self.budget)
+
+
+def row_name(model: str, budget: int) -> str:
+    """How the table names a model under a budget, as signatures name the schedule: `updown*2`."""
+    return model if budget == 1 else f"{model}*{budget}"
 
 
 def _look(request: Request, asked: Asked, here: bool, reporter: Reporter) -> Preview:
@@ -185,44 +201,54 @@ def _look(request: Request, asked: Asked, here: bool, reporter: Reporter) -> Pre
 def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, elsewhere: bool, console: Console) -> None:
     """Print the table of runs, and what all of them take."""
     from harness.benchmark.control import nothing_to_vary
+    from harness.benchmark.plan import trained_whole
+    from harness.benchmark.run_config import budget_of
     from harness.measure.estimate import feature_bytes, run_bytes
 
     names = [model.name for model in asked.trained()]
     others = [model.name for model in asked.models if model.kind != "trained"]
-    seeds, control, first = request.seeds, asked.control, request.first_seed
+    seeds, control, first, budgets = request.seeds, asked.control, request.first_seed, request.budgets
     extra = 0 if control is None else 1 if nothing_to_vary(control, request.features) else 2
-    runs = dict.fromkeys(names, seeds) | dict.fromkeys(others, 1)
+    runs = dict.fromkeys((row_name(name, budget) for budget in budgets for name in names), seeds)
+    runs |= dict.fromkeys(others, 1)
     if control is not None:
-        runs[control.name] += extra * seeds
-    done = Counter(spec.model for spec in found.specs if spec.key in found.finished)
+        for budget in budgets:
+            runs[row_name(control.name, budget)] += extra * seeds
+    reused = [spec for spec in found.specs if spec.key in found.finished]
+    done = Counter(row_name(spec.model, budget_of(spec.config) if spec.kind == "trained" else 1) for spec in reused)
     stored = _stored_durations(request, found.dataset)
     estimates, spent = [], 0.0
     for name in names:
         started = time.monotonic()
         why = "no run is stored here, and runs are elsewhere" if elsewhere else ""
         why = why or (f"{BUDGET_S:.0f} s of measuring are over" if spent >= BUDGET_S else "")
-        estimates.append(_estimate(name, request, shape, asked.opening.device, stored.get(name), why))
+        estimates += _estimate(name, request, shape, asked.opening.device, stored, why)
         spent += time.monotonic() - started
     for what in found.first:
         console.print(f"first: {what}", soft_wrap=True, markup=False)
     if found.unknown:
         console.print(f"re-used: not known, {found.unknown}", soft_wrap=True, markup=False)
         if names:
-            for warning in request.preset.schedule.idle_stages(shape.train, round(shape.train * shape.captions)):
+            counts, schedule = (shape.train, round(shape.train * shape.captions)), request.preset.schedule
+            for warning in (*trained_whole(schedule, budgets, *counts), *schedule.idle_stages(*counts)):
                 console.print(warning, style="yellow", soft_wrap=True)
-    for stage in estimates[0].stages if estimates else ():
-        console.print(f"stage {stage.stage}: {stage.epochs:,} epochs, {stage.steps:,} steps, {stage.images:,} images")
+    for each in estimates[: len(budgets)]:
+        after = f", after the first {each.trunk} epochs of the budget before" if each.trunk else ""
+        for stage in each.stages:
+            sizes = f"{stage.epochs:,} epochs, {stage.steps:,} steps, {stage.images:,} images{after}"
+            console.print(f"stage {row_name(stage.stage, each.budget)}: {sizes}", soft_wrap=True)
     _print_table(estimates, runs, None if found.unknown else done, console)
     total, untrained = sum(runs.values()), f", rows without training {len(others)}" if others else ""
     which = "" if not first else f" ({first})" if seeds == 1 else f" ({first} to {first + seeds - 1})"
-    controls = "" if control is None else f", control runs of {control.name} {extra * seeds}"
+    controls = "" if control is None else f", control runs of {control.name} {extra * seeds * len(budgets)}"
     what = "run" if total == 1 else "runs"
-    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{which}{untrained}{controls}")
+    under = "" if budgets == (1,) else f", budgets {', '.join(map(str, budgets))}"
+    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{which}{under}{untrained}{controls}")
     if not found.unknown:
         console.print(f"{sum(done.values())} finished before and re-used, {total - sum(done.values())} to do")
     left = {name: count - done[name] for name, count in runs.items()}
     features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
-    disk = features + sum(left[each.model] * run_bytes(each.costs.parameters) for each in estimates)
+    disk = features + sum(left[each.row] * run_bytes(each.costs.parameters) for each in estimates)
     console.print(
         f"disk: about {disk / 1e9:.2f} GB: features of {shape.cells} x {shape.channels} once, weights and checkpoints"
     )
@@ -230,9 +256,12 @@ def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, else
 
 
 def _estimate(
-    model: str, request: Request, shape: DataShape, device: str, stored: Duration | None, why: str
-) -> Estimate:
-    """Count one run of a model, and tell its time: as stored, or else measured for a moment, unless `why` is said."""
+    model: str, request: Request, shape: DataShape, device: str, stored: Mapping[tuple[str, int], Duration], why: str
+) -> list[Estimate]:
+    """Count one run of a model under each budget, and tell its time.
+
+    It is as stored, or else measured for a moment, unless `why` is said.
+    """
     from harness.benchmark.pass_costs import pass_costs
     from harness.measure.estimate import plan_captioning, plan_stages
     from harness.measure.memory import create_within_memory
@@ -244,19 +273,30 @@ def _estimate(
     length = min(shape.caption_length, built.max_len)
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
     decoding = preset.decoding
-    stages = plan_stages(stages_for(built, preset.schedule), costs, shape, decoding.max_len)
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
-    if stored is not None:
-        return Estimate(model, costs, stages, captioning, stored.seconds, "stored")
-    if why:
-        return Estimate(model, costs, stages, captioning, None, why=why)
-    speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=MOMENT_S)
-    seconds = sum(each.seconds(speed, request.execution.devices) for each in (*stages, captioning))
-    return Estimate(model, costs, stages, captioning, seconds, "measured")
+    measured = not why and any((model, budget) not in stored for budget in request.budgets)
+    speed = None
+    if measured:
+        speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=MOMENT_S)
+    schedule, before, found = stages_for(built, preset.schedule), None, list[Estimate]()
+    for budget in request.budgets:
+        longer = schedule.times(budget)
+        trunk = 0 if before is None else before.shared_epochs(longer, shape.train, round(shape.train * shape.captions))
+        stages = plan_stages(longer.without_first(trunk), costs, shape, decoding.max_len)
+        known = partial(Estimate, model, budget, trunk, costs, stages, captioning)
+        if (duration := stored.get((model, budget))) is not None:
+            found.append(known(duration.seconds, "stored"))
+        elif speed is None:
+            found.append(known(None, why=why))
+        else:
+            seconds = sum(each.seconds(speed, request.execution.devices) for each in (*stages, captioning))
+            found.append(known(seconds, "measured"))
+        before = longer
+    return found
 
 
-def _stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
-    """What runs of the request's preset on the data of this name took in its workspace; empty where there is none yet.
+def _stored_durations(request: Request, dataset: str) -> Mapping[tuple[str, int], Duration]:
+    """What runs on the data of this name took in the request's workspace, by model and budget; empty without any.
 
     Raises:
         BenchError: the workspace is no folder.
@@ -272,8 +312,14 @@ def _stored_durations(request: Request, dataset: str) -> Mapping[str, Duration]:
         raise BenchError(f"the workspace {place.root} is not a folder", "name a folder with --workspace")
     if not has_results(request):
         return {}
+    found: dict[tuple[str, int], Duration] = {}
     with open_results(place.root, place.db) as store:
-        return run_durations(store, dataset, training_fields(request.preset))
+        for budget in request.budgets:
+            schedule = request.preset.schedule.times(budget)
+            preset = request.preset.model_copy(update={"schedule": schedule})
+            took = run_durations(store, dataset, training_fields(preset))
+            found |= {(model, budget): duration for model, duration in took.items()}
+    return found
 
 
 def _print_table(
@@ -285,7 +331,7 @@ def _print_table(
     from reports.text.grid import Grid
 
     header, rows = ("New", "Re-used", "Parameters", "Work", "Time"), []
-    by_model = {each.model: each for each in estimates}
+    by_model = {each.row: each for each in estimates}
     for name, number in runs.items():
         told = ["-", "-", "-"]
         if (each := by_model.get(name)) is not None:
@@ -298,7 +344,8 @@ def _print_table(
     # A name alone may be cut, so that a model has one line and every number is whole.
     shown = [(shortened_to(name, console.width - numbers), *told) for name, *told in rows]
     console.print(Grid(("Model", *header), shown).rich())
-    console.print("Work and time are of one run: training, validation and captioning.")
+    shared = ", less what the budget before it trains" if any(each.trunk for each in estimates) else ""
+    console.print(f"Work and time are of one run: training, validation and captioning{shared}.")
 
 
 def _print_time(
@@ -307,11 +354,11 @@ def _print_time(
     """The time of all runs that are left, one after the other, what it is told from, and why it cannot be told."""
     from harness.utils.progress import describe_seconds
 
-    to_do = [each for each in estimates if left[each.model]]
+    to_do = [each for each in estimates if left[each.row]]
     if estimates and not to_do:
         console.print("time: none to train")
     if known := [each for each in to_do if each.seconds is not None]:
-        seconds = sum(left[each.model] * (each.seconds or 0.0) for each in known)
+        seconds = sum(left[each.row] * (each.seconds or 0.0) for each in known)
         sources = Counter(each.source for each in known)
         said = {
             "stored": "as stored runs of these conditions took, all of their work included",
@@ -325,7 +372,7 @@ def _print_time(
         without = "; extraction of features, scoring and waiting for data are not in it"
         console.print("one model at a time" + (without if "measured" in sources else ""))
     for why in dict.fromkeys(each.why for each in to_do if each.seconds is None):
-        models = [each.model for each in to_do if each.why == why and each.seconds is None]
+        models = [each.row for each in to_do if each.why == why and each.seconds is None]
         of = f" of {', '.join(models)}" if len(models) < len(to_do) else ""
         console.print(f"time{of}: not estimated, {why}", soft_wrap=True)
 

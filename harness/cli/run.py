@@ -40,6 +40,8 @@ Examples:
 
   bench run --models all --seeds 3 --control auto
 
+  bench run --models updown,transformer_base --budgets 1,2,4
+
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 
@@ -67,7 +69,7 @@ def run(options: RunOptions) -> None:
     """
     request = make_request(options)
 
-    from harness.benchmark.benchmark import run_benchmark
+    from harness.benchmark.benchmark import run_benchmark, said_budget
     from harness.benchmark.plan import choose_device
     from harness.benchmark.run_config import RunConfig
     from harness.config.execution import usable_cores
@@ -94,7 +96,7 @@ def run(options: RunOptions) -> None:
         started, due = time.monotonic(), _FIRST_TABLE_S
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
-            names = {spec.key: f"{spec.model} seed {spec.seed}" for spec in specs}
+            names = {spec.key: f"{spec.model} seed {spec.seed}{said_budget(spec)}" for spec in specs}
             elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
             reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
 

@@ -15,12 +15,15 @@ from harness.cli.inputs import (
     refuse_without_more,
 )
 from harness.cli.options import RunOptions, check_seeds
+from harness.config.limits import MAX_COUNT
 from harness.training.launch import is_launched, process_count
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from harness.benchmark.plan import Request
+    from harness.config.preset import Preset
 
 
 def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
@@ -95,6 +98,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         features=features,
         seeds=seeds,
         first_seed=options.first_seed,
+        budgets=_budgets(options.budgets, settings),
         control=options.control,
         device=options.device,
         precision=options.precision,
@@ -110,3 +114,23 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         tuned=find_tuned(settings, place, options.tuned, options.tuned_from, options.untuned),
         engine=choose_engine(options.on, resources, at_once),
     )
+
+
+def _budgets(given: str, preset: Preset) -> tuple[int, ...]:
+    """The budgets of `--budgets`; BenchError where they are no ladder, or none for this preset."""
+    words = [word.strip() for word in given.split(",")]
+    budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
+    if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
+        raise BenchError(
+            f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on",
+            "name multiples of the preset's epochs: --budgets 1,2,4",
+        )
+    stages = preset.schedule.stages
+    if budgets != [1] and len(stages) > 1:
+        raise BenchError(
+            f"--budgets {given}: the preset {preset.name!r} has {len(stages)} stages, and a budget is of one alone",
+            f"keep one of them: --set 'stages=[{stages[0].name}]'",
+        )
+    if budgets[-1] * stages[0].epochs > MAX_COUNT:
+        raise BenchError(f"--budgets {given}: more than {MAX_COUNT:,} epochs", "name smaller ones: --budgets 1,2,4")
+    return tuple(budgets)

@@ -89,7 +89,7 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
         _apply(content, override)
     _keep_stages(content)
     try:
-        return Preset.model_validate(content)
+        preset = Preset.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -99,6 +99,9 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
         raise BenchError(
             f"preset {name!r}: {what}", f"check --set; for example --set {_example(name, first['loc'])}"
         ) from error
+    if preset.schedule.budget != 1:
+        raise BenchError("schedule.budget (--set) would only name a budget", "train longer by --budgets 2")
+    return preset
 
 
 def _keep_stages(content: dict[str, Any]) -> None:

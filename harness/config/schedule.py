@@ -133,6 +133,13 @@ class LearningRate(Strict):
     def _unused(self) -> set[str]:
         return super()._unused() | {count for share, count in self.SHARES.items() if getattr(self, share) is not None}
 
+    def times(self, budget: int) -> LearningRate:
+        """The rates of a stage of `budget` times the epochs: the same warm-up step for step, and its shape after it."""
+        longer: dict[str, Any] = {"from_epoch": self.from_epoch * budget, "every_epochs": self.every_epochs * budget}
+        if self.warmup_share is not None:
+            longer["warmup_share"] = self.warmup_share / budget
+        return self.model_copy(update=longer)
+
     def warmup_of(self, total_steps: int) -> int:
         """The steps of the warm-up in a stage of `total_steps`; at least one where annealing needs it."""
         if self.warmup_share is None:
@@ -365,6 +372,22 @@ class Stage(Strict):
         count = captions if self.batch_of == "captions" else images
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
+    def times(self, budget: int) -> Stage:
+        """The stage with `budget` times the epochs; what is counted in validations, as patience, stays."""
+        rate = self.learning_rate.times(budget)
+        return self.model_copy(update={"epochs": self.epochs * budget, "learning_rate": rate})
+
+    def shared_epochs(self, longer: Stage, steps: int) -> int:
+        """The first epochs, of `steps` steps each, that `longer` trains alike in all; never the whole stage."""
+        if _but_for_length(self) != _but_for_length(longer):
+            return 0
+        most = min(self.epochs, longer.epochs) - 1  # the last epoch of a stage is validated in any case
+        totals = self.epochs * steps, longer.epochs * steps
+        for step in range(most * steps):
+            if self.learning_rate.at(step, steps, totals[0]) != longer.learning_rate.at(step, steps, totals[1]):
+                return step // steps
+        return most
+
     @property
     def gives_ciders(self) -> bool:
         """Whether validations give CIDEr-D; those of an objective that captions no images give a score of its own."""
@@ -377,10 +400,21 @@ class Stage(Strict):
         return self.self_critical.signature() if self.objective == "self_critical" else None
 
 
-class Schedule(Strict):
-    """Stages in order; each starts from the best checkpoint of the one before."""
+def _but_for_length(stage: Stage) -> dict[str, Any]:
+    """The settings of a stage but those that `Stage.times` changes."""
+    rates = {*LearningRate.SHARES, *LearningRate.SHARES.values()}
+    return stage.model_dump(exclude={"epochs": True, "learning_rate": rates})
 
+
+class Schedule(Strict):
+    """Stages in order; each starts from the best checkpoint of the one before.
+
+    `budget` says how many times longer than in its preset each stage is (`times`).
+    """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"budget"})
     name: str
+    budget: int = Field(1, gt=0, le=MAX_COUNT)
     summary: str
     stages: tuple[Stage, ...] = Field(min_length=1)
 
@@ -390,6 +424,28 @@ class Schedule(Strict):
         if not last.gives_ciders:
             raise ValueError(f"stage {last.name}: the last stage must caption images, not {last.objective}")
         return self
+
+    def times(self, budget: int) -> Schedule:
+        """The schedule under a budget: every stage with so many times the epochs."""
+        if budget == 1:
+            return self
+        stages = tuple(stage.times(budget) for stage in self.stages)
+        return self.model_copy(update={"budget": budget, "stages": stages})
+
+    def shared_epochs(self, longer: Schedule, images: int, captions: int) -> int:
+        """The first epochs, over so many images and captions, that `longer` trains alike: its trunk.
+
+        0 where there are several stages, whose next one begins where the one before ended.
+        """
+        if len(self.stages) > 1 or len(longer.stages) > 1:
+            return 0
+        stage = self.stages[0]
+        return stage.shared_epochs(longer.stages[0], stage.steps_per_epoch(images, captions))
+
+    def without_first(self, epochs: int) -> Schedule:
+        """What is left to train of the schedule after so many epochs of its first stage."""
+        first = self.stages[0].model_copy(update={"epochs": self.stages[0].epochs - epochs})
+        return self.model_copy(update={"stages": (first, *self.stages[1:])})
 
     def idle_stages(self, images: int, captions: int) -> Iterator[str]:
         """A warning of each stage over so many images and captions whose rate is near zero for more than its end."""

@@ -136,7 +136,7 @@ def tuned_preset(preset: Preset, values: TunedValues, first_stages: int | None =
     if values == TunedValues():
         return preset
     schedule: Schedule = preset.schedule
-    tuned = [_tuned_stage(stage, values) for stage in schedule.stages]
+    tuned = [_tuned_stage(stage, values, schedule.budget) for stage in schedule.stages]
     stages = (*tuned[:first_stages], *schedule.stages[len(tuned[:first_stages]) :])
     size = preset.size if values.width is None else scaled(preset, values.width)
     changed = {"schedule": schedule.model_copy(update={"stages": stages}), "size": size}
@@ -160,12 +160,13 @@ def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
     return {**size, "d_model": d_model, "d_ff": max(round(size["d_ff"] * factor), 1)}
 
 
-def _tuned_stage(stage: Stage, values: TunedValues) -> Stage:
+def _tuned_stage(stage: Stage, values: TunedValues, budget: int) -> Stage:
+    """The stage with these values, of which the warm-up was found at a `budget` of 1 and takes as many steps."""
     rate, changes, annealed = stage.learning_rate, dict[str, Any](), dict[str, Any]()
     if values.learning_rate is not None:
         annealed["peak"] = rate.peak * values.learning_rate
     if values.warmup is not None:
-        annealed |= {"warmup_steps": 0, "warmup_share": values.warmup}
+        annealed |= {"warmup_steps": 0, "warmup_share": values.warmup / budget}
     if values.clip_norm is not None:
         changes["clip_norm"] = values.clip_norm or None
     if values.dropout_scale is not None:

@@ -26,6 +26,8 @@ from zoo.errors import first_line, first_sentence
 from zoo.weights.safety import refuse_not_finite
 
 PREFIX = "step-"
+MODEL, STATE = "model.safetensors", "state.pt"
+"""The files of a checkpoint."""
 KEPT = 2
 """Checkpoints: the last one, and the one before for the case that the last one is damaged on the disk."""
 MIN_FREE_BYTES = 2**20
@@ -74,24 +76,61 @@ def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str
     Raises:
         BenchError: the disk does not take it; earlier ones are as they were.
     """
-    _save_checkpoint(folder, number, lambda path: save_weights(model, path), state)
+
+    def write(unfinished: Path) -> None:
+        save_weights(model, unfinished / MODEL)
+        _save_state(unfinished, state)
+
+    _save_checkpoint(folder, number, write)
 
 
 def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) -> None:
     """Begin the checkpoints of a training with the weights of another one; BenchError as `save_checkpoint`."""
-    _save_checkpoint(folder, 1, lambda path: shutil.copyfile(weights, path), state)
+
+    def write(unfinished: Path) -> None:
+        shutil.copyfile(weights, unfinished / MODEL)
+        _save_state(unfinished, state)
+
+    _save_checkpoint(folder, 1, write)
 
 
-def _save_checkpoint(folder: Path, number: int, write_weights: Callable[[Path], object], state: dict[str, Any]) -> None:
+def copy_checkpoint(checkpoint: Path, folder: Path, best: Path) -> None:
+    """Keep a checkpoint in another folder too, with the `best` weights if there are any yet.
+
+    Raises:
+        BenchError: as `save_checkpoint`.
+    """
+
+    def write(unfinished: Path) -> None:
+        shutil.copytree(checkpoint, unfinished, dirs_exist_ok=True)
+        if best.is_file():
+            shutil.copyfile(best, unfinished / best.name)
+
+    _save_checkpoint(folder, int(checkpoint.name.removeprefix(PREFIX)), write)
+
+
+def read_position(checkpoint: Path) -> dict[str, Any] | None:
+    """Where training stood at a checkpoint; None where it is damaged."""
+    try:
+        position: dict[str, Any] = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)["position"]
+    except Exception:  # torch raises whatever the damaged bytes lead it to
+        return None
+    return position if is_whole(checkpoint / MODEL) else None
+
+
+def _save_state(folder: Path, state: dict[str, Any]) -> None:
+    with replacing(folder / STATE) as temporary, _write_errors(folder):
+        torch.save(state, temporary)
+
+
+def _save_checkpoint(folder: Path, number: int, write: Callable[[Path], None]) -> None:
     unfinished = folder / f".{PREFIX}{number:09d}"
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         try:
-            write_weights(unfinished / "model.safetensors")
-            with replacing(unfinished / "state.pt") as temporary, _write_errors(folder):
-                torch.save(state, temporary)
+            write(unfinished)
             target = folder / f"{PREFIX}{number:09d}"
             shutil.rmtree(target, ignore_errors=True)
             unfinished.rename(target)
@@ -123,8 +162,8 @@ def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
     then = f"training goes on from {earlier.name}" if earlier else "this model is then trained anew"
     hint = f"delete {newest} and run the same command again: {then}"
     try:
-        load_weights(model, newest / "model.safetensors")
-        state: dict[str, Any] = torch.load(newest / "state.pt", map_location="cpu", weights_only=True)
+        load_weights(model, newest / MODEL)
+        state: dict[str, Any] = torch.load(newest / STATE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged bytes lead it to
         raise BenchError(f"the checkpoint {newest} is damaged: {first_sentence(error)}", hint) from error
     return state

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.training.checkpoint import (
+    copy_checkpoint,
     generator_states,
     last_checkpoint,
     load_checkpoint,
@@ -52,6 +53,8 @@ RANK_SEED = 1_000_003
 """Added to the seed once a rank, so that dropout differs between ranks; rank 0 draws what one process would."""
 CHECKPOINTS = "checkpoint"
 """The folder of a run's checkpoints, inside its own; without it, training starts anew."""
+TRUNK = ".trunk"
+"""The folder of the one checkpoint that a longer training goes on from, inside the run's own; a storage gets none."""
 
 
 class Trainer:
@@ -64,6 +67,8 @@ class Trainer:
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
         precision: "bf16" autocasts, "fp32" does not.
+        trunk: after so many epochs of the first stage, its checkpoint is kept in the folder `TRUNK` too, for a longer
+            training to go on from; 0: none is.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all, and all need the same `folder`.
     """
@@ -82,11 +87,12 @@ class Trainer:
         reporter: Reporter,
         on_step: Callable[[StepLoss], None] = lambda _: None,
         collective: Collective | None = None,
+        trunk: int = 0,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
         self._on_step, self._seed, self._collective = on_step, seed, collective or SingleProcess()
-        self._is_first = self._collective.rank == 0
+        self._is_first, self._trunk = self._collective.rank == 0, trunk
         self._gradient = BatchGradient(
             model, device, precision=precision, collective=self._collective, on_split=self._note_split
         )
@@ -167,6 +173,8 @@ class Trainer:
 
     def _run_epoch(self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer) -> None:
         state, loader = self.state, data.train_batches
+        if self._trunk and (state.stage, state.epoch, state.batch) == (0, self._trunk, 0):
+            self._keep_trunk()
         self.model.train()
         title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
         with self._reporter.task(title, len(loader), state.batch) as task, signals_held() as signals:
@@ -270,6 +278,12 @@ class Trainer:
             }
             save_checkpoint(self.checkpoints, self.state.saves, self.model, checkpoint)
         self._saved = time.monotonic()
+
+    def _keep_trunk(self) -> None:
+        """Keep the checkpoint that the epoch before ended with, or that training goes on from."""
+        checkpoint = last_checkpoint(self.checkpoints)
+        if self._is_first and checkpoint is not None and last_checkpoint(self.folder / TRUNK) is None:
+            copy_checkpoint(checkpoint, self.folder / TRUNK, self.best_path)
 
     def _restore_generators(self, checkpoint: dict[str, Any]) -> None:
         """Where the checkpoint is of fewer ranks, those beyond them go on with fresh numbers."""

@@ -93,9 +93,13 @@ def model_signature(
 
 def training_fields(preset: Preset) -> dict[str, str]:
     """The fields that say what is trained and for how long, on any data."""
-    schedule = preset.schedule
-    digested = digest(schedule.model_dump(mode="json", exclude={"name", "summary"}), 6)
-    return {"size": _size(preset), "schedule": f"{schedule.name}#{digested}"}
+    return {"size": _size(preset), "schedule": schedule_field(preset.schedule)}
+
+
+def schedule_field(schedule: Schedule) -> str:
+    """Name, budget if it is not 1, and a digest of every stage: `quick*2#1a2b3c`."""
+    budget = "" if schedule.budget == 1 else f"*{schedule.budget}"
+    return f"{schedule.name}{budget}#{digest(schedule.model_dump(mode='json', exclude={'name', 'summary'}), 6)}"
 
 
 def _size(preset: Preset) -> str:

@@ -100,7 +100,7 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
         steps = detail.costs["train_steps"].value
         for name in ("train_peak_memory_host", "train_data_wait", "train_beside"):
             assert detail.costs[name].value is None
-            assert detail.costs[name].reason == f"stages were trained by {earlier}"
+            assert detail.costs[name].reason == f"its beginning was trained by {earlier}"
     with Store(undisturbed / "bench.sqlite", read_only=True) as store:
         other = one_run(store, key_of(undisturbed, 2))
         assert "first_stages_of" not in other.environment

@@ -13,6 +13,7 @@ from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
+from harness.benchmark.run_config import budget_of
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
@@ -61,6 +62,21 @@ def test_other_seeds_are_those_of_trained_models_alone(small: RunContext, worksp
         ("human", 0), ("blind", 2), ("git/pretrained", 0), ("blind", 3)
     ]  # fmt: skip
     assert {spec.key for spec in again} < {spec.key for spec in first}, "the same runs, in whichever command"
+
+
+def test_what_is_trained_is_planned_budget_by_budget(small: RunContext, workspace: Workspace) -> None:
+    models = resolve_models(["blind", "human", "git/pretrained"], workspace)
+    planned = plan_runs(models, 2, small, workspace, budgets=(2, 3))
+    assert [(spec.model, spec.seed, budget_of(spec.config)) for spec in planned] == [
+        ("human", 0, 1), ("blind", 0, 2), ("git/pretrained", 0, 1), ("blind", 1, 2), ("blind", 0, 3), ("blind", 1, 3)
+    ]  # fmt: skip
+    usual = plan_runs(models, 2, small, workspace)
+    assert {spec.key for spec in usual} & {spec.key for spec in planned} == {planned[0].key, planned[2].key}
+    stages = small.preset.schedule.stages
+    assert [spec.config["preset"]["schedule"]["stages"][0]["epochs"] for spec in planned if spec.model == "blind"] == [
+        budget * stages[0].epochs for budget in (2, 2, 3, 3)
+    ]
+    assert len({spec.signature["schedule"] for spec in planned if spec.model == "blind"}) == 2
 
 
 def test_a_trained_row_has_the_conditions_of_the_run(small: RunContext, workspace: Workspace) -> None:

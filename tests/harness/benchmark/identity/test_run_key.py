@@ -38,6 +38,7 @@ IN_KEY = {
     "features": "leaf by leaf, see below",
     "seeds": "a run is of one seed, which is in its key",
     "first_seed": "a run is of one seed, which is in its key",
+    "budgets": "a run is of one budget, whose stages are in its preset",
     "control": "further seeds, and runs whose change is the signature's `preprocessing`",
     "tuned": "each model's values are in its preset, and how they were found in the signature's `tuned`",
     "precision": "the signature's `prec`",
