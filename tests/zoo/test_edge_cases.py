@@ -88,12 +88,3 @@ def test_a_beam_search_of_the_papers_size_needs_at_most_35_gmac():
     macs = beam_search_macs(8, 5, 20)
     assert 25e9 < macs[19] <= 35e9
     assert macs[19] - macs[10] < 1.1 * (macs[9] - macs[0])  # the last nine steps cost no more than nine before
-
-
-def test_features_are_copied_only_where_some_are_padding():
-    features, mask = torch.rand(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
-    assert zoo.Visual(features, mask).valid_features(torch.float32)[0] is features
-    mask[1, 2] = False
-    blanked, _ = zoo.Visual(features, mask).valid_features(torch.float32)
-    assert not blanked[1, 2].any()
-    assert torch.equal(blanked[mask], features[mask])

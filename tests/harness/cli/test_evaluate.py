@@ -63,20 +63,6 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
 
 
-def test_more_metrics_have_a_table_of_their_own(files, tmp_path):
-    out = tmp_path / "scores.json"
-    words = ("evaluate", files[0], "--references", files[1], "--no-meteor", "--out", out)
-    assert "More metrics" not in bench(*words).output
-    plain = json.loads(out.read_text())
-    result = bench(*words, "--more")
-    assert "More metrics" in result.output
-    scores = json.loads(out.read_text())
-    more = scores.pop("more")
-    assert (more["caption_words"], more["caption_words_sd"]) == (7 / 3, pytest.approx((2 / 9) ** 0.5))
-    assert (more["distinct-1"], more["distinct-2"], more["vocabulary_used"]) == (6 / 7, 1.0, 6.0)
-    assert {name: value for name, value in scores.items() if not name.startswith("more")} == plain
-
-
 def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     predictions, references = files
     write(predictions, {7: "a dog runs", 3: "two cats", 8: "x"})
@@ -89,21 +75,6 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     scores = json.loads(out.read_text())
     assert scores["n"] == 2
     assert fields(scores["signature"])["of"] == "3"
-
-
-def test_a_broken_java_leaves_meteor_null_with_exit_code_one(files, tmp_path, monkeypatch):
-    predictions, references = files
-    java = tmp_path / "java"
-    java.write_text("#!/bin/sh\nexit 1\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("BENCH_JAVA", str(java))
-    out = tmp_path / "scores.json"
-    result = bench("evaluate", predictions, "--references", references, "--out", out)
-    assert result.exit_code == 1
-    scores = json.loads(out.read_text())
-    assert scores["scores"]["METEOR"] is None
-    assert "ended with status 1" in scores["reasons"]["METEOR"]
-    assert scores["scores"]["CIDEr-D"] > 0
 
 
 def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):

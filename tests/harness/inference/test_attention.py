@@ -21,14 +21,12 @@ from harness.data.images import ImagePreprocessing
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from harness.inference.attention import (
-    IMAGES,
     PANEL,
     WHOLE,
     Box,
     attention_records,
     cells_within,
     check_attends,
-    chosen_images,
     draw_attention,
     grid_of,
     shown_parts,
@@ -59,15 +57,6 @@ def tiny(name: str) -> Any:
 
 def records(model: Any, said: dict[int, list[int]], part: Box = WHOLE) -> list[AttentionRecord]:
     return list(attention_records(model, VOCABULARY, Cells(), said, lambda _: part, device=torch.device("cpu")))
-
-
-def test_images_are_spread_evenly_and_equal_for_every_model() -> None:
-    ids = list(range(100, 1100))
-    assert chosen_images(ids) == chosen_images(list(ids))
-    assert len(chosen_images(ids)) == len(set(chosen_images(ids))) == IMAGES
-    assert max(np.diff(chosen_images(ids))) <= 42
-    assert chosen_images([3, 1, 2]) == [3, 1, 2]
-    assert chosen_images([]) == []
 
 
 def test_a_word_s_weights_are_those_of_the_step_that_says_it() -> None:

@@ -11,7 +11,6 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.influences import CORPUS_METRICS, influences, influences_by_image
 from harness.metrics.meteor import METEOR
 from harness.metrics.ngrams import Corpus
-from harness.metrics.rounds import mean_of_rounds
 from harness.metrics.signature import EvaluationSettings
 from results.statistics.architecture import architecture_difference
 from results.statistics.significance import bootstrap
@@ -51,34 +50,12 @@ def test_influences_equal_leaving_each_image_out(coco) -> None:
     assert influences(BLEU.statistics(of_ids)) == pytest.approx(expected, abs=1e-9)
 
 
-def test_meteors_influences_equal_leaving_each_image_out() -> None:
-    statistics = meteor_counts(40)
-    others = [[row for row in range(40) if row != out] for out in range(40)]
-    without = np.array([statistics.of(rows).corpus()["METEOR"] for rows in others])
-    expected = statistics.corpus()["METEOR"] + 39 * (without.mean() - without)
-    assert influences(statistics)[:, 0] == pytest.approx(expected, abs=1e-9)
-
-
-def test_their_mean_is_the_corpus_score(bleu) -> None:
-    for statistics in (bleu, meteor_counts(500), mean_of_rounds([meteor_counts(50), meteor_counts(50)])):
-        expected = list(statistics.corpus().values())
-        assert influences(statistics).mean(axis=0) == pytest.approx(expected, abs=1e-12, rel=0)
-
-
 def test_their_standard_error_is_the_bootstraps(bleu) -> None:
     for statistics in (bleu, meteor_counts(800)):
         bounds = bootstrap([statistics])
         errors = influences(statistics).std(axis=0, ddof=1) / np.sqrt(len(statistics.values))
         for name, error in zip(statistics.metric.names, errors, strict=True):
             assert error == pytest.approx((bounds[name].high - bounds[name].low) / (2 * 1.96), rel=0.04), name
-
-
-def test_influences_of_rounds_are_their_mean() -> None:
-    """So that those of people, with each reference held out in turn, are of the score that they are stored beside."""
-    generator = np.random.default_rng(1)
-    one, other = counts(generator, Images.drawn(generator, 30), 2, 0.1)
-    expected = (influences(one) + influences(other)) / 2
-    assert influences(mean_of_rounds([one, other])) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", [BLEU, METEOR])

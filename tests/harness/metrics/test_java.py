@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.metrics.java import JavaError, bundled_java, find_java, java_command, java_environment, java_version
+from harness.metrics.java import JavaError, bundled_java, find_java, java_version
 
 
 @pytest.fixture
@@ -55,14 +55,3 @@ def test_reasons_of_a_java_that_does_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.metrics.java.PROBE_TIMEOUT_S", 0.3)
     with pytest.raises(JavaError, match=r"no answer in 0\.3 s"):
         java_version(hanging)
-
-
-def test_locale_heap_and_options_are_ours(monkeypatch):
-    command = java_command(Path("java"), "-jar", "x.jar", heap_mb=64)
-    assert command[:2] == ["java", "-Xmx64m"]
-    assert command[-2:] == ["-jar", "x.jar"]
-    assert {"-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"} <= set(command)
-    monkeypatch.setenv("_JAVA_OPTIONS", "-Duser.language=tr")
-    monkeypatch.setenv("KEPT", "yes")
-    assert "_JAVA_OPTIONS" not in java_environment()
-    assert java_environment()["KEPT"] == "yes"
