@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +25,6 @@ _EPILOG = """**Examples**
 
     bench doctor --workspace /scratch/bench
 """
-_NEEDED_PYTHON = (3, 11)
 _LOW_DISK_GIB = 2.0
 _PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
@@ -85,8 +83,6 @@ def doctor(
 
 def _python() -> Check:
     version = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
-    if sys.version_info[:2] < _NEEDED_PYTHON:
-        return Check("Python", State.fails, version, "install Python 3.11 or later")
     return Check("Python", State.works, version)
 
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -161,23 +161,16 @@ class PeakMemory:
     `with PeakMemory(device) as peak: ...`, then `peak.host`, `peak.device` (tensors) and `peak.reserved` (device
     memory that torch holds, its cache included) are in MiB, or NULL with the reason. The host's number includes
     what was resident when the block began (the interpreter, torch, mapped files) and leaves child processes out.
-    Blocks do not nest: the inner one would reset the outer one's peak, so it raises RuntimeError.
+    Blocks do not nest: the inner one would reset the outer one's peak.
     """
-
-    _active: ClassVar[bool] = False
 
     def __init__(self, device: torch.device | str = "cpu", *, proc: Path = _PROC) -> None:
         self._device = torch.device(device)
         self._proc = proc
-        self.host = Quantity(None, reason="the block has not ended", unit="MiB")
-        self.device = Quantity(None, reason="the block has not ended", unit="MiB")
-        self.reserved = Quantity(None, reason="the block has not ended", unit="MiB")
+        self.host = self.device = self.reserved = Quantity(None, reason="the block has not ended", unit="MiB")
         self._obstacle: str | None = None
 
     def __enter__(self) -> Self:
-        if PeakMemory._active:
-            raise RuntimeError("PeakMemory blocks do not nest: the inner one would reset the outer one's peak")
-        PeakMemory._active = True
         try:
             # "5" resets the high-water mark of the resident set (Linux, proc(5)).
             (self._proc / "clear_refs").write_text("5", encoding="ascii")
@@ -193,7 +186,6 @@ class PeakMemory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        PeakMemory._active = False
         self.host = self._host_peak()
         self.device = self._device_peak(torch.cuda.max_memory_allocated)
         self.reserved = self._device_peak(torch.cuda.max_memory_reserved)

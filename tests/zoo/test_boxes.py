@@ -12,7 +12,7 @@ from zoo.layers.attention import SelfAttention
 from zoo.layers.geometry import GeometricAttention, box_geometry, grid_cells
 from zoo.models.dlct import alignment
 from zoo.models.gcn_lstm import regat_labels, spatial_labels
-from zoo.models.puret import WindowAttention, box_cells, neighbours, square_cells
+from zoo.models.puret import box_cells, neighbours, square_cells
 
 close = {"atol": 1e-10, "rtol": 1e-10}
 REGIONS, HEADS, WIDTH = 5, 2, 8
@@ -249,21 +249,6 @@ def test_regions_see_those_of_their_window():
     assert plain[0].tolist() == [1, 1, 0, 1, 0]
     assert shifted[1].tolist() == [0, 1, 0, 0, 0]
     assert shifted[0].tolist() == [1, 0, 0, 1, 0], "the roll carries the first and the last cell into one window"
-
-
-@torch.no_grad()
-def test_the_global_token_counts_itself_as_often_as_told():
-    layer = WindowAttention(8, 2, 2).double()
-    layer.value.weight.zero_(), layer.value.bias.fill_(1.0)
-    layer.output.weight.copy_(torch.eye(8)), layer.output.bias.zero_()
-    x, cells = torch.rand(1, 5, 8).double(), torch.tensor([[[0, 0], [0, 1], [1, 0], [1, 1]]])
-    near = neighbours(cells, 2, 2, 0)
-    once, four = (layer(x, torch.ones(1, 4).bool(), near, weight) for weight in (1, 4))
-    torch.testing.assert_close(once, torch.ones_like(once))
-    torch.testing.assert_close(four[:, :-1], once[:, :-1])
-    queries, keys, _ = layer.project_all(x)
-    own = (queries[:, :, -1:] @ keys.transpose(-1, -2) / 2).softmax(-1)[..., -1]
-    torch.testing.assert_close(four[0, -1].view(2, 4), 1 + 3 * own[0].expand(2, 4))
 
 
 def test_regions_are_aligned_with_the_cells_that_they_reach(official):

@@ -121,13 +121,6 @@ def test_a_pretrained_model_s_processor_says_what_it_leaves(
     assert shown[:, 3:-3, 3:-3].min() > 1.5, "nothing else is seen"
 
 
-@pytest.mark.parametrize(
-    ("count", "size", "grid"), [(49, (224, 224), (7, 7)), (6, (64, 96), (2, 3)), (1, (1, 1), (1, 1))]
-)
-def test_cells_lie_as_the_pixels_do(count: int, size: tuple[int, int], grid: tuple[int, int]) -> None:
-    assert grid_of(count, *size) == grid
-
-
 def test_cells_that_fit_no_picture_are_refused() -> None:
     with pytest.raises(BenchError, match="7 visual tokens"):
         grid_of(7, 224, 224)

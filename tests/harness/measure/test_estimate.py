@@ -150,11 +150,3 @@ def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> Non
     assert "time of show_tell: not estimated, no run is stored here, and runs are elsewhere" in told
     other = plan(*asked, "--on", "ray", "--set", "schedule.stages.0.epochs=9").stdout
     assert "time: not estimated" in other, "another schedule"
-
-
-def test_measuring_that_was_not_asked_for_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.cli.plan.BUDGET_S", 1e-9)
-    told = " ".join(plan("--models", "blind,show_tell", "--set", "size.d_model=16").stdout.split())
-    assert "ESTIMATE" in told, "of the first model"
-    assert "time of show_tell: not estimated, 0 s of measuring are over" in told

@@ -28,14 +28,6 @@ def test_bundled_runtime_serves_without_java_on_path():
 
 
 @pytest.mark.usefixtures("no_java_set")
-def test_java_on_path_is_preferred_if_it_runs(tmp_path):
-    on_path = script(tmp_path / "java", "echo 'openjdk version \"0\"' >&2")
-    assert find_java() == on_path
-    script(on_path, "exit 1")
-    assert find_java() == bundled_java()
-
-
-@pytest.mark.usefixtures("no_java_set")
 def test_the_java_asked_for_is_never_replaced(tmp_path, monkeypatch):
     broken = script(tmp_path / "mine", "echo no JVM here >&2; exit 4")
     monkeypatch.setenv("BENCH_JAVA", str(broken))

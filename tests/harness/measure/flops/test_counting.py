@@ -84,9 +84,6 @@ def test_training_is_forward_and_backward_with_dropout(tiny: Captioner, visual: 
 
 
 def test_wrong_questions_are_refused(tiny: Captioner, visual: Callable[..., Visual]) -> None:
-    for count in (count_flops, count_caption):
-        with pytest.raises(BenchError, match="batch of 2"):
-            count(tiny, visual(2), **({"length": 2} if count is count_caption else {}))
     with pytest.raises(BenchError, match="33 tokens"):
         count_flops(tiny, visual(), caption_length=33)
     with pytest.raises(BenchError, match="at position 40 tokens"):
