@@ -53,15 +53,10 @@ Server = Literal["coco", "nocaps"]
 def register(app: typer.Typer) -> None:
     """Add `bench export` and its subcommands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.callback()(_group)
     group.command("submission", epilog=_SUBMISSION)(submission)
     group.command("leaderboard", epilog=_LEADERBOARD)(leaderboard)
     group.command("figures", epilog=_FIGURES)(figures)
     app.add_typer(group, name="export", help="Write files for other programs.")
-
-
-def _group() -> None:
-    """Write files for other programs to read."""
 
 
 def submission(

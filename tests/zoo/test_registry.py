@@ -110,13 +110,6 @@ def test_unknown_arguments_get_suggestions():
     assert "n_heads" in caught.value.hint
 
 
-def test_sizes_that_a_model_has_no_use_for_are_left_out():
-    sizes = {"d_ff": 32, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "max_len": 8}
-    assert zoo.create_model("show_tell", **SIZES, **sizes).max_len == 8
-    with pytest.raises(zoo.ZooError, match="no argument 'n_head'"):
-        zoo.create_model("show_tell", **SIZES, n_head=1)
-
-
 def test_collisions_are_refused():
     zoo.register_model(a_card())
     with pytest.raises(zoo.ZooError, match="'mine' is already registered"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,15 +135,6 @@ def test_margins_are_no_wider_than_they_need_be() -> None:
     assert wide[0] > 1.5 * wide[1] > 1.5 * wide[2] > 0
     images = np.tile(generator.integers(6, 14, 50) / 8, 2)
     assert 0.03 < (Timing(tuple(images * generator.normal(1, 0.1, 100)), 50).margin or 0.0) < 0.15
-
-
-@pytest.mark.parametrize("content", [None, "", "cpu 1 2", "cpu a b c d e f g h"])
-def test_a_kernel_that_does_not_tell(content: str | None, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "stat").write_text(content, encoding="ascii")
-    with OtherLoad(stat=tmp_path / "stat") as load:
-        pass
-    assert load.cores is None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
