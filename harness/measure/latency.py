@@ -150,9 +150,7 @@ class OtherLoad:
     None if the kernel does not report it. Children count as this process once they have ended.
     """
 
-    def __init__(self, *, stat: Path = _STAT) -> None:
-        self._stat = stat
-        self.cores: float | None = None
+    cores: float | None = None
 
     def __enter__(self) -> Self:
         self._begin = self._now()
@@ -177,7 +175,7 @@ class OtherLoad:
     def _now(self) -> tuple[float, float, float] | None:
         """Wall-clock seconds, and seconds of processor time of the machine and of this process."""
         try:
-            columns = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+            columns = _STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
             machine = sum(int(columns[column]) for column in _BUSY) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError, IndexError, AttributeError):
             return None

@@ -164,16 +164,15 @@ class PeakMemory:
     Blocks do not nest: the inner one would reset the outer one's peak.
     """
 
-    def __init__(self, device: torch.device | str = "cpu", *, proc: Path = _PROC) -> None:
+    def __init__(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
-        self._proc = proc
         self.host = self.device = self.reserved = Quantity(None, reason="the block has not ended", unit="MiB")
         self._obstacle: str | None = None
 
     def __enter__(self) -> Self:
         try:
             # "5" resets the high-water mark of the resident set (Linux, proc(5)).
-            (self._proc / "clear_refs").write_text("5", encoding="ascii")
+            (_PROC / "clear_refs").write_text("5", encoding="ascii")
         except OSError as error:
             self._obstacle = f"the kernel does not let this process reset its peak memory ({error.strerror})"
         if self._device.type == "cuda":
@@ -198,7 +197,7 @@ class PeakMemory:
     def _host_peak(self) -> Quantity:
         if self._obstacle is not None:
             return Quantity(None, reason=self._obstacle, unit="MiB")
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", (self._proc / "status").read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", (_PROC / "status").read_text(encoding="utf-8"), re.MULTILINE)
         if found is None:
             return Quantity(None, reason="the kernel does not report VmHWM", unit="MiB")
         return Quantity(int(found[1]) / 1024, unit="MiB")
