@@ -111,14 +111,9 @@ def _graph_where_asked(search: Callable[Arguments, Hypotheses]) -> Callable[Argu
 
 
 @torch.no_grad()
-def greedy(
-    model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int, banned: Sequence[int] = ()
-) -> Hypotheses:
-    """The most probable word at every position; W is 1.
-
-    `max_len` counts generated tokens, the end token included; tokens in `banned` are never generated.
-    """
-    return _roll_out(model, memory, 1, max_len, bos, eos, lambda log_probs: log_probs.argmax(-1), banned=banned)
+def greedy(model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int) -> Hypotheses:
+    """The most probable word at every position; W is 1. `max_len` counts generated tokens, the end token included."""
+    return _roll_out(model, memory, 1, max_len, bos, eos, lambda log_probs: log_probs.argmax(-1))
 
 
 @_graph_where_asked
@@ -130,22 +125,14 @@ def sample(
     max_len: int,
     bos: int,
     eos: int,
-    temperature: float = 1.0,
-    generator: torch.Generator | None = None,
-    banned: Sequence[int] = (),
     graph: bool = False,  # noqa: ARG001  # read by the decorator
 ) -> Hypotheses:
-    """Sample `n` captions per image from softmax(logits / temperature); `log_probs` are of that distribution.
-
-    Tokens in `banned` are never drawn; the log-probabilities of the others are those without the ban.
-    """
-    if temperature <= 0:
-        raise ZooError(f"temperature must be above 0, not {temperature}")
+    """Sample `n` captions per image from softmax(logits); `log_probs` are of that distribution."""
 
     def draw(log_probs: Tensor) -> Tensor:
-        return torch.multinomial(log_probs.exp(), 1, generator=generator)[:, 0]
+        return torch.multinomial(log_probs.exp(), 1)[:, 0]
 
-    return _roll_out(model, memory, n, max_len, bos, eos, draw, temperature, banned)
+    return _roll_out(model, memory, n, max_len, bos, eos, draw)
 
 
 @_graph_where_asked
@@ -297,20 +284,17 @@ def _roll_out(
     bos: int,
     eos: int,
     choose: Callable[[Tensor], Tensor],
-    temperature: float = 1.0,
-    banned: Sequence[int] = (),
 ) -> Hypotheses:
     """Generate `width` captions per image, each word chosen from log-probabilities (B * W, V) alone."""
     _check(model, max_len, bos, eos)
     rows, device = memory.batch_size * width, memory.features.device
-    forbidden = _forbidden(model, banned, device)
     state = model.start(memory).expand(width)
     last = torch.full((rows,), bos, device=device)
     finished = torch.zeros(rows, dtype=torch.bool, device=device)
     tokens, gains = [], []
     for _ in range(max_len):
         logits, state = model.step(last, state)
-        log_probs = _log_probs(logits / temperature, forbidden)
+        log_probs = _log_probs(logits, None)
         last = choose(log_probs)
         gains.append(log_probs.gather(1, last[:, None])[:, 0].masked_fill(finished, 0.0))
         last = last.masked_fill(finished, PAD)

@@ -27,16 +27,7 @@ LARGEST: Final[Mapping[str, int]] = {
     "patch_size": 10_000,
 }
 """The largest value of each size that is a whole number, each far above any published model's."""
-SIZES: Final = (
-    "d_model",
-    "d_ff",
-    "n_heads",
-    "n_encoder_layers",
-    "n_decoder_layers",
-    "dropout",
-    "max_len",
-    "patch_size",
-)
+SIZES: Final = (*LARGEST, "dropout")
 """The size contract: names of these arguments in every model that has them."""
 _SHOWN = 40
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}

@@ -23,7 +23,7 @@ from harness.data.images import load_image
 from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
 from harness.measure import isolated
 from harness.measure.captioning_costs import Counted, count_generating, time_generation
-from harness.measure.flops.generation import GenerationCounts, count_again, count_generation
+from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
@@ -158,22 +158,13 @@ class CheckpointCount:
         row: the name of the checkpoint's row.
         parameters: elements of all distinct parameters.
         counts: by torch's counter.
-        again: by the second counter, up to the first token and of the step; or why it cannot count them.
         prompt: the name of what it is asked.
-        position: of the step.
     """
 
     row: str
     parameters: int
     counts: GenerationCounts
-    again: tuple[int, int] | str
     prompt: str
-    position: int
-
-    @property
-    def first(self) -> int:
-        """Up to the first token: vision part and prefill."""
-        return (self.counts.vision or 0) + self.counts.prefill
 
 
 def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, HubModel]:
@@ -193,7 +184,7 @@ def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, Hub
 def count_checkpoint(
     model: HubModel, picture: tuple[int, int], *, max_len: int, beam_size: int, position: int | None
 ) -> CheckpointCount:
-    """Count captioning of one picture, by two counters.
+    """Count captioning of one picture.
 
     Args:
         picture: its width and height.
@@ -211,12 +202,8 @@ def count_checkpoint(
         captioner.generate(inputs, Decoding(beam_size=width, max_len=length), full_length=True)
 
     counts = count_generation(captioner.vision, generate, beam_size=beam_size, max_len=max_len, step_position=at)
-    try:
-        again: tuple[int, int] | str = count_again(captioner.network, generate, length=at)
-    except Exception as error:  # not every network can be traced
-        again = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     parameters = sum(parameter.numel() for parameter in captioner.network.parameters())
-    return CheckpointCount(model.row, parameters, counts, again, captioner.prompt.name, at)
+    return CheckpointCount(model.row, parameters, counts, captioner.prompt.name)
 
 
 def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:

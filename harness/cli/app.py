@@ -114,15 +114,13 @@ class RootGroup(TyperGroup):
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
         self.commands: Any = _Commands()
-        self._words: list[str] = []
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:
-        self._words = list(arguments[1] if len(arguments) > 1 else named.get("args", ()))
-        with said_as_ours(self._words):
+        with said_as_ours():
             return super().make_context(*arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
-        with said_as_ours(self._words):
+        with said_as_ours():
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

@@ -65,14 +65,9 @@ _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 def register(app: typer.Typer) -> None:
     """Add `bench cost` and its subcommands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.callback()(_group)
     group.command("measure", epilog=_MEASURE)(measure)
     group.command("runs", epilog=_RUNS)(runs)
     app.add_typer(group, name="cost", help="Time, memory and energy of captioning, and of training.")
-
-
-def _group() -> None:
-    """What models cost: captioning measured here, training as the stored runs have it. Counts: `bench flops`."""
 
 
 def measure(

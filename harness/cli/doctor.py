@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +25,6 @@ _EPILOG = """**Examples**
 
     bench doctor --workspace /scratch/bench
 """
-_NEEDED_PYTHON = (3, 11)
 _LOW_DISK_GIB = 2.0
 _PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
@@ -68,26 +66,18 @@ def doctor(
     """
     place = Workspace(workspace)
     checks = [
-        _python(),
+        Check("Python", State.works, f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
         _code(),
         *_torch(),
-        _cores(),
+        Check("CPU cores", State.works, f"{usable_cores()} usable of {os.cpu_count()}"),
         _disk(place.root),
         *_java(),
         _spice(),
-        _embedded_data(place),
     ]
     _show(checks)
     if any(check.state is State.fails for check in checks):
         raise typer.Exit(1)
     typer.echo(f"Next: {_next_command(place)}")
-
-
-def _python() -> Check:
-    version = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
-    if sys.version_info[:2] < _NEEDED_PYTHON:
-        return Check("Python", State.fails, version, "install Python 3.11 or later")
-    return Check("Python", State.works, version)
 
 
 def _code() -> Check:
@@ -121,11 +111,6 @@ def _torch() -> list[Check]:
         memory = f"{properties.total_memory / 2**30:.0f} GiB"
         checks.append(Check("GPU", State.works, f"{properties.name}, {memory} (--device cuda:{index})"))
     return checks
-
-
-def _cores() -> Check:
-    usable = usable_cores()
-    return Check("CPU cores", State.works, f"{usable} usable of {os.cpu_count()}")
 
 
 def _disk(root: Path) -> Check:
@@ -180,13 +165,6 @@ def _spice() -> Check:
     if folder is None:
         return Check("SPICE", State.not_run, "optional; its parser's models are not installed", "bench prefetch spice")
     return Check("SPICE", State.works, f"1.0 with CoreNLP 3.6.0 models in {folder}; run by bench evaluate")
-
-
-def _embedded_data(place: Workspace) -> Check:
-    from harness.data.scenes.dataset import ScenesConfig, scenes_folder
-
-    drawn = scenes_folder(place.cache, ScenesConfig()).is_dir()
-    return Check("scenes", State.works, "embedded data set, " + ("drawn" if drawn else "drawn on first use"))
 
 
 def _show(checks: list[Check]) -> None:

@@ -34,9 +34,6 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 """Of the Click that Typer was released with, which it does not export by this name."""
 _LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
 _LONGEST = 300  # characters of an error's own message
-_SUGGESTED = re.compile(r"No such command '(?P<typed>.*)'\.(?: Did you mean '(?P<meant>\S+)'\?)?", re.DOTALL)
-_CHOICES = re.compile(r"is not one of '([^']*)'")
-_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((?P<words>.*)\)", re.DOTALL)
 
 
 def say_error(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
@@ -63,11 +60,8 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def said_as_ours(words: list[str]) -> Iterator[None]:
+def said_as_ours() -> Iterator[None]:
     """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word.
-
-    Args:
-        words: the command line, without the program's name.
 
     Raises:
         BenchError: code of somebody else ended the program.
@@ -77,7 +71,7 @@ def said_as_ours(words: list[str]) -> Iterator[None]:
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a command without words shows its help
             raise
-        say_error(explained_usage(error, words), error)
+        say_error(explained_usage(error), error)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as interrupt:
         raise typer.Exit(say_interrupted(interrupt)) from interrupt
@@ -188,42 +182,13 @@ def _typed_again(words: Sequence[str]) -> str:
     return without_passwords(shlex.join(["bench", *words]))
 
 
-def explained_usage(error: Any, words: list[str]) -> BenchError:
-    """What is wrong with what was typed, naming the option or argument, and what to type next."""
+def explained_usage(error: Any) -> BenchError:
+    """What is wrong with what was typed, as Click says it, and what to type next."""
     command = "bench"
     if error.ctx is not None:  # as it is typed, however the program was started
         command += str(error.ctx.command_path).removeprefix(str(error.ctx.find_root().info_name))
-    more = f"`{command} --help` shows all options"
-    kind, parameter = type(error).__name__, getattr(error, "param", None)
-    if kind == "NoSuchOption":
-        near = ", ".join(error.possibilities or ())
-        hint = f"perhaps {near}; {more}" if near else more
-        return BenchError(f"{command} has no option {error.option_name}", hint)
-    if kind == "BadOptionUsage":
-        said = f"{error.option_name}: {_sentence(error.message)}"
-        if "requires an argument" in error.message:
-            said = f"{error.option_name} has no value"
-        return BenchError(said, f"write one behind it: {error.option_name} VALUE; {more}")
-    if kind == "MissingParameter" and parameter is not None:
-        shown, described = shown_name(parameter), _sentence(parameter.help or "")
-        value = f" {parameter.metavar or parameter.name.upper()}" if parameter.opts[0].startswith("-") else ""
-        return BenchError(f"{command}: {shown} is missing", f"add {shown}{value}: {described or more}")
-    if parameter is not None:
-        shown = shown_name(parameter)
-        typed = _typed(parameter, words)
-        what = shown if typed is None else f"{shown} {shlex.quote(typed) if typed.isprintable() else repr(typed)}"
-        return BenchError(f"{what}: {_sentence(error.message)}", _example(parameter, shown, error.message) or more)
-    if found := _SUGGESTED.fullmatch(error.message):
-        hint = f"`{command} --help` lists them"
-        if found["meant"]:
-            hint = f"perhaps: {command} {found['meant']}; {hint}"
-        return BenchError(f"there is no command {command} {found['typed']}", hint)
-    if found := _EXTRA.fullmatch(error.message):
-        return BenchError(
-            f"{command} has no use for these words: {found['words']}",
-            f"leave them out, or quote a value with spaces; {more}",
-        )
-    return BenchError(f"{command}: {_sentence(error.format_message())}", more)
+    said = " ".join(error.format_message().replace("Value error, ", "").split())
+    return BenchError(said, f"`{command} --help` shows what it takes")
 
 
 def shown_name(parameter: Any) -> str:
@@ -231,31 +196,3 @@ def shown_name(parameter: Any) -> str:
     if not parameter.opts[0].startswith("-"):
         return str(parameter.metavar or parameter.name.upper())
     return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
-
-
-def _typed(parameter: Any, words: list[str]) -> str | None:
-    """The last value that was typed for an option; None for an argument, or a value of the environment."""
-    found = None
-    for word, following in zip(words, [*words[1:], None], strict=True):
-        name, equals, value = word.partition("=")
-        if name in parameter.opts:
-            found = value if equals else following
-    return found
-
-
-def _example(parameter: Any, shown: str, message: str) -> str:
-    """A value that can be typed, where the option has bounds or choices."""
-    if choices := _CHOICES.search(message):
-        return f"for example {shown} {choices[1]}"
-    low, high = getattr(parameter, "min", None), getattr(parameter, "max", None)
-    if low is None and high is None:
-        return ""
-    bounds = " to ".join(f"{bound:,}" for bound in (low, high) if bound is not None)
-    bounds = f"from {bounds}" if low is not None else f"up to {bounds}"
-    return f"give a number {bounds}: {shown} {low if low is not None else high}"
-
-
-def _sentence(message: str) -> str:
-    """Without the words of the library that found it, and without a full stop."""
-    text = message.removeprefix("Value error, ").strip().removesuffix(".")
-    return text[:1].lower() + text[1:]

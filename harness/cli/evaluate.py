@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from harness.cli.inputs import refuse_without_more
 from harness.cli.options import BertOption, ClipOption, InstancesOption
 from harness.cli.output import OutFile, deliver
+from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -33,20 +33,6 @@ _EPILOG = """**Examples**
 """
 
 
-class DomainFrequencies(StrEnum):
-    """Over which images a domain's CIDEr-D counts its document frequencies."""
-
-    all = "all"
-    subset = "subset"
-
-
-class Tokenizer(StrEnum):
-    """Which program splits captions into words."""
-
-    python = "python"
-    java = "java"
-
-
 def register(app: typer.Typer) -> None:
     """Add the command to `bench`."""
     app.command("evaluate", epilog=_EPILOG)(evaluate)
@@ -64,7 +50,7 @@ def evaluate(
     domain_df: Annotated[
         DomainFrequencies,
         typer.Option(help="CIDEr-D of a domain: frequencies of all images, as nocaps's server, or of its own."),
-    ] = DomainFrequencies.all,
+    ] = "all",
     domains: Annotated[
         Path | None, typer.Option(help="Domains to take instead of the references': JSON of image and domain.")
     ] = None,
@@ -72,9 +58,7 @@ def evaluate(
         bool,
         typer.Option("--allow-subset", help="Score the images that have both; the signature says so."),
     ] = False,
-    tokenizer: Annotated[
-        Tokenizer, typer.Option(help="The Python tokenizer, or its Java original.")
-    ] = Tokenizer.python,
+    tokenizer: Annotated[TokenizerName, typer.Option(help="The Python tokenizer, or its Java original.")] = "python",
     more: Annotated[
         bool, typer.Option("--more", help="Also diversity, hallucinated objects, and scores by CLIP and BERT models.")
     ] = False,
@@ -97,7 +81,6 @@ def evaluate(
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.evaluator import evaluate as run
     from harness.metrics.more.measure import MoreSettings
-    from harness.metrics.signature import EvaluationSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
 
@@ -109,7 +92,7 @@ def evaluate(
         wanted = replace(wanted, domains=read_domains(domains, wanted))
     chosen, captions, notes = check_predictions(read_predictions(predictions), wanted, allow_subset=allow_subset)
     settings = EvaluationSettings(
-        tokenizer=tokenizer.value, domain_df=domain_df.value, meteor=not no_meteor, spice=find_spice() is not None
+        tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )
     with (
         Reporter() as reporter,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -50,34 +49,17 @@ _FIGURES = """**Examples**
 """
 
 
-class Format(StrEnum):
-    """How the leaderboard is written."""
-
-    markdown = "markdown"
-    csv = "csv"
-    latex = "latex"
-    json = "json"
-
-
-class Server(StrEnum):
-    """Where the file goes."""
-
-    coco = "coco"
-    nocaps = "nocaps"
+Format = Literal["markdown", "csv", "latex", "json"]
+Server = Literal["coco", "nocaps"]
 
 
 def register(app: typer.Typer) -> None:
     """Add `bench export` and its subcommands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    group.callback()(_group)
     group.command("submission", epilog=_SUBMISSION)(submission)
     group.command("leaderboard", epilog=_LEADERBOARD)(leaderboard)
     group.command("figures", epilog=_FIGURES)(figures)
     app.add_typer(group, name="export", help="Write files for other programs.")
-
-
-def _group() -> None:
-    """Write files for other programs to read."""
 
 
 def submission(
@@ -124,14 +106,14 @@ def submission(
             found,
             images,
             out,
-            server=server.value,
-            split=split or {"coco": "test2014", "nocaps": "test"}[server.value],
+            server=server,
+            split=split or {"coco": "test2014", "nocaps": "test"}[server],
             algorithm=name,
             check=check_out,
         )
     for path in written:
         typer.echo(path)
-    if server is Server.coco and len(written) == 1:
+    if server == "coco" and len(written) == 1:
         typer.echo("Next: the same for the other split; the archive to upload is written once both are there")
 
 
@@ -140,7 +122,7 @@ def leaderboard(
     db: DatabaseOption = None,
     format: Annotated[
         Format, typer.Option("--format", "-f", help="latex needs booktabs, threeparttable.")
-    ] = Format.markdown,
+    ] = "markdown",
     columns: Annotated[
         str | None,
         typer.Option(
@@ -164,7 +146,7 @@ def leaderboard(
     csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, and units in the names of columns. json has every
     reason and condition besides, scores as fractions, and control pairs in points.
     """
-    if columns is not None and format in {Format.csv, Format.json}:
+    if columns is not None and format in {"csv", "json"}:
         raise BenchError(
             f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"
         )
@@ -208,10 +190,10 @@ def _written(store: Store, format: Format, columns: Sequence[str] | None, metric
     from reports.text.markup import DEFAULT, latex, markdown
     from results.frames.leaderboard import leaderboard_frame
 
-    if format is Format.csv:
+    if format == "csv":
         return as_csv(leaderboard_frame(store, None, metric, judging))
     contents = Contents.read(store, metric, judging)
-    if format is Format.json:
+    if format == "json":
         return as_json(contents)
-    write = markdown if format is Format.markdown else latex
+    write = markdown if format == "markdown" else latex
     return write(contents, DEFAULT if columns is None else columns)

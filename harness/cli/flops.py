@@ -46,7 +46,7 @@ _EXAMPLES = f"""
 
 - `bench flops --models expansionnet_v2 --with-backbone` : what the features cost on top
 
-- `bench flops --models hf:FOLDER,git --prompt 'a photo of'` : a checkpoint of the hub, by two counters
+- `bench flops --models hf:FOLDER,git --prompt 'a photo of'` : a checkpoint of the hub
 
 - `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
 """
@@ -220,30 +220,14 @@ def checkpoint_row(name: str, found: CountedModels) -> list[str]:
 
 
 def checkpoint_notes(found: CountedModels, picture: tuple[int, int], tokens: int) -> list[str]:
-    """What was counted and how, and whether the second counter agrees."""
+    """What was counted and how."""
     asked = dict.fromkeys(count.prompt for count in found.checkpoints.values())
     wide, high = picture
-    notes = [
+    return [
         f"Checkpoints: GMAC by torch's counter. One picture of {wide} x {high}, {tokens} tokens, "
         f"prompt {', '.join(asked) or 'none'}. Vision: once. Prefill: all else up to the first token. Step: one token "
         "of one row, with keys and values kept. Norms and other element-wise work are not counted."
     ]
-    by_answer: dict[str, list[str]] = {}
-    for count in found.checkpoints.values():
-        by_answer.setdefault(_agreement(count), []).append(count.row)
-    return notes + [
-        f"Second counter, fvcore, norms left out: {said} ({', '.join(of)})." for said, of in by_answer.items()
-    ]
-
-
-def _agreement(count: CheckpointCount) -> str:
-    if isinstance(count.again, str):
-        return f"cannot count, {count.again}"
-    pairs = zip(count.again, (count.first, count.counts.step), strict=True)
-    first, step = (0.0 if second == one else 100 * (second / one - 1) for second, one in pairs)
-    if not first and not step:
-        return "the same up to the first token, and of the step"
-    return f"{first:+.2f} % up to the first token, {step:+.2f} % of the step"
 
 
 _PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
@@ -321,10 +305,10 @@ def counting_notes(found: CountedModels, operators: bool) -> list[str]:
 
 
 def as_csv(found: CountedModels) -> str:
-    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, three columns more at the end."""
+    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
     header += ["uncounted", "uncounted_share", "failure"]
-    header += ["start_mac", "second_first_token_mac", "second_step_mac"] if found.hub else []
+    header += ["start_mac"] if found.hub else []
     rows = []
     for name in found.names:
         row: list[object | None] = [found.shown(name), *[None] * (len(header) - 1)]
@@ -333,9 +317,9 @@ def as_csv(found: CountedModels) -> str:
             row[1:] = _exact(name, found)[: len(header) - 1]
         elif name in found.checkpoints:
             count = found.checkpoints[name]
-            counts, again = count.counts, (None, None) if isinstance(count.again, str) else count.again
+            counts = count.counts
             row[1:6] = [count.parameters, counts.vision, counts.step, counts.greedy, counts.beam]
-            row[-3:] = [counts.prefill, *again]
+            row[-1] = counts.prefill
         rows.append(["" if value is None else str(value) for value in row])
     return format_table(header, rows, TableFormat.csv)
 
@@ -345,7 +329,7 @@ def _exact(name: str, found: CountedModels) -> list[object | None]:
     macs = [*(getattr(count, part).macs for part in _PARTS), found.with_backbone(name)]
     uncounted = " ".join(f"{operator}:{times}" for operator, times in count.uncounted.items())
     share = f"{count.beam.uncounted_share:.6f}"
-    return [count.parameters, *macs, uncounted, share, None, count.start.macs, None, None]
+    return [count.parameters, *macs, uncounted, share, None, count.start.macs]
 
 
 # The paper does not state the counting convention of ExpansionNet v2's Table VI (IEEE Big Data 2023). It was found by

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -170,6 +170,7 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
     outputs = {name: mark for name, hint in hints.items() for mark in get_args(hint) if isinstance(mark, OutFile)}
     if not outputs:
         return command
+    words = {name for name, hint in hints.items() if get_origin((get_args(hint) or (hint,))[0]) is Literal}
     hints |= {name: _never_empty(hints[name]) for name in outputs}
     parameters = {
         name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
@@ -186,7 +187,7 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
         context = given["context"]
         names = {parameter.name: shown_name(parameter) for parameter in context.command.params}
         typed = {name for name in names if context.get_parameter_source(name).name != "DEFAULT"}
-        named = {names[name]: tuple(paths_in(given[name])) for name in names.keys() & {*typed, "workspace"}}
+        named = {names[name]: tuple(paths_in(given[name])) for name in names.keys() & {*typed, "workspace"} - words}
         marks = {names[name]: mark for name, mark in outputs.items()}
         before = running.set(Running(marks, named, given.get("force", False)))
         try:

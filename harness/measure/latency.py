@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from harness.utils.errors import BenchError
 from results.records import Quantity
 
 SPREAD = 0.10
@@ -151,9 +150,7 @@ class OtherLoad:
     None if the kernel does not report it. Children count as this process once they have ended.
     """
 
-    def __init__(self, *, stat: Path = _STAT) -> None:
-        self._stat = stat
-        self.cores: float | None = None
+    cores: float | None = None
 
     def __enter__(self) -> Self:
         self._begin = self._now()
@@ -178,7 +175,7 @@ class OtherLoad:
     def _now(self) -> tuple[float, float, float] | None:
         """Wall-clock seconds, and seconds of processor time of the machine and of this process."""
         try:
-            columns = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
+            columns = _STAT.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
             machine = sum(int(columns[column]) for column in _BUSY) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError, IndexError, AttributeError):
             return None
@@ -256,14 +253,9 @@ def time_work(
 
     Args:
         caption: captions the next batch, of `batch` images.
-        repeats: how often each batch is timed, round after round.
+        repeats: how often each batch is timed, round after round; twice at least.
         threads: torch's intra-op threads; None keeps the current number. Reported either way.
-
-    Raises:
-        BenchError: `repeats` is below 2.
     """
-    if repeats < 2:
-        raise BenchError(f"{repeats} timed runs have no spread", hint="time at least 2 runs")
     with torch.inference_mode(), _threads(threads) as used_threads, OtherLoad() as load:
         for _ in range(max(repeats // 10, count // 10, 1)):
             caption()

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -161,26 +161,18 @@ class PeakMemory:
     `with PeakMemory(device) as peak: ...`, then `peak.host`, `peak.device` (tensors) and `peak.reserved` (device
     memory that torch holds, its cache included) are in MiB, or NULL with the reason. The host's number includes
     what was resident when the block began (the interpreter, torch, mapped files) and leaves child processes out.
-    Blocks do not nest: the inner one would reset the outer one's peak, so it raises RuntimeError.
+    Blocks do not nest: the inner one would reset the outer one's peak.
     """
 
-    _active: ClassVar[bool] = False
-
-    def __init__(self, device: torch.device | str = "cpu", *, proc: Path = _PROC) -> None:
+    def __init__(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
-        self._proc = proc
-        self.host = Quantity(None, reason="the block has not ended", unit="MiB")
-        self.device = Quantity(None, reason="the block has not ended", unit="MiB")
-        self.reserved = Quantity(None, reason="the block has not ended", unit="MiB")
+        self.host = self.device = self.reserved = Quantity(None, reason="the block has not ended", unit="MiB")
         self._obstacle: str | None = None
 
     def __enter__(self) -> Self:
-        if PeakMemory._active:
-            raise RuntimeError("PeakMemory blocks do not nest: the inner one would reset the outer one's peak")
-        PeakMemory._active = True
         try:
             # "5" resets the high-water mark of the resident set (Linux, proc(5)).
-            (self._proc / "clear_refs").write_text("5", encoding="ascii")
+            (_PROC / "clear_refs").write_text("5", encoding="ascii")
         except OSError as error:
             self._obstacle = f"the kernel does not let this process reset its peak memory ({error.strerror})"
         if self._device.type == "cuda":
@@ -193,7 +185,6 @@ class PeakMemory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        PeakMemory._active = False
         self.host = self._host_peak()
         self.device = self._device_peak(torch.cuda.max_memory_allocated)
         self.reserved = self._device_peak(torch.cuda.max_memory_reserved)
@@ -206,7 +197,7 @@ class PeakMemory:
     def _host_peak(self) -> Quantity:
         if self._obstacle is not None:
             return Quantity(None, reason=self._obstacle, unit="MiB")
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", (self._proc / "status").read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", (_PROC / "status").read_text(encoding="utf-8"), re.MULTILINE)
         if found is None:
             return Quantity(None, reason="the kernel does not report VmHWM", unit="MiB")
         return Quantity(int(found[1]) / 1024, unit="MiB")

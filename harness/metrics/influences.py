@@ -19,13 +19,9 @@ def influences(statistics: Statistics) -> Array:
     Their variance by N is the jackknife's variance of the score: Tukey, "Bias and Confidence in Not-Quite Large
     Samples", Annals of Mathematical Statistics 1958; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
     chapter 11. Centred on the score, not on Quenouille's estimate of its bias.
-
-    Raises:
-        ValueError: there are fewer than two images; without its only one a corpus has no score.
+    There are two images or more: without its only one a corpus has no score.
     """
     images = len(statistics.values)
-    if images < 2:
-        raise ValueError(f"influences need two images or more, not {images}")
     total = statistics.values.sum(axis=0)
     without = statistics.metric.score(total - statistics.values)
     found: Array = statistics.metric.score(total) + (images - 1) * (without.mean(axis=0) - without)

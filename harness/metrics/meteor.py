@@ -12,7 +12,6 @@ numbers in the user's cache, where filtering it takes half a second.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import itertools
@@ -31,7 +30,7 @@ from functools import cached_property
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final, Self, TypeVar
+from typing import IO, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +55,6 @@ _HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousa
 _COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _GRACE_S: Final = 5.0
 _PROGRESS_EVERY: Final = 100
-_T = TypeVar("_T")
 
 
 class Meteor(Metric):
@@ -348,7 +346,7 @@ class MeteorProcess:
         if self._writer is not None:
             self._writer.join(_GRACE_S)
         if self._writer is None or not self._writer.is_alive():
-            with contextlib.suppress(OSError):  # what a dead child did not read cannot be flushed
+            with suppress(OSError):  # what a dead child did not read cannot be flushed
                 self._stdin.close()  # the end of a JVM whose `java` was a script, so that only the script was killed
         for thread in (self._reader, self._stderr_drain):
             thread.join(_GRACE_S)
@@ -370,7 +368,7 @@ class MeteorProcess:
         return numbers
 
     def _status(self) -> int | None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
         return self._process.returncode
 
@@ -381,7 +379,7 @@ class MeteorProcess:
 
     def _write(self, lines: Iterable[bytes]) -> None:
         # A child that ended or was closed shows up on the reading side, with its exit status.
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             self._stdin.writelines(lines)
             self._stdin.flush()
 
@@ -396,8 +394,8 @@ class MeteorProcess:
             self._said.extend(line for line in stderr if not line.startswith(b"\tat "))  # traces hide the message
 
 
-def _start_thread(work: Callable[[_T], None], argument: _T) -> threading.Thread:
-    thread = threading.Thread(target=work, args=(argument,), daemon=True)
+def _start_thread(work: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
     thread.start()
     return thread
 
@@ -429,8 +427,7 @@ class MeteorSession:
             with suppress(JavaError):
                 self._start(tokenize_ptb(captions))
 
-        self._preparing = threading.Thread(target=work, daemon=True)
-        self._preparing.start()
+        self._preparing = _start_thread(work)
 
     def statistics(
         self,
@@ -457,16 +454,12 @@ class MeteorSession:
         Raises:
             JavaError: it cannot be started.
         """
-        if self._preparing is not None:
-            self._preparing.join()
-            self._preparing = None
+        self._wait()
         return self._start(captions)
 
     def close(self) -> None:
         """End the process, even one that is still being prepared; safe to call twice."""
-        if self._preparing is not None:
-            self._preparing.join()
-            self._preparing = None
+        self._wait()
         self._end_process()
 
     def _start(self, captions: Iterable[str]) -> MeteorProcess:
@@ -477,15 +470,19 @@ class MeteorSession:
             covered = needed if self._covered is None else needed | self._covered
             if self._process is None or (covered != self._covered).any():
                 self._end_process()
-                with (
-                    tempfile.TemporaryFile() as paraphrases
-                ):  # without a name, it is deleted when the last process closes it
+                # Without a name, it is deleted when the last process closes it.
+                with tempfile.TemporaryFile() as paraphrases:
                     self._table.write(paraphrases, covered)
                     self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=paraphrases)
                 self._covered = covered
         except OSError as error:
             raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error
         return self._process
+
+    def _wait(self) -> None:
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
 
     def _end_process(self) -> None:
         if self._process is not None:

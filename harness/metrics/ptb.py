@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -137,17 +138,10 @@ CONTEXT: Final = re.compile(rf"<|[\d)][ \u00a0]\d|(?:^|[^A-Za-z])(?:[A-Za-z]|(?i
 _CACHED_CHUNKS: Final = 200_000
 
 
-class _Chunks(dict[str, str]):
+@lru_cache(_CACHED_CHUNKS)
+def _of_chunk(chunk: str) -> str:
     """Tokens of a piece of caption between spaces; cached, since captions share most of their words."""
-
-    def __missing__(self, chunk: str) -> str:
-        tokens = " ".join(_lex(chunk, ""))
-        if len(self) < _CACHED_CHUNKS:
-            self[chunk] = tokens
-        return tokens
-
-
-_chunks: Final = _Chunks()
+    return " ".join(_lex(chunk, ""))
 
 
 def tokenize_ptb(captions: Sequence[str]) -> list[str]:
@@ -162,7 +156,7 @@ def tokenize_ptb(captions: Sequence[str]) -> list[str]:
         if CONTEXT.search(line):
             tokenized.append(" ".join(_lex(line, _following(lines, number))))
         else:
-            tokenized.append(" ".join(filter(None, map(_chunks.__getitem__, line.split()))))
+            tokenized.append(" ".join(filter(None, map(_of_chunk, line.split()))))
     return tokenized
 
 

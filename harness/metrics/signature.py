@@ -1,18 +1,17 @@
 """Evaluation signatures, as in sacreBLEU: everything besides the captions that a score depends on.
 
 Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A signature is built field by field from the settings of
-the evaluation, so that no option can be left out. It has a short and a long form, and is parsed from either.
+the evaluation, so that no option can be left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, Self
-from urllib.parse import quote, unquote
+from typing import Any, Final, Literal
+from urllib.parse import quote
 
 import harness
-from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 
 TokenizerName = Literal["python", "java"]
@@ -36,22 +35,8 @@ class EvaluationSettings:
     spice: bool = field(default=False, metadata={"only_adds": True})
 
 
-_SETTINGS: Final = {
-    "tokenizer": ("tok", "tokenizer"),
-    "domain_df": ("df", "document frequencies of domains"),
-    "meteor": ("meteor", "METEOR"),
-    "spice": ("spice", "SPICE"),
-}
-_DATA: Final = {
-    "nrefs": "references per image",
-    "refs": "references",
-    "n": "images",
-    "of": "images of the reference file",
-    "domains": "images by domain",
-}
-_VERSION: Final = ("v", "version")
-_LONG: Final = {**_DATA, **dict(_SETTINGS.values()), _VERSION[0]: _VERSION[1]}
-_SHORT: Final = {long: short for short, long in _LONG.items()}
+_SHORT: Final = {"tokenizer": "tok", "domain_df": "df", "meteor": "meteor", "spice": "spice"}
+"""Names of the settings in signatures."""
 _SAFE: Final = " #,=-_.()"
 
 
@@ -64,26 +49,6 @@ class Signature:
     def short(self) -> str:
         """As printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`."""
         return "|".join(f"{name}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
-
-    def long(self) -> str:
-        """The same with descriptive names."""
-        return "|".join(f"{_LONG[name]}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse either form.
-
-        Raises:
-            BenchError: it is not a signature, or has an unknown or duplicate field.
-        """
-        found: dict[str, str] = {}
-        for part in text.split("|"):
-            name, colon, value = part.partition(":")
-            name = _SHORT.get(name, name)
-            if not colon or name not in _LONG or name in found:
-                raise BenchError(f"{text!r} is not an evaluation signature: {part!r} is unknown or repeated")
-            found[name] = unquote(value)
-        return cls(found)
 
 
 def evaluation_signature(
@@ -114,8 +79,8 @@ def evaluation_signature(
     if domains:
         signed["domains"] = ",".join(f"{domain}={len(members)}" for domain, members in domains.items())
     for option in fields(settings):
-        signed[_SETTINGS[option.name][0]] = _shown(option.name, getattr(settings, option.name))
-    signed[_VERSION[0]] = harness.__version__
+        signed[_SHORT[option.name]] = _shown(option.name, getattr(settings, option.name))
+    signed["v"] = harness.__version__
     return Signature(signed)
 
 
@@ -125,7 +90,7 @@ def run_fields(settings: EvaluationSettings) -> dict[str, str]:
     Settings that only add a metric are left out: adding a metric does not change the run.
     """
     changing = [option.name for option in fields(settings) if not option.metadata.get("only_adds")]
-    signed = {_SETTINGS[name][0]: _shown(name, getattr(settings, name)) for name in changing}
+    signed = {_SHORT[name]: _shown(name, getattr(settings, name)) for name in changing}
     return signed | {"df": {"all": "split", "subset": "domain"}[settings.domain_df]}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 import tempfile
 import zipfile
@@ -24,7 +23,7 @@ import numpy as np
 
 from harness.data.download import fetch
 from harness.metrics.contract import Array
-from harness.metrics.java import JavaError, java_command, java_version, run_java
+from harness.metrics.java import JavaError, java_command, run_java
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
@@ -43,7 +42,10 @@ _ARCHIVE_SHA1: Final = "55c9d653eb30ace7d5a60eb3138e424f9442e539"
 """As pinned by HazyResearch's deepdive; Stanford publishes no checksum."""
 TIMEOUT_S: Final = 6 * 3600.0
 # Its serialiser (fst 2.47) accesses private fields of these packages, which Java 17 and later forbid.
-_OPENED: Final = ("lang", "util", "math", "net", "text", "util.concurrent")
+_OPENS: Final = tuple(
+    f"--add-opens=java.base/java.{package}=ALL-UNNAMED"
+    for package in ("lang", "util", "math", "net", "text", "util.concurrent")
+)
 
 
 def packaged_spice() -> Path:
@@ -87,7 +89,7 @@ def run_spice(
         ]
         asked.write_text(json.dumps(questions), encoding="utf-8")
         options = (str(asked), "-cache", str(cache), "-out", str(answered), "-subset", "-silent")
-        command = java_command(java, *_opens(java), "-jar", str(place / SPICE_JAR), *options, heap_mb=heap_mb)
+        command = java_command(java, *_OPENS, "-jar", str(place / SPICE_JAR), *options, heap_mb=heap_mb)
         run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=place)
         try:
             scores = {
@@ -98,14 +100,6 @@ def run_spice(
     if scores.keys() != references.keys() or not all(map(np.isfinite, scores.values())):
         raise JavaError(f"SPICE: the results of {len(references)} images have other ids or invalid scores")
     return np.array([scores[image_id] for image_id in references], dtype=np.float64)
-
-
-def _opens(java: Path) -> list[str]:
-    """The flags that open Java's packages; Java 8 neither needs nor accepts them."""
-    version = re.search(r'version "(\d+)', java_version(java))
-    if version and int(version[1]) == 1:
-        return []
-    return [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
 
 
 def prefetch_spice(source: str, folder: Path, reporter: Reporter, *, sha256: str | None = None) -> str:

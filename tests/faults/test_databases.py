@@ -55,14 +55,6 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     Store(file, read_only=True).close()
 
 
-def test_databases_behind_links_are_opened(tmp_path: Path) -> None:
-    Store(tmp_path / "bench.sqlite").close()
-    (tmp_path / "link.sqlite").symlink_to("bench.sqlite")
-    Store(tmp_path / "link.sqlite", read_only=True).close()
-    with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as connection:
-        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
-
-
 CASES = {
     "DROP TABLE image_influences": "table image_influences",
     "DROP TABLE runs": "table runs",

@@ -68,15 +68,6 @@ def test_a_bug_is_one_message_and_a_log(tmp_path: Path, fail: Fail, error: BaseE
     assert "secret" not in log + said
 
 
-def test_a_log_goes_to_temporary_files_at_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fail: Fail) -> None:
-    (tmp_path / "captionbench").write_text("a file where the cache would be")
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    assert fail(ValueError("x"))[0] == 70
-    (log,) = (tmp_path / "temporary").iterdir()
-    assert "ValueError: x" in log.read_text()
-
-
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, fail: Fail) -> None:
     monkeypatch.setenv("BENCH_DEBUG", "1")
     for error, code in ((ValueError("x"), 70), (BenchError("x", "y"), 2)):

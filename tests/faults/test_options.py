@@ -13,12 +13,8 @@ import os
 import re
 import shutil
 import signal
-import sys
-import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -119,26 +115,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@dataclass
-class Tried:
-    """What the commands took."""
-
-    codes: Counter[int] = field(default_factory=Counter)
-    seconds: float = 0.0
-    megabytes: float = 0.0
-
-
-@pytest.fixture(scope="module")
-def tried() -> Iterator[Tried]:
-    """Sums up what was tried; shown with `pytest -s`."""
-    found = Tried()
-    yield found
-    sys.stdout.write(
-        f"\n{found.codes.total()} commands, exit codes {dict(found.codes)}, slowest {found.seconds:.1f} s, "
-        f"most memory {found.megabytes:.0f} MB\n"
-    )
-
-
 def _memory_mb(figure: str) -> float:
     """VmRSS or VmHWM, what this process holds, and the most it held since it was last reset."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -199,7 +175,7 @@ def _code(words: list[str]) -> int:
 
 @pytest.mark.parametrize(("command", "parameter", "name"), _cases())
 def test_values_that_nobody_means(
-    monkeypatch: pytest.MonkeyPatch, place: Path, tried: Tried, command: str, parameter: Any, name: str
+    monkeypatch: pytest.MonkeyPatch, place: Path, command: str, parameter: Any, name: str
 ) -> None:
     monkeypatch.chdir(place)
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
@@ -209,11 +185,9 @@ def test_values_that_nobody_means(
         Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     except OSError:  # not Linux, or not all of it
         measured = False
-    held, started = _memory_mb("VmRSS") if measured else 0.0, time.monotonic()
+    held = _memory_mb("VmRSS") if measured else 0.0
     code, said = _answer(_words(command, parameter, CLASSES[name]))
     took = _memory_mb("VmHWM") - held if measured else 0.0
-    tried.codes[code] += 1
-    tried.seconds, tried.megabytes = max(tried.seconds, time.monotonic() - started), max(tried.megabytes, took)
     assert took < LIMIT_MB
     option = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
     assert (code == 0) == (name in LEGAL.get(f"{command} {option}", set())), said[-500:]

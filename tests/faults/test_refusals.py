@@ -19,28 +19,20 @@ from zoo.errors import ZooError
 
 REFERENCES = {"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a red ball"}]}
 NUMBERS = {
-    "caption a.png --run key --beam-size 99999999": "--beam-size",
     "cost measure --batch 1,99999999": "--batch",
     "cost measure --beam 99999": "--beam",
     "cost measure --energy-seconds inf": "--energy-seconds",
     "cost measure --energy-seconds nan": "--energy-seconds",
-    "cost measure --repeats 99999999": "--repeats",
     "cost runs --cider inf": "--cider",
     "cost runs --cider nan": "--cider",
-    "flops --beam 99999999": "--beam",
     "flops --models blind --position 21": "--position 21",
     "flops --models blind --position 6 --caption-length 5": "--position 6",
-    "flops --regions 99999999": "--regions",
-    "flops --visual-dim 99999999": "--visual-dim",
-    "flops --vocab-size 99999999": "--vocab-size",
-    "flops --with-backbone --image-size 99999999": "--image-size",
     "plan --seeds 3 --first-seed 2147483646": "--first-seed",
     "run --devices 1000 --device cpu --backbone filterbank": "--devices",
     "run --jobs 99999": "--jobs",
     f"run --jobs {'9' * 5000}": "--jobs",
     "run --seeds 2 --first-seed 2147483646 --control auto": "--first-seed",
     "run --seeds 3 --first-seed 2147483646": "--first-seed",
-    "run --seeds 99999999999999999999": "--seeds",
 }
 WITHOUT_EFFECT = {
     "caption a.png --run key --images .": "--images: read with --data alone",

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.zoo.test_laws import IMAGES, TOKENS, close, look, tiny, words
-from zoo.attention_maps import attends, attention_weights, probabilities
+from zoo.attention_maps import attends, attention_weights
 
 SEE_NO_PLACES = {"none", "pooled"}
 
@@ -139,19 +139,3 @@ def test_several_layers_and_heads_are_averaged():
         model(visual, tokens)
     assert len(seen) == 2
     close(attention_weights(model, visual, tokens), torch.stack(seen).mean((0, 2)))
-
-
-@pytest.mark.parametrize("mask", [None, torch.rand(2, 1, 3, 5) > 0.3, torch.randn(2, 4, 3, 5)])
-def test_probabilities_are_those_of_torch_s_attention(mask):
-    query, key, value = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 6)
-    if mask is not None and mask.dtype == torch.bool:
-        mask = mask | ~mask.any(-1, keepdim=True)
-    weights = probabilities(query, key, value, mask, scale=0.7)
-    close(weights @ value, F.scaled_dot_product_attention(query, key, value, mask, scale=0.7), 1e-5)
-
-
-def test_plug_in_without_attention_modules_has_no_maps():
-    model = tiny("att2in")
-    model.cross_attention_modules = lambda: ()
-    assert not attends(model)
-    assert attention_weights(model, look(model), words(IMAGES)) is None

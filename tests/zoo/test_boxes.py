@@ -9,10 +9,10 @@ import zoo
 from tests.zoo.test_parity import CELLS, cell_boxes, levels
 from zoo.layers.aoa import CHILD, NEIGHBOUR, PARENT, AttentionOnAttention, SpatialGraphAttention, spatial_graph
 from zoo.layers.attention import SelfAttention
-from zoo.layers.geometry import GeometricAttention, box_geometry, grid_cells, pair_geometry
+from zoo.layers.geometry import GeometricAttention, box_geometry, grid_cells
 from zoo.models.dlct import alignment
 from zoo.models.gcn_lstm import regat_labels, spatial_labels
-from zoo.models.puret import WindowAttention, box_cells, neighbours, square_cells
+from zoo.models.puret import box_cells, neighbours, square_cells
 
 close = {"atol": 1e-10, "rtol": 1e-10}
 REGIONS, HEADS, WIDTH = 5, 2, 8
@@ -104,13 +104,6 @@ def test_boxes_of_padding_may_hold_anything(model, filler):
     torch.testing.assert_close(found, model(zoo.Visual(features, mask, boxes), tokens), **close)
     found.square().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-def test_sizes_in_pixels_make_all_boxes_nearly_equal():
-    boxes = torch.tensor([[[0.0, 0.0, 0.1, 0.1], [0.0, 0.0, 0.9, 0.9]]], dtype=torch.float64)
-    for pixels, ratio in ((True, (0.1 + 1) / (0.9 + 1)), (False, 0.9 / 0.1)):
-        found = pair_geometry(boxes, boxes, pixel_sizes=pixels)[0, 0, 1]
-        torch.testing.assert_close(found[16], (100 * torch.tensor(ratio, dtype=torch.float64).log()).sin())
 
 
 def by_definition(boxes, threshold=0.9):
@@ -258,21 +251,6 @@ def test_regions_see_those_of_their_window():
     assert shifted[0].tolist() == [1, 0, 0, 1, 0], "the roll carries the first and the last cell into one window"
 
 
-@torch.no_grad()
-def test_the_global_token_counts_itself_as_often_as_told():
-    layer = WindowAttention(8, 2, 2).double()
-    layer.value.weight.zero_(), layer.value.bias.fill_(1.0)
-    layer.output.weight.copy_(torch.eye(8)), layer.output.bias.zero_()
-    x, cells = torch.rand(1, 5, 8).double(), torch.tensor([[[0, 0], [0, 1], [1, 0], [1, 1]]])
-    near = neighbours(cells, 2, 2, 0)
-    once, four = (layer(x, torch.ones(1, 4).bool(), near, weight) for weight in (1, 4))
-    torch.testing.assert_close(once, torch.ones_like(once))
-    torch.testing.assert_close(four[:, :-1], once[:, :-1])
-    queries, keys, _ = layer.project_all(x)
-    own = (queries[:, :, -1:] @ keys.transpose(-1, -2) / 2).softmax(-1)[..., -1]
-    torch.testing.assert_close(four[0, -1].view(2, 4), 1 + 3 * own[0].expand(2, 4))
-
-
 def test_regions_are_aligned_with_the_cells_that_they_reach(official):
     numbers = official("dlct")
     height, width = numbers["in/align_size_hw"].tolist()
@@ -284,8 +262,3 @@ def test_regions_are_aligned_with_the_cells_that_they_reach(official):
     boxes = torch.tensor([[[0.25, 0.0, 0.5, 0.2], [0.9, 0.9, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]])
     found = alignment(boxes, grid_cells(4, 4, like=torch.zeros(1))[None])[0]
     assert [row.nonzero().flatten().tolist() for row in found] == [[1, 2], [15], [15]], "an edge is the next cell's"
-
-
-def test_cells_are_numbered_row_by_row():
-    cells = grid_cells(2, 3, like=torch.zeros(1, dtype=torch.float64))
-    torch.testing.assert_close(cells[4], torch.tensor([1 / 3, 1 / 2, 2 / 3, 1], dtype=torch.float64))

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-import zoo
 from zoo.layers.expansion import DynamicExpansion, StaticExpansion
 from zoo.weights.expansionnet import CONVERTER
 
@@ -99,27 +98,6 @@ def test_dynamic_expansion(dtype, causal):
         torch.testing.assert_close(quick, plain, atol=10 * TOLERANCE[dtype], rtol=10 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_gradients_of_stepping_are_those_of_teacher_forcing(dtype):
-    torch.manual_seed(0)
-    card = zoo.model_card("expansionnet_v2")
-    model = zoo.create_model(card.name, vocab_size=11, visual_dim=6, **card.tiny).to(dtype).eval()
-    visual, tokens = zoo.Visual(torch.rand(2, 5, 6)), torch.randint(0, 11, (4, 7))
-
-    def gradients(logits):
-        model.zero_grad()
-        logits.square().mean().backward()
-        return [parameter.grad for parameter in model.parameters()]
-
-    state, steps = model.start(model.encode(visual)).expand(2), []
-    for position in range(7):
-        logits, state = model.step(tokens[:, position], state)
-        steps.append(logits)
-    stepped = gradients(torch.stack(steps, 1))
-    for quick, plain in zip(stepped, gradients(model(visual, tokens)), strict=True):
-        torch.testing.assert_close(quick, plain, atol=TOLERANCE[dtype], rtol=10 * TOLERANCE[dtype])
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["in place", "load_state_dict", "moved", "optimiser"])
 def test_what_is_kept_for_inference_follows_the_weights(how):
@@ -140,15 +118,3 @@ def test_what_is_kept_for_inference_follows_the_weights(how):
         torch.optim.SGD(layer.parameters(), 0.1).step()
     torch.testing.assert_close(layer(x), plainly(layer, x, torch.ones(2, 3)), atol=1e-10, rtol=1e-10)
     assert not torch.equal(layer(x), before)
-
-
-@torch.no_grad()
-def test_nothing_is_kept_while_training_nor_in_half_precision():
-    layer = random_weights(StaticExpansion(8, (4, 3), 0.0), torch.float32).eval()
-    x = torch.randn(2, 3, 8)
-    with torch.autocast("cpu", torch.bfloat16):
-        layer(x)
-    assert {part.dtype for part in layer._kept.fold} == {torch.float32}
-    layer.train()(x)
-    assert layer._kept is None
-    assert not any("_kept" in name for name in layer.state_dict())

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import zoo
-from zoo.decoding import Ensemble, beam_search, greedy, sample
+from zoo.decoding import beam_search, greedy
 from zoo.laws import alone, check_laws
 
 IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
@@ -138,27 +138,6 @@ def test_a_beam_of_one_is_greedy(architecture):
     assert torch.equal(narrow.tokens, first.tokens)
     close(narrow.log_probs, first.log_probs)
     close(narrow.scores, first.scores)
-
-
-@torch.no_grad()
-def test_an_ensemble_of_one_is_the_model(architecture):
-    model, search = tiny(architecture), {"beam_size": 2, "max_len": 4, "bos": BOS, "eos": EOS}
-    visual, ensemble = look(model), Ensemble([model])
-    found, alone = (beam_search(which, which.encode(visual), **search) for which in (ensemble, model))
-    assert torch.equal(found.tokens, alone.tokens)
-    close(found.scores, alone.scores)
-
-
-def test_sample_log_probabilities_equal_teacher_forcing(architecture):
-    model = tiny(architecture)
-    memory = model.encode(look(model))
-    drawn = sample(model, memory, n=3, max_len=8, bos=BOS, eos=EOS, generator=torch.Generator().manual_seed(3))
-    tokens = drawn.tokens.flatten(0, 1)
-    given = torch.cat((torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]), 1)
-    log_probs = model.decode(memory, given).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
-    log_probs.sum().backward()
-    spoken = torch.arange(8) < drawn.lengths.flatten()[:, None]
-    close(log_probs[spoken].detach(), drawn.log_probs.flatten(0, 1)[spoken])
 
 
 @torch.no_grad()

@@ -4,15 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 import zoo
 from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, look, tiny, words
 from tests.zoo.test_parity import CASES, levels, load
 from zoo.decoding import Ensemble, beam_search
-from zoo.layers.additive_attention import AdditiveAttention
-from zoo.layers.lstm import LSTMCell
-from zoo.layers.x_linear import XLinearAttention, seen_where
 from zoo.models.adaptive_attention import SentinelAttention
 from zoo.weights import from_official
 
@@ -188,46 +184,6 @@ def test_a_single_memory_has_values_first(official):
     torch.testing.assert_close(*(model(visual, numbers["in/labels"]) for model in models), **close)
 
 
-def macs(work):
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        result = work()
-    return counter.get_total_flops() / 2, result
-
-
-@pytest.mark.parametrize("sub_transformers", [1, 3])
-def test_a_step_projects_no_region(sub_transformers):
-    """Its multiply-accumulates are those of one position, with five beams that share an image's keys and values."""
-    d_model, regions, width, vocabulary = 1024, 100, 5, 10_370
-    with torch.device("meta"):
-        sizes = {"vocab_size": vocabulary, "visual_dim": 2048, "sub_transformers": sub_transformers}
-        model = zoo.create_model("image_transformer", **sizes).eval()
-        visual = zoo.Visual(torch.empty(1, regions, 2048), boxes=torch.empty(1, regions, 4))
-        tokens = torch.ones(width, dtype=torch.long)
-    memory = model.encode(visual)
-    started, state = macs(lambda: model.start(memory))
-    assert started == 0
-    lstm, query, gate = 4 * d_model * 3 * d_model, d_model**2, 4 * d_model**2
-    attention = sub_transformers * 2 * regions * d_model
-    stepped, _ = macs(lambda: model.step(tokens, state.expand(width)))
-    assert stepped == width * (lstm + query + attention + gate + d_model * vocabulary)
-
-
-RECURRENT = ["adaptive_attention", "att2all", "att2in", "show_attend_tell", "show_tell", "updown"]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", RECURRENT)
-def test_a_word_costs_the_same_wherever_it_stands(name):
-    """The state of a row is a few vectors, and the image's tensors are those of the encoder, shared by all rows."""
-    model = tiny(name)
-    memory = model.encode(look(model))
-    first = state = model.start(memory).expand(2)
-    for _ in range(5):
-        _, state = model.step(torch.randint(0, 9, (2 * IMAGES,)), state)
-    assert {key: row.shape for key, row in state.rows.items()} == {key: row.shape for key, row in first.rows.items()}
-    assert all(part is memory.extra[key] for key, part in state.images.items())
-
-
 @pytest.mark.parametrize(("name", "deeper"), [("show_tell", {"n_layers": 3}), ("x_lan", {"n_attention_layers": 3})])
 @torch.no_grad()
 def test_deeper_models_step_as_they_are_taught(name, deeper):
@@ -240,23 +196,6 @@ def test_deeper_models_step_as_they_are_taught(name, deeper):
     torch.testing.assert_close(torch.stack(logits, 1), model.decode(memory, tokens), **close)
 
 
-def attend(attention, queries, regions, mask):
-    keys, barrier = attention.project(regions, mask)
-    return attention(queries, keys, regions, barrier)
-
-
-def test_attention_survives_padding_that_outscores_all_regions():
-    attention = AdditiveAttention(6, 5, 4)
-    torch.nn.init.constant_(attention.score.weight, 1e3)
-    queries, regions = torch.randn(4, 6), torch.randn(2, 7, 5)
-    mask = torch.arange(7) < torch.tensor([[3], [4]])
-    padded = torch.where(mask[..., None], regions, 1e3 * attention.key.weight.sum(0).sign())
-    found = attend(attention, queries, padded, mask)
-    assert torch.equal(found, attend(attention, queries, regions * mask[..., None], mask))
-    nothing = attend(attention, queries, regions, torch.zeros_like(mask))
-    torch.testing.assert_close(nothing, regions.mean(1).repeat_interleave(2, 0))
-
-
 @torch.no_grad()
 def test_an_image_without_regions_is_seen_as_the_sentinel_alone():
     attention = SentinelAttention(6, 4, 0.5).double().eval()
@@ -265,52 +204,6 @@ def test_an_image_without_regions_is_seen_as_the_sentinel_alone():
     found = attention(state, sentinel, keys, regions, barrier)
     expected = attention.sentinel(sentinel).relu() + attention.state(state).tanh()
     torch.testing.assert_close(found, expected, **close)
-
-
-def test_an_lstm_is_torchs_with_the_candidate_last():
-    ours, theirs = LSTMCell(3, 4, 4).double(), torch.nn.LSTMCell(3, 4).double()
-    order = torch.cat([torch.arange(4) + 4 * block for block in (0, 1, 3, 2)])
-    for own, its in ((ours.input, "ih"), (ours.recurrent, "hh")):
-        own.weight.data.copy_(getattr(theirs, f"weight_{its}")[order])
-        own.bias.data.copy_(getattr(theirs, f"bias_{its}")[order])
-    x, hidden, cell = torch.randn(2, 3).double(), torch.randn(2, 4).double(), torch.randn(2, 4).double()
-    for found, expected in zip(ours(ours.project(x), hidden, cell), theirs(x, (hidden, cell)), strict=True):
-        torch.testing.assert_close(found, expected, **close)
-
-
-def test_bilinear_attention_as_its_formula():
-    """Pair by pair, head by head, over the keys that are seen."""
-    layer = XLinearAttention(8, 2).double().eval()
-    rows, memory, mask = torch.rand(2, 3, 8).double(), torch.rand(2, 4, 8).double(), torch.ones(2, 4).bool()
-    mask[1, 2:] = False
-    found = layer(rows, *layer.project(memory), seen_where(mask, torch.float64))
-
-    def parts(of, x):
-        active = torch.nn.functional.celu(of.linear(x), 1.3).unflatten(-1, (2, 2, 4))
-        return torch.nn.functional.layer_norm(active, (4,)).unbind(2)
-
-    (q, own), (k, v) = parts(layer.query, rows), parts(layer.memory, memory)
-    expected = torch.empty(2, 3, 2, 4).double()
-    for image in range(2):
-        seen = mask[image].nonzero()[:, 0]
-        for row in range(3):
-            for head in range(2):
-                joint = layer.joint(q[image, row, head] * k[image, seen, head]).relu()
-                spatial = layer.spatial(joint)[:, 0].softmax(0)
-                gate = layer.channel(joint.mean(0)).sigmoid()
-                expected[image, row, head] = own[image, row, head] * (spatial @ v[image, seen, head]) * gate
-    torch.testing.assert_close(found, expected.flatten(2))
-
-
-def test_own_rates_of_dropout_are_the_authors():
-    def rates(name, *without):
-        model = zoo.create_model(name, vocab_size=9, visual_dim=6, d_model=16, n_heads=2)
-        found = {key: part.p for key, part in model.named_modules() if isinstance(part, torch.nn.Dropout)}
-        return {rate for key, rate in found.items() if not any(word in key for word in without)}
-
-    assert rates("x_lan", "attention.dropout", "attentions.0.dropout", "fusion") == {0.5}
-    assert rates("x_transformer", "attention.dropout", "fusion", "embedding_norm") == {0.5}
-    assert rates("puret") == {0.1}
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ import zoo
 from harness.training.self_critical import mean_of_all, self_critical_loss
 from tests.zoo.conftest import Official
 from zoo.captioner import Captioner, Memory
-from zoo.decoding import beam_search, greedy, sample
+from zoo.decoding import beam_search, greedy
 from zoo.layers.geometry import grid_cells
 from zoo.models.puret import square_cells
 from zoo.weights import from_official
@@ -484,28 +484,6 @@ def test_beams_with_rewards_and_their_gradient(name: str) -> None:
     for key, part in model.named_parameters():
         if part.grad is not None:
             torch.testing.assert_close(learnt[key], part.grad, atol=1e-10, rtol=1e-8, msg=key)
-
-
-@pytest.mark.parametrize("name", ["x_lan", "x_transformer", "puret", "aoanet"])
-def test_samples_with_rewards(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean over tokens up to the first 0. The files hold greedy captions: here each draw is the likeliest word."""
-    [case] = [case for case in CASES if case.model == name]
-    numbers, model = load(case)
-    words, theirs = numbers["out/greedy_seq"], numbers["out/greedy_logprobs"]
-    monkeypatch.setattr(torch, "multinomial", lambda likely, *_, **__: likely.argmax(-1, keepdim=True))
-    [(_, memory)] = case.encode(numbers, model)
-    found = sample(model, memory, n=1, max_len=words.shape[1], bos=0, eos=0, graph=True)
-    assert torch.equal(found.tokens[:, 0], words)
-    advantages = torch.linspace(-1, 1, len(words), dtype=torch.float64)
-    terms = []
-    for row, log_probs, advantage in zip(words.tolist(), theirs, advantages, strict=True):
-        end = row.index(0) + 1 if 0 in row else len(row)
-        terms += [-log_prob * advantage for log_prob in log_probs[:end]]
-    said = torch.arange(words.shape[1]) < found.lengths
-    loss = self_critical_loss(found.log_probs[:, 0], said, advantages, "tokens")
-    close(loss, torch.stack(terms).mean())
-    loss.backward()
-    assert all(part.grad is not None for part in model.parameters())
 
 
 POSITIONS = 55 * 512

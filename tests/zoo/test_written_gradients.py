@@ -33,12 +33,6 @@ def test_expansion_weights_and_gate():
     assert torch.autograd.gradcheck(gate_streams, (numbers(2, 3, 4), numbers(4, 3, 4)))
 
 
-def test_normalised_groups_average_to_one():
-    weights = numbers(2, 6).detach().abs()
-    parts = [part / part.sum(-1, keepdim=True) / 3 for part in weights.split((1, 3, 2), -1)]
-    torch.testing.assert_close(normalise(weights, -1, (1, 3, 2)), torch.cat(parts, -1))
-
-
 def test_annotated_norm():
     norm = AnnotatedNorm(4).double()
     x = numbers(3, 4)

@@ -188,10 +188,6 @@ class _GRIT(Converter):
         return {**super().sizes(official), "heads": heads}
 
 
-def _input(found: re.Match[str]) -> str:
-    return f"grid_input.{'linear' if found[1] == 'fc' else 'norm'}"
-
-
 GRIT = _GRIT(  # trained on regions as its detector gives them, and with a table of positions that is random numbers
     what="GRIT",
     parts=(

@@ -147,8 +147,6 @@ def _trace_caption(model: Captioner, visual: Visual, length: int, beam_size: int
 @contextmanager
 def _counting(model: Captioner, visual: Visual) -> Iterator[Visual]:
     """Evaluation mode without gradients and fused paths, after a warm-up pass that fills the model's caches."""
-    if visual.batch_size != 1:
-        raise BenchError(f"multiply-accumulates are counted for one image, not for a batch of {visual.batch_size}")
     weight = next(model.parameters())
     seen = visual.to(weight.device, weight.dtype)
     with torch.no_grad(), eval_mode(model), unfused():

@@ -1,24 +1,18 @@
 """Multiply-accumulates of a network that generates captions by itself: vision part, prefill, steps, whole captions.
 
 They are counted by torch's own counter while the network works, since `generate` cannot be traced: matrix products,
-convolutions and attention. fvcore, which counts the zoo's models, adds five for each element that a norm passes; it is
-the second counter here, on a trace of each call that `generate` makes.
+convolutions and attention. fvcore, which counts the zoo's models, adds five for each element that a norm passes.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.measure.flops.tracing import macs_of, unfused
 from results.records import Quantity
 
 NO_VISION = "the network names no vision part of its own"
@@ -108,73 +102,3 @@ def _count(vision: nn.Module | None, work: Callable[[], None]) -> tuple[int, int
             for hook in hooks:
                 hook.remove()
     return counter.get_total_flops() // 2, sum(seen) // 2
-
-
-NORMS = {"layer_norm", "batch_norm", "group_norm", "instance_norm"}
-"""Operators in which fvcore counts five for each element, and torch's counter nothing."""
-Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-
-
-def count_again(network: nn.Module, generate: Callable[[int, int], None], *, length: int) -> tuple[int, int]:
-    """Multiply-accumulates, norms left out, up to the first token and of the step at `length`, of one row, by fvcore.
-
-    It counts a trace of each call of the network or, where `generate` works with its parts, of these; what stands
-    between such calls, and what the cache of keys and values does, multiplies nothing.
-
-    Args:
-        generate: as of `count_generation`.
-    """
-    begin, whole = _calls(network, lambda: generate(1, 1)), _calls(network, lambda: generate(length, 1))
-    return sum(map(_count_traced, begin)), _count_traced(whole[-1])
-
-
-def _count_traced(call: Call) -> int:
-    module, args, kwargs = call
-    leaves, structure = tree_flatten((args, kwargs))
-    traced = _Traced(module, leaves, structure)
-    with torch.inference_mode(), unfused():
-        tensors = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
-        by_operator = macs_of(traced, tensors)
-    return sum(macs for name, macs in by_operator.items() if name not in NORMS)
-
-
-class _Traced(nn.Module):
-    """A call whose tensors are given, for a trace."""
-
-    def __init__(self, module: nn.Module, leaves: list[Any], structure: Any) -> None:
-        super().__init__()
-        self.module = module
-        self._leaves, self._structure = leaves, structure
-        self.training = False
-
-    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = iter(tensors)
-        args, kwargs = tree_unflatten(
-            [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves], self._structure
-        )
-        return tuple(leaf for leaf in tree_leaves(self.module(*args, **kwargs)) if isinstance(leaf, Tensor))
-
-
-def _calls(network: nn.Module, work: Callable[[], None]) -> list[Call]:
-    """The outermost calls of modules, each with copies of what it was given, caches included."""
-    found: list[Call] = []
-    depth = 0
-
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nonlocal depth
-        if not depth:
-            found.append((module, copy.deepcopy(args), copy.deepcopy(kwargs)))
-        depth += 1
-
-    def after(*_: object) -> None:
-        nonlocal depth
-        depth -= 1
-
-    hooks = [module.register_forward_pre_hook(before, with_kwargs=True) for module in network.modules()]
-    hooks += [module.register_forward_hook(after) for module in network.modules()]
-    try:
-        work()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found

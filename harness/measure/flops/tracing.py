@@ -246,11 +246,6 @@ def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | M
     return PartCount(sum(macs.values()), macs, uncounted, operations)
 
 
-def macs_of(module: nn.Module, tensors: tuple[Tensor, ...]) -> dict[str, int]:
-    """The multiply-accumulates of any call by operator, counted as `trace` does; the module gives tensors alone."""
-    return _separate(_by_operator(FlopCountAnalysis(module, tensors)))[0]
-
-
 def _by_operator(analysis: FlopCountAnalysis) -> dict[str, int]:
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     analysis.set_op_handle(**HANDLERS, **_element_wise_handlers(), **dict.fromkeys(MOVES))

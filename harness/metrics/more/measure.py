@@ -152,29 +152,19 @@ class MoreEvaluator:
 
     @cached_property
     def _clip(self) -> ClipScorer | _Absent:
-        named = self.settings.clip
-        if named is None:
+        if self.settings.clip is None:
             return _Absent(NO_CLIP)
+        from harness.metrics.more.clip import ClipScorer
 
-        def opened() -> ClipScorer:
-            from harness.metrics.more.clip import ClipScorer
-
-            return ClipScorer(named, _device(self._device))
-
-        return _opened(opened, f"clip:{named.asked}")
+        return _opened(ClipScorer, self.settings.clip, self._device)
 
     @cached_property
     def _bert(self) -> BertScorer | _Absent:
-        named = self.settings.bert
-        if named is None:
+        if self.settings.bert is None:
             return _Absent(NO_BERT)
+        from harness.metrics.more.bert import BertScorer
 
-        def opened() -> BertScorer:
-            from harness.metrics.more.bert import BertScorer
-
-            return BertScorer(named, _device(self._device))
-
-        return _opened(opened, f"bert:{named.asked}")
+        return _opened(BertScorer, self.settings.bert, self._device)
 
     def _by_clip(self, system: ScoredCaptions) -> Measured:
         scorer = self._clip
@@ -192,18 +182,16 @@ class MoreEvaluator:
         return scorer.measure(captions, references)
 
 
-def _opened(open_model: Callable[[], T], asked: str) -> T | _Absent:
+def _opened(scorer: Callable[[HubWeights, torch.device], T], weights: HubWeights, device: str | None) -> T | _Absent:
     """The model, or why there is none and what to type."""
-    try:
-        return open_model()
-    except (BenchError, ZooError) as error:
-        return _Absent(f"{error} ({error.hint})" if error.hint else str(error), asked)
-
-
-def _device(name: str | None) -> torch.device:
     import torch
 
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    try:
+        return scorer(weights, place)
+    except (BenchError, ZooError) as error:
+        said = f"{error} ({error.hint})" if error.hint else str(error)
+        return _Absent(said, f"{weights.option.removeprefix('--')}:{weights.asked}")
 
 
 def measure_hallucination(

@@ -15,7 +15,6 @@ from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import EpochRecord
-from results.store.rescoring import add_costs
 from tests.harness.conftest import bench
 
 ENVIRONMENT = {
@@ -153,18 +152,6 @@ def test_training_of_stored_runs_beside_what_papers_print(workspace: Path) -> No
     assert "older than this estimate" in shown
     assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
     assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
-
-
-def test_an_a100s_hours_are_a_range_that_says_what_it_assumes(workspace: Path) -> None:
-    with Store(workspace / "bench.sqlite") as store:
-        add_costs(store, "run", {"train_a100_hours_estimate": Quantity(9.0, unit="h", low=3.0, high=9.0)}, {})
-    result = bench("cost", "runs", "-w", str(workspace), "--format", "csv")
-    run, old = csv.DictReader(io.StringIO(result.stdout))
-    assert (run["A100, estimate"], old["A100, estimate"]) == ("3.00\u202fh–9.00\u202fh", "-")
-    shown = bench("cost", "runs", "-w", str(workspace)).stdout
-    own, printed = shown.split("Papers print")
-    assert "A100: an estimate, not a measurement" in " ".join(own.split())
-    assert "60" in printed
 
 
 def test_a_workspace_without_results_is_told(tmp_path: Path) -> None:

@@ -86,15 +86,6 @@ def test_the_report_of_a_database_named_by_option_or_environment(tmp_path: Path)
         bench_or_raise("report", "--db", "nothing.sqlite")
 
 
-def test_a_hint_is_about_the_database_that_was_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is a folder") as caught:
-        bench_or_raise("db", "merge", str(tmp_path), "--db", "new.sqlite")
-    assert str(tmp_path / "bench.sqlite") in str(caught.value.hint)
-    with pytest.raises(StoreError, match=r"no results database at nowhere/bench\.sqlite") as caught:
-        bench_or_raise("db", "info", "--workspace", "nowhere")
-    assert "bench run" in str(caught.value.hint)
-
-
 def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
     code, output = bench_or_raise("db", "publish", "out.sqlite", "--db", "full.sqlite")

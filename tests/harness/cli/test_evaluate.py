@@ -1,14 +1,9 @@
-"""`bench evaluate` and `bench export submission` from files to files, in odd surroundings and many at once."""
+"""`bench evaluate` and `bench export submission` from files to files."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 
 import pytest
 
@@ -63,20 +58,6 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
 
 
-def test_more_metrics_have_a_table_of_their_own(files, tmp_path):
-    out = tmp_path / "scores.json"
-    words = ("evaluate", files[0], "--references", files[1], "--no-meteor", "--out", out)
-    assert "More metrics" not in bench(*words).output
-    plain = json.loads(out.read_text())
-    result = bench(*words, "--more")
-    assert "More metrics" in result.output
-    scores = json.loads(out.read_text())
-    more = scores.pop("more")
-    assert (more["caption_words"], more["caption_words_sd"]) == (7 / 3, pytest.approx((2 / 9) ** 0.5))
-    assert (more["distinct-1"], more["distinct-2"], more["vocabulary_used"]) == (6 / 7, 1.0, 6.0)
-    assert {name: value for name, value in scores.items() if not name.startswith("more")} == plain
-
-
 def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     predictions, references = files
     write(predictions, {7: "a dog runs", 3: "two cats", 8: "x"})
@@ -91,80 +72,12 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     assert fields(scores["signature"])["of"] == "3"
 
 
-def test_a_broken_java_leaves_meteor_null_with_exit_code_one(files, tmp_path, monkeypatch):
-    predictions, references = files
-    java = tmp_path / "java"
-    java.write_text("#!/bin/sh\nexit 1\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("BENCH_JAVA", str(java))
-    out = tmp_path / "scores.json"
-    result = bench("evaluate", predictions, "--references", references, "--out", out)
-    assert result.exit_code == 1
-    scores = json.loads(out.read_text())
-    assert scores["scores"]["METEOR"] is None
-    assert "ended with status 1" in scores["reasons"]["METEOR"]
-    assert scores["scores"]["CIDEr-D"] > 0
-
-
 def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):
     out, words = tmp_path / "s.json", ("evaluate", files[0], "--references", files[1], "--no-meteor", "--domain-df")
     found = [(bench(*words, option, "--out", out), json.loads(out.read_text()))[1] for option in ("all", "subset")]
     assert found[0]["scores"] == found[1]["scores"]
     assert found[0]["domains"] != found[1]["domains"]
     assert [fields(each["signature"])["df"] for each in found] == ["all", "subset"]
-
-
-@pytest.fixture
-def read_only_package(tmp_path):
-    """A folder for PYTHONPATH where pycocoevalcap lies as if installed for all users: nothing may be written there."""
-    place = tmp_path / "site-packages"
-    folders = []
-    for part in ("meteor", "tokenizer"):
-        origin = Path(str(resources.files("pycocoevalcap") / part))
-        folder = place / "pycocoevalcap" / part
-        folder.mkdir(parents=True)
-        for item in origin.iterdir():
-            (folder / item.name).symlink_to(item)
-        folder.chmod(0o555)
-        folders.append(folder)
-    before = sorted(place.rglob("*"))
-    yield place
-    assert sorted(place.rglob("*")) == before
-    for folder in folders:
-        folder.chmod(0o755)
-
-
-METEOR = """#!/bin/sh
-case "$*" in
--version) echo 'openjdk version "21"' >&2 ;;
-*) while read -r line; do echo "4 4 2 2 2 2 1 1 0 0 0 0 0 0 0 0 0 0 0 0 1 3 3"; done ;;
-esac
-"""
-
-
-def test_four_at_once_in_other_locales_from_a_read_only_package(files, tmp_path, read_only_package):
-    """With a stand-in for METEOR, whose start takes seconds; it is tested in de_DE with the other tests of metrics."""
-    java = tmp_path / "java"
-    java.write_text(METEOR)
-    java.chmod(0o755)
-    program = (
-        "import sys\nfrom harness.cli.app import main\n"
-        "sys.argv = ['bench', 'evaluate', sys.argv[1], '--references', sys.argv[2], '--out', sys.argv[3]]\nmain()\n"
-    )
-    outs = [tmp_path / f"{number}.json" for number in range(4)]
-    environment = {name: value for name, value in os.environ.items() if name not in {"LANG", "LC_ALL"}}
-    running = []
-    for out, locale in zip(outs, ("de_DE.UTF-8", "C", "POSIX", "C.UTF-8"), strict=True):
-        environment |= {"LC_ALL": locale, "BENCH_JAVA": str(java), "PYTHONPATH": str(read_only_package)}
-        command_line = [sys.executable, "-c", program, *map(str, files), str(out)]
-        running.append(
-            subprocess.Popen(command_line, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        )
-    said = [process.communicate(timeout=600)[0].decode() for process in running]
-    assert [process.returncode for process in running] == [0] * 4, said
-    texts = {out.read_text() for out in outs}
-    assert len(texts) == 1
-    assert 0 < json.loads(texts.pop())["scores"]["METEOR"] < 1
 
 
 def submission(what, server, references, folder, *options):

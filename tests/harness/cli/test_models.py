@@ -59,12 +59,6 @@ def test_a_model_is_shown_with_its_origin_and_arguments(name):
     assert ("Arguments of the preset" in text) == bool(card.arguments)
 
 
-def test_an_unknown_name_gets_a_suggestion():
-    error = bench("models", "show", "blnd").exception
-    assert isinstance(error, zoo.ZooError)
-    assert "did you mean blind?" in error.hint
-
-
 def test_printed_scores_are_shown_with_their_conditions():
     shown = bench("models", "show", "expansionnet_v2").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -29,11 +25,6 @@ from zoo import create_model, registry
 from zoo.laws import BrokenLawError, check_laws
 
 PAGE = (ROOT / "docs/own_model.md").read_text(encoding="utf-8")
-LAWS = [
-    law
-    for name, law in vars(test_laws).items()
-    if name.startswith("test_") and list(inspect.signature(law).parameters) == ["architecture"]
-]
 
 
 @pytest.fixture
@@ -43,26 +34,8 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_cards", dict(registry._cards))
 
 
-@pytest.fixture
-def own_model(tmp_path: Path, own_registry: None) -> Iterator[Path]:  # noqa: ARG001
-    """The page's model in a file, registered for this test alone."""
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    path = tmp_path / "mine.py"
-    path.write_text(block, encoding="utf-8")
-    load_plugin(str(path))
-    yield path
-    sys.modules.pop("bench_plugin_mine", None)
-
-
 def test_the_page_shows_the_model_that_is_written() -> None:
     assert f"```python\n{named('mine', 'mine')}```" in PAGE
-
-
-@pytest.mark.usefixtures("own_model")
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_the_pages_model_keeps_the_laws(law: Callable[[str], Any]) -> None:
-    torch.manual_seed(0)
-    law("mine")
 
 
 LOGITS, HIDDEN = "self.vocabulary(self.dropout(hidden))", 'state.rows["hidden"]'

@@ -21,14 +21,12 @@ from harness.data.images import ImagePreprocessing
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from harness.inference.attention import (
-    IMAGES,
     PANEL,
     WHOLE,
     Box,
     attention_records,
     cells_within,
     check_attends,
-    chosen_images,
     draw_attention,
     grid_of,
     shown_parts,
@@ -59,15 +57,6 @@ def tiny(name: str) -> Any:
 
 def records(model: Any, said: dict[int, list[int]], part: Box = WHOLE) -> list[AttentionRecord]:
     return list(attention_records(model, VOCABULARY, Cells(), said, lambda _: part, device=torch.device("cpu")))
-
-
-def test_images_are_spread_evenly_and_equal_for_every_model() -> None:
-    ids = list(range(100, 1100))
-    assert chosen_images(ids) == chosen_images(list(ids))
-    assert len(chosen_images(ids)) == len(set(chosen_images(ids))) == IMAGES
-    assert max(np.diff(chosen_images(ids))) <= 42
-    assert chosen_images([3, 1, 2]) == [3, 1, 2]
-    assert chosen_images([]) == []
 
 
 def test_a_word_s_weights_are_those_of_the_step_that_says_it() -> None:
@@ -130,13 +119,6 @@ def test_a_pretrained_model_s_processor_says_what_it_leaves(
     shown = found(Image.fromarray(picture))
     assert shown.shape == (3, 20, 20)
     assert shown[:, 3:-3, 3:-3].min() > 1.5, "nothing else is seen"
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "grid"), [(49, (224, 224), (7, 7)), (6, (64, 96), (2, 3)), (1, (1, 1), (1, 1))]
-)
-def test_cells_lie_as_the_pixels_do(count: int, size: tuple[int, int], grid: tuple[int, int]) -> None:
-    assert grid_of(count, *size) == grid
 
 
 def test_cells_that_fit_no_picture_are_refused() -> None:

@@ -20,9 +20,10 @@ from safetensors.torch import load_file, save_file
 from harness.config.preset import Decoding
 from harness.inference.hub_captioner import HubCaptioner
 from harness.inference.hub_checkpoint import OWN, Checkpoint, Prompt, choose_prompt, choose_rules, clean
-from harness.measure.flops.generation import count_again, count_generation
+from harness.measure.flops.generation import count_generation
 from harness.utils.errors import BenchError
 from tests.harness.inference.hub_families import FAMILIES, write_family
+from tests.harness.inference.second_counter import count_again
 from zoo import ZooError
 
 _RANDOM = np.random.default_rng(0)
@@ -167,15 +168,6 @@ def test_the_end_token_ends_a_caption(opened: OpenFamily, family: str, monkeypat
     assert captioner.generate(inputs, greedy, full_length=True).shape[1] == greedy.max_len
 
 
-def test_a_begin_token_of_a_chat_template_is_not_repeated(opened: OpenFamily, monkeypatch: pytest.MonkeyPatch) -> None:
-    captioner = opened("idefics3")
-    plain = captioner.inputs(PICTURES[:1])["input_ids"]
-    monkeypatch.setattr(captioner.processor, "chat_template", "<s>" + captioner.processor.chat_template)
-    begin = captioner.processor.tokenizer.bos_token_id
-    for tokens in (plain, captioner.inputs(PICTURES[:1])["input_ids"]):
-        assert (tokens == begin).sum() == 1
-
-
 def test_prompts_are_templates_or_texts() -> None:
     assert choose_prompt("florence2", None).text == "<CAPTION>"
     assert choose_prompt("blip", "photo") == Prompt("photo", "a photo of", "{prompt}", chat=False, bare=False)
@@ -215,17 +207,6 @@ def test_rules_have_one_order_and_are_known_by_name() -> None:
             choose_rules(wrong)
 
 
-def test_a_captioner_cleans_as_it_is_asked(opened: OpenFamily, monkeypatch: pytest.MonkeyPatch) -> None:
-    captioner = opened("llava")
-    said = captioner.processor.tokenizer('"A dog. A cat."', return_tensors="pt")["input_ids"]
-    monkeypatch.setattr(captioner, "generate", lambda *_: said)
-    found = []
-    for rules in ((), choose_rules("quotes,first-sentence")):
-        monkeypatch.setattr(captioner, "rules", rules)
-        found += captioner.caption(PICTURES[:1], DECODING).captions
-    assert found == ['"A dog. A cat."', "A dog."]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_counted_is_what_a_second_counter_counts(opened: OpenFamily, family: str) -> None:
     captioner = opened(family)
@@ -234,23 +215,6 @@ def test_what_is_counted_is_what_a_second_counter_counts(opened: OpenFamily, fam
     assert counts.vision is not None
     assert min(counts.vision, counts.prefill, counts.step) > 0
     assert count_again(captioner.network, generate, length=2) == (counts.vision + counts.prefill, counts.step)
-
-
-def test_a_step_costs_what_its_layers_multiply(opened: OpenFamily) -> None:
-    captioner = opened("llava")
-    counts = count_generation(captioner.vision, generation(captioner), beam_size=2, max_len=DECODING.max_len)
-    vocabulary = captioner.network.config.text_config.vocab_size
-    prompt = captioner.inputs(PICTURES[:1])["input_ids"].shape[1]
-    d_model = d_ff = 16
-    projections = 2 * d_model * d_model + 2 * d_model * (d_model // 2)  # two heads of queries, one of keys and values
-    seen = prompt + DECODING.max_len - 1
-    assert counts.step == projections + 2 * seen * d_model + 3 * d_model * d_ff + d_model * vocabulary
-    assert counts.vision is not None
-    steps = sum(range(prompt + 1, seen + 1)) * 2 * d_model + (counts.step - 2 * seen * d_model) * (DECODING.max_len - 1)
-    assert counts.greedy == counts.vision + counts.prefill + steps
-    assert counts.greedy < counts.beam <= 2 * counts.greedy
-    third = count_generation(captioner.vision, generation(captioner), beam_size=1, max_len=4, step_position=3)
-    assert third.step == counts.step - 2 * (DECODING.max_len - 3) * d_model
 
 
 def generation(captioner: HubCaptioner) -> Callable[[int, int], None]:

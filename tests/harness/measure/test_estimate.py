@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from sqlalchemy import update
 from typer.testing import Result
 
 from harness.benchmark.identity.signature import training_fields
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
-from harness.measure import speed
 from harness.measure.estimate import (
-    KEPT_CHECKPOINTS,
     DataShape,
     PassCosts,
-    Speed,
-    feature_bytes,
-    plan_captioning,
     plan_stages,
-    run_bytes,
 )
-from harness.training.checkpoint import KEPT
-from harness.utils.errors import BenchError
 from results import Store
 from results.store.schema import RunRow
 from tests.harness.conftest import bench
@@ -97,15 +86,6 @@ def test_a_trained_backbone_costs_its_stage_and_once_after() -> None:
     assert after[3] - before[3] == (103 + 10) * 7000
 
 
-def test_captioning_and_disk() -> None:
-    captioning = plan_captioning(COSTS, DATA, 3, 20)
-    assert captioning.decoding == 7 * (7000 + 100 + 10 + 3 * 20 * 3)
-    assert captioning.seconds(Speed(training=1.0, decoding=100.0), 2) == captioning.decoding / 200
-    assert run_bytes(1000) == 1000 * (4 + 2 * 12)
-    assert feature_bytes(123_287, 144, 1536) == pytest.approx(54.5e9, rel=1e-2)
-    assert KEPT_CHECKPOINTS == KEPT
-
-
 SHORT = ("--set", "decoding.max_len=6", "--set", "size.n_encoder_layers=1", "--set", "size.n_decoder_layers=1")
 """What is counted by tracing grows with these."""
 
@@ -154,32 +134,6 @@ def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     assert f"{8 * 11_807:,}" in asked.stdout  # of 48 captions, as their README prints
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--data", "nowhere"), "sizes of this data set are unknown"),
-        (("--detect", "1", "--data", "nowhere"), "sizes of this data set are unknown"),
-        (("--models", "blind", "--control", "m2"), "trains no model of this name"),
-        (("--models", "human", "--control", "auto"), "names none"),
-    ],
-)
-def test_wrong_options_are_named(arguments: tuple[str, ...], told: str) -> None:
-    assert isinstance(error := plan(*arguments).exception, BenchError)
-    assert told in str(error)
-
-
-def test_help_needs_no_torch() -> None:
-    code = "import sys, harness.cli.plan, harness.measure.estimate; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_models_of_a_plugin_are_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr("harness.utils.plugins.load_plugin", loaded.append)
-    assert plan("--models", "human", "--plugin", "mine.py").exit_code == 0
-    assert loaded == ["mine.py"]
-
-
 def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> None:
     preset = load_preset("quick", ("size.d_model=16",))
     with Store(tmp_path / "bench.sqlite") as store:
@@ -196,41 +150,3 @@ def test_stored_runs_of_the_same_conditions_tell_the_time(tmp_path: Path) -> Non
     assert "time of show_tell: not estimated, no run is stored here, and runs are elsewhere" in told
     other = plan(*asked, "--on", "ray", "--set", "schedule.stages.0.epochs=9").stdout
     assert "time: not estimated" in other, "another schedule"
-
-
-def test_measuring_that_was_not_asked_for_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.cli.plan.BUDGET_S", 1e-9)
-    told = " ".join(plan("--models", "blind,show_tell", "--set", "size.d_model=16").stdout.split())
-    assert "ESTIMATE" in told, "of the first model"
-    assert "time of show_tell: not estimated, 0 s of measuring are over" in told
-
-
-class Clock:
-    """A clock that only work moves, by the seconds of each call in turn; the last is repeated."""
-
-    def __init__(self, *calls: float) -> None:
-        self.calls = list(calls)
-        self.now = 0.0
-        self.worked = 0
-
-    def work(self) -> None:
-        self.now += self.calls[min(self.worked, len(self.calls) - 1)]
-        self.worked += 1
-
-
-@pytest.mark.parametrize(
-    ("calls", "seconds", "worked"),
-    [
-        ((9.0, 0.5, 0.01), 0.01, 4),  # the warm-up, a call that was held up, and two as they usually are
-        ((0.0, 0.0625, 0.0625), 0.0625, 4),
-        ((0.0, 2.0), 2.0, 2),  # slow work is not repeated for its median's sake
-    ],
-)
-def test_a_call_that_was_held_up_counts_little(
-    monkeypatch: pytest.MonkeyPatch, calls: tuple[float, ...], seconds: float, worked: int
-) -> None:
-    clock = Clock(*calls)
-    monkeypatch.setattr(speed, "_now", lambda _: clock.now)
-    assert speed._seconds(clock.work, torch.device("cpu"), 0.15) == pytest.approx(seconds)
-    assert clock.worked == worked

@@ -5,80 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from harness.measure import captioning_costs, latency
+from harness.measure import captioning_costs
 from harness.measure.captioning_costs import Effort, time_captioning
-from harness.measure.latency import COSTS, OtherLoad, Timing, seconds_of, time_work
-from harness.utils.errors import BenchError
+from harness.measure.latency import OtherLoad, Timing, seconds_of
 from zoo.captioner import Captioner, Visual
 
 CPU, CLOCK = torch.device("cpu"), 100
 SEARCH = {"beam_size": 3, "max_len": 9, "bos": 1, "eos": 2}
-
-
-class Quiet(OtherLoad):
-    """A machine that nobody else uses."""
-
-    def noise(self) -> tuple[str, ...]:
-        return ()
-
-
-@pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], Callable[[], None]]:
-    """Work on a clock that only it moves, by the given seconds in turn."""
-    now = [0.0]
-    monkeypatch.setattr(latency, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(latency, "OtherLoad", Quiet)
-
-    def taking(seconds: list[float]) -> Callable[[], None]:
-        durations = iter(seconds)
-
-        def caption() -> None:
-            now[0] += next(durations)
-
-        return caption
-
-    return taking
-
-
-def test_median_spread_and_throughput_of_the_timed_runs(work: Callable[[list[float]], Callable[[], None]]) -> None:
-    timed = [0.1, 0.4, 0.2, 0.3, 0.25]
-    found = time_work(work([9.0, *timed]), 1, CPU, batch=4, repeats=5).quantities()
-    lower, upper = np.percentile(timed, (25, 75))
-    assert found["latency_median"].value == pytest.approx(0.25)
-    assert found["latency_iqr"].value == pytest.approx(upper - lower)
-    assert found["latency_throughput"].value == pytest.approx(4 / 0.25)
-    counts = {name: found[f"latency_{name}"].value for name in ("repeats", "batch", "images", "noisy")}
-    assert counts == {"repeats": 5, "batch": 4, "images": 1, "noisy": 1}, "quartiles of 40 % of the median"
-    assert {name: quantity.unit for name, quantity in found.items()} == COSTS
-    assert (found["latency_median"].low, found["latency_median"].high) == pytest.approx((lower, upper))
-    assert (found["latency_throughput"].low, found["latency_throughput"].high) == pytest.approx((4 / upper, 4 / lower))
-    assert found["latency_margin"].value == pytest.approx(2**0.5 * 0.15)
-
-
-def test_images_take_turns_and_length_is_not_noise(work: Callable[[list[float]], Callable[[], None]]) -> None:
-    each = np.linspace(0.1, 0.3, 30)
-    found = time_work(work([9.0] * 3 + [*each, *each]), 30, CPU, batch=1, repeats=2).quantities()
-    costs = {name: cost.value for name, cost in found.items()}
-    assert (costs["latency_images"], costs["latency_repeats"], costs["latency_batch"]) == (30, 60, 1)
-    assert costs["latency_median"] == pytest.approx(0.2)
-    assert costs["latency_noisy"] == 0
-    assert costs["latency_margin"] == pytest.approx(0.03 * 0.2)
-
-
-def test_a_few_runs_have_no_margin_and_one_no_spread(work: Callable[[list[float]], Callable[[], None]]) -> None:
-    costs = time_work(work([5.0] * 9), 2, CPU, batch=1, repeats=2).quantities()
-    assert costs["latency_margin"].reason == "fewer than 5 timed runs"
-    assert costs["latency_noisy"].value == 0
-    with pytest.raises(BenchError, match="1 timed runs"):
-        time_work(work([]), 1, CPU, batch=1, repeats=1)
 
 
 def test_the_real_search_in_turn_in_evaluation_mode_on_threads(
@@ -196,56 +135,6 @@ def test_margins_are_no_wider_than_they_need_be() -> None:
     assert wide[0] > 1.5 * wide[1] > 1.5 * wide[2] > 0
     images = np.tile(generator.integers(6, 14, 50) / 8, 2)
     assert 0.03 < (Timing(tuple(images * generator.normal(1, 0.1, 100)), 50).margin or 0.0) < 0.15
-
-
-def test_spread_and_drift_are_noise_with_their_numbers() -> None:
-    [spread] = Timing((0.8, 1.2) * 16).noise()
-    assert "40 % of the median apart" in spread
-    [drift] = Timing((1.0,) * 20 + (1.08,) * 20).noise()
-    assert "halves differ by 8 %" in drift
-    assert len(Timing((1.0,) * 15 + (2.0,) * 15).noise()) == 2
-
-
-@pytest.fixture
-def moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Sets the machine's clocks: wall-clock seconds, and processor seconds of all and of this process."""
-    stat = tmp_path / "stat"
-    monkeypatch.setattr(latency.os, "sysconf", lambda _: CLOCK)
-
-    def at(*, clock: float, machine: float, own: float) -> Path:
-        busy = int(machine * CLOCK)
-        stat.write_text(f"cpu  {busy - 20} 10 4 999999 7 3 2 1 0 0\ncpu0 1 2 3\n", encoding="ascii")
-        monkeypatch.setattr(latency.time, "perf_counter", lambda: clock)
-        monkeypatch.setattr(latency.os, "times", lambda: (own, 0.0, 0.0, 0.0, 0.0))
-        return stat
-
-    return at
-
-
-@pytest.mark.parametrize(
-    ("after", "cores", "noisy"),
-    [
-        ({"clock": 14.0, "machine": 110.0, "own": 9.0}, (10 - 4) / 4, True),
-        ({"clock": 14.0, "machine": 108.1, "own": 13.0}, 0.025, False),
-        ({"clock": 10.05, "machine": 100.2, "own": 5.0}, None, False),  # too short for the kernel's hundredths
-    ],
-)
-def test_what_the_machine_did_beyond_this_process_is_noise(
-    moment: Callable[..., Path], after: dict[str, float], cores: float | None, noisy: bool
-) -> None:
-    with OtherLoad(stat=moment(clock=10.0, machine=100.0, own=5.0)) as load:
-        moment(**after)
-    assert load.cores == (None if cores is None else pytest.approx(cores))
-    assert bool(load.noise()) == noisy
-
-
-@pytest.mark.parametrize("content", [None, "", "cpu 1 2", "cpu a b c d e f g h"])
-def test_a_kernel_that_does_not_tell(content: str | None, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "stat").write_text(content, encoding="ascii")
-    with OtherLoad(stat=tmp_path / "stat") as load:
-        pass
-    assert load.cores is None
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

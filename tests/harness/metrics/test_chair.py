@@ -9,7 +9,6 @@ import pytest
 from harness.data.scenes.dataset import ScenesConfig, draw_scene, planned, prepare_scenes
 from harness.metrics.chair import (
     KnownObjects,
-    ObjectWords,
     chair,
     coco_words,
     objects_of_coco,
@@ -108,8 +107,3 @@ def test_objects_of_scenes_are_those_drawn(tmp_path):
         objects_of_scenes(file)
     file.write_text(json.dumps({"images": []}))
     assert objects_of_scenes(file) is None
-
-
-def test_synonyms_of_scenes():
-    words = ObjectWords.of({"square": ("square", "box"), "fish": ("fish",)}, plurals={"fish": "fish"})
-    assert words.mentioned(["two boxes over a fish", "fish, a square"]) == [["square", "fish"], ["fish", "square"]]

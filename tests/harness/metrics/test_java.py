@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.metrics.java import JavaError, bundled_java, find_java, java_command, java_environment, java_version
+from harness.metrics.java import JavaError, bundled_java, find_java, java_version
 
 
 @pytest.fixture
@@ -25,14 +25,6 @@ def script(path: Path, body: str) -> Path:
 def test_bundled_runtime_serves_without_java_on_path():
     assert find_java() == bundled_java()
     assert "version" in java_version(find_java())
-
-
-@pytest.mark.usefixtures("no_java_set")
-def test_java_on_path_is_preferred_if_it_runs(tmp_path):
-    on_path = script(tmp_path / "java", "echo 'openjdk version \"0\"' >&2")
-    assert find_java() == on_path
-    script(on_path, "exit 1")
-    assert find_java() == bundled_java()
 
 
 @pytest.mark.usefixtures("no_java_set")
@@ -55,14 +47,3 @@ def test_reasons_of_a_java_that_does_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.metrics.java.PROBE_TIMEOUT_S", 0.3)
     with pytest.raises(JavaError, match=r"no answer in 0\.3 s"):
         java_version(hanging)
-
-
-def test_locale_heap_and_options_are_ours(monkeypatch):
-    command = java_command(Path("java"), "-jar", "x.jar", heap_mb=64)
-    assert command[:2] == ["java", "-Xmx64m"]
-    assert command[-2:] == ["-jar", "x.jar"]
-    assert {"-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"} <= set(command)
-    monkeypatch.setenv("_JAVA_OPTIONS", "-Duser.language=tr")
-    monkeypatch.setenv("KEPT", "yes")
-    assert "_JAVA_OPTIONS" not in java_environment()
-    assert java_environment()["KEPT"] == "yes"

@@ -116,13 +116,6 @@ def test_weights_elsewhere_of_another_kind_or_pickled_are_refused(clip_folder, b
         bert(pickled)
 
 
-def test_other_weights_have_another_name(bert_folder, tmp_path):
-    twin = shutil.copytree(bert_folder, tmp_path / "bert")
-    assert HubWeights.parse("--bert", str(twin)).name() == HubWeights.parse("--bert", str(bert_folder)).name()
-    (twin / "vocab.txt").write_text("more")
-    assert HubWeights.parse("--bert", str(twin)).name() != HubWeights.parse("--bert", str(bert_folder)).name()
-
-
 def test_a_missing_package_names_its_extra(bert_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "bert_score", None)
     with pytest.raises(BenchError, match="bert-score package") as refused:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pytest
 
 from harness.metrics.contract import CIDER_D, METRICS, OVERALL
-from harness.metrics.evaluator import Evaluator, with_intervals
-from harness.metrics.rounds import Round, held_out_rounds, mean_of_rounds, meteor_answers
+from harness.metrics.evaluator import with_intervals
+from harness.metrics.rounds import Round, held_out_rounds, mean_of_rounds
 from results.statistics.significance import Interval, bootstrap
 
 COMPUTED = METRICS[:-1]
@@ -82,24 +81,3 @@ def test_rounds_that_agree_are_as_certain_as_one() -> None:
     assert bootstrap([mean_of_rounds([one, mirrored])], resamples=300)["CIDEr-D"] == Interval(
         pytest.approx(0.5), pytest.approx(0.5)
     )
-
-
-def test_meteor_is_asked_once_for_every_caption_and_reference() -> None:
-    asked = []
-
-    def ask(references, candidates):
-        asked.append([(candidates[number], texts) for number, texts in references.items()])
-        return np.zeros((len(candidates), 23))
-
-    answers = meteor_answers(held_out_rounds(UNEQUAL, {7: "x", 8: "d", 9: "x"}), ask)
-    assert asked == [[("x", ["b"]), ("x", ["c"]), ("d", ["e"]), ("x", ["a"]), ("d", ["d"])]]
-    assert [each.shape for each in answers] == [(2, 23)] * 3
-
-
-def test_what_failed_before_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
-    with Evaluator() as evaluator:
-        found = evaluator.evaluate_rounds(UNEQUAL, {}, None, people, without={"METEOR": "it hung", "SPICE": "slow"})
-    assert found.scores[OVERALL]["METEOR"].reason == "it hung"
-    assert found.scores[OVERALL]["SPICE"].reason == "slow"
-    assert found.scores[OVERALL]["ROUGE-L"].value is not None

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import get_args
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import harness
 from harness.benchmark.identity.signature import model_signature
 from harness.config.load import load_preset
 from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator, evaluate
-from harness.metrics.signature import EvaluationSettings, Signature, TokenizerName, evaluation_signature
-from harness.utils.errors import BenchError
+from harness.metrics.signature import EvaluationSettings, evaluation_signature
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
 OTHER = {"tokenizer": "java", "domain_df": "subset", "meteor": False, "spice": True}
@@ -70,28 +64,8 @@ def test_short_form():
     )
 
 
-@given(st.text(max_size=20), st.dictionaries(st.text(min_size=1, max_size=9), st.just([1, 2]), max_size=3))
-def test_both_forms_are_parsed_back(name, domains):
-    signature = sign(name=name, domains=domains, of=9)
-    assert Signature.parse(signature.short()) == signature
-    assert Signature.parse(signature.long()) == signature
-
-
-@pytest.mark.parametrize(
-    "text", ["", "nrefs", "nrefs:5|nrefs:5", "colour:red", "nrefs:5||n:3", "nrefs:5|references per image:5"]
-)
-def test_other_texts_are_refused(text):
-    with pytest.raises(BenchError, match="not an evaluation signature"):
-        Signature.parse(text)
-
-
 def test_the_settings_that_drove_the_evaluation_are_signed():
     settings = EvaluationSettings(meteor=False, domain_df="subset")
     with Evaluator(settings=settings) as evaluator:
         report = evaluate(REFERENCES, {1: "a cat", 2: "dog"}, evaluator, name="toy", of=2)
     assert report.signature == sign(settings)
-
-
-def test_tokenizers_have_different_names():
-    names = {sign(EvaluationSettings(tokenizer=name)).fields["tok"] for name in get_args(TokenizerName)}
-    assert names == {"ptb-python", "ptb-java"}

@@ -56,16 +56,3 @@ def test_every_score_of_an_evaluation_gets_its_interval(coco):
                     assert quantity.low < quantity.value < quantity.high
         few, everything = (found.scores[group]["CIDEr-D"] for group in ("few", OVERALL))
         assert few.high - few.low > 1.5 * (everything.high - everything.low)
-
-
-def test_bleu_is_resampled_as_a_corpus(systems):
-    bleu = systems[0]
-    generator = np.random.default_rng(5)
-    drawn = [bleu.of(generator.integers(0, 800, 800)).corpus()["BLEU-4"] for _ in range(800)]
-    ours = bootstrap([bleu], resamples=4000)["BLEU-4"]
-    assert [ours.low, ours.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.003)
-
-
-def test_the_same_seed_gives_the_same_numbers(systems):
-    one, again, other = (bootstrap(systems, resamples=300, seed=seed) for seed in (1, 1, 2))
-    assert one == again != other

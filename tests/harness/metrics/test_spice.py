@@ -90,12 +90,6 @@ def test_scores_go_to_their_images(stand_in, installed, tmp_path):
 
 
 @pytest.mark.usefixtures("installed")
-def test_java_8_knows_no_modules(stand_in, tmp_path):
-    run_spice(REFERENCES, CANDIDATES, java=stand_in(version="1.8.0_402"))
-    assert not [word for word in json.loads((tmp_path / "record.json").read_text())["argv"] if "opens" in word]
-
-
-@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("body", "says"),
     [

@@ -44,12 +44,6 @@ def test_coco_wants_both_splits_in_one_archive(images, tmp_path):
         ]
 
 
-def test_nocaps_is_one_file(images, tmp_path):
-    (path,) = write(images, tmp_path, server="nocaps", split="test")
-    assert path.name == "nocaps_test_mine.json"
-    assert len(json.loads(path.read_text())) == 3
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [

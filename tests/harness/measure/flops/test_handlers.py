@@ -84,18 +84,6 @@ def test_fused_attention_counts_scores_and_values() -> None:
     assert counted == {"scaled_dot_product_attention": B * 4 * N * M * (8 + 6)}
 
 
-def test_linear_layer_by_hand() -> None:
-    layer = nn.Linear(K, M)
-    assert count(layer, torch.randn(B, N, K), inner=layer) == {"linear": B * N * K * M}
-
-
-def test_convolution_and_norm_counts_are_those_of_fvcore() -> None:
-    convolution = nn.Conv2d(4, 6, 3, padding=1, groups=2)
-    assert count(convolution, torch.randn(1, 4, 5, 5), inner=convolution) == {"conv": 5 * 5 * 6 * (4 // 2) * 9}
-    norm = nn.LayerNorm(K)
-    assert count(norm, torch.randn(N, K), inner=norm) == {"layer_norm": 5 * N * K}
-
-
 @pytest.mark.parametrize(
     ("layer", "operator", "macs_a_row"),
     [
