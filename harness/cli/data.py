@@ -244,32 +244,6 @@ def verify(
     )
 
 
-_PREPARE_EXAMPLES = """
-Examples:
-
-  bench data prepare scenes
-
-  bench data prepare scenes --workspace /scratch/bench
-"""
-
-
-def prepare(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="What to generate: 'scenes'.")] = "scenes",
-    workspace: WorkspaceOption = DEFAULT,
-) -> None:
-    """Generate the embedded data set ahead of its first use."""
-    from harness.data.dataset import SCENES, open_dataset
-
-    if data != SCENES:
-        raise BenchError(f"{data} cannot be generated, only {SCENES}", hint=f"bench data prepare {SCENES}")
-    place = Workspace(workspace)
-    place.create()
-    started = time.monotonic()
-    dataset = open_dataset(data, cache_dir=place.cache)
-    splits = _describe_splits(sample.split for sample in dataset.samples)
-    typer.echo(f"{dataset.root}: {splits}; data set #{dataset.fingerprint[:8]}, {time.monotonic() - started:.1f} s")
-
-
 _CONVERT_EXAMPLES = """
 Examples:
 
@@ -450,8 +424,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", epilog=_LIST_EXAMPLES)(list_data)
     group.command("download", epilog=_DOWNLOAD_EXAMPLES)(download)
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
-    group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
     group.command("convert", epilog=_CONVERT_EXAMPLES)(convert)
     group.command("nocaps", epilog=_NOCAPS_EXAMPLES)(nocaps)
     group.command("features", epilog=_FEATURES_EXAMPLES)(features)
-    app.add_typer(group, name="data", help="List, download, convert, verify and prepare data sets.")
+    app.add_typer(group, name="data", help="List, download, convert and verify data sets, and prepare their features.")

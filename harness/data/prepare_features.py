@@ -14,11 +14,9 @@ from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder
 from harness.data.features import META, Features
-from harness.data.karpathy import SEEMS_SIZED
 from harness.data.regions.cache import file_grid_folder, prepare_file_grid, prepare_regions, regions_folder
 from harness.data.regions.features import RegionFeatures, VisualFeatures
 from harness.data.regions.opening import needs_backbone
-from harness.data.regions.regions import NO_SIZE
 from harness.data.verify import find_bad_images, known_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -26,11 +24,6 @@ from harness.utils.storage import Storage
 from zoo.captioner import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
-_HINTS = {
-    NO_SIZE: 'without pictures, tell the size of each image in the annotations: "width": 640, "height": 480',
-    SEEMS_SIZED: "convert all boxes to corners: x, y, x + width, y + height (bench data convert does, of COCO's)",
-}
-"""What to type next, by what a complaint says."""
 _LISTED = 20
 
 
@@ -124,9 +117,7 @@ def prepare_features(
         def maps_for(bad_boxes: Mapping[int, str]) -> Features:
             if not may_skip:
                 skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
-            extracted = maps()
-            task.restart_clock()
-            return extracted
+            return maps()
 
         found = prepare_regions(
             dataset,
@@ -221,10 +212,11 @@ def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, rep
         return
     listing = _first_reasons(bad)
     if not may_skip:
-        hints = [hint for said, hint in _HINTS.items() if any(said in reason for reason in bad.values())]
-        hints += ["repair them, or add --skip-bad-images to leave them out (recorded with the results)"]
-        hints += ["`bench data verify` lists them all"]
-        raise BenchError(f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}", "; ".join(hints))
+        raise BenchError(
+            f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
+            "repair them, or add --skip-bad-images to leave them out (recorded with the results); "
+            "`bench data verify` lists them all",
+        )
     in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
     reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
     reporter.note(listing)

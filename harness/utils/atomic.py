@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import hashlib
+import glob
 import os
-import platform
-import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
-_BEGUN = re.compile(r"-(\d+)-[0-9a-f]{8}$")
+_ABANDONED_S = 24 * 3600
 
 
 @contextmanager
@@ -28,8 +26,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     target = _regular(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target.parent)
-    temporary = target.with_name(f".{target.name}.{_here()}-{os.getpid()}-{secrets.token_hex(4)}")
+    _sweep(target)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         yield temporary
         with temporary.open("rb") as written:
@@ -45,31 +43,12 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-@cache
-def _sweep(folder: Path) -> None:
-    """Remove what processes that were killed here had begun to write; once a folder."""
-    for path in folder.glob(f".*.{_here()}-*-*"):
-        if (begun := _BEGUN.search(path.name)) and not _is_alive(int(begun[1])):
-            path.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
-    return True
-
-
-@cache
-def _here() -> str:
-    """Marks where process numbers mean the same: in one PID namespace, between two starts of one machine."""
-    described = [platform.node()]
-    with suppress(OSError):
-        described += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
-    return hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
+def _sweep(target: Path) -> None:
+    """Remove what was begun more than a day ago: its writer was killed."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink()
 
 
 def _regular(path: Path) -> Path:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
-import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.files import shortened
@@ -20,7 +18,6 @@ from harness.utils.files import shortened
 _HINT = "give an importable module or a .py file"
 _loaded: set[str] = set()
 """Names of modules, or packages, that plug-ins are."""
-_PROCESS, _exit = os.getpid(), os._exit
 
 
 def load_plugins(names: Iterable[str] | None) -> None:
@@ -46,7 +43,6 @@ def load_plugin(name: str) -> None:
     printed = io.StringIO()
     module = f"bench_plugin_{path.stem}" if path.suffix == ".py" else name
     _loaded.add(module.partition(".")[0])
-    os._exit = _exit_by_exception
     try:
         with redirect_stdout(printed):
             _import(module, path)
@@ -102,19 +98,6 @@ def place_in_plugin(error: BaseException) -> str | None:
 
 def _is_of_plugin(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _loaded
-
-
-def _exit_by_exception(status: int) -> NoReturn:
-    """In place of `os._exit`: raises SystemExit where a plug-in's code calls it in a process of the benchmark.
-
-    It would end the program with the plug-in's own exit code, 0 too, and leave a run that seems to go on.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and os.getpid() == _PROCESS:
-        if _is_of_plugin(frame):
-            raise SystemExit(status)
-        frame = frame.f_back
-    _exit(status)
 
 
 def _is_first() -> bool:

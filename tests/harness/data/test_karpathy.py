@@ -266,15 +266,3 @@ def test_both_ends_of_a_large_picture_count(entry: Make, folder: Make) -> None:
         picture.write_bytes(content)
         seen.add(opened(root).fingerprint)
     assert len(seen) == 4
-
-
-def test_boxes_that_can_only_be_x_y_width_height_are_told(entry: Make, folder: Make) -> None:
-    dataset = opened(
-        folder([entry(0, "x.jpg", boxes=[[0, 0, 5, 5], [200, 100, 50, 40]]), entry(1, "y.jpg", boxes=[[5, 0, -1, 3]])])
-    )
-    assert "the boxes of 'x.jpg'" in dataset.faults[0]
-    assert (
-        "(200, 100, 50, 40) seems to be x, y, width, height, whose corners are (200, 100, 250, 140)"
-        in dataset.faults[0]
-    )
-    assert "width" not in dataset.faults[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -29,13 +28,6 @@ class ExitsUsed(ExpansionNet):
         sys.exit(0)
 
 
-class ExitsHard(ExpansionNet):
-    """Ends its process in a way that no exception is raised for."""
-
-    def encode(self, visual: Visual) -> Memory:  # noqa: ARG002
-        os._exit(0)
-
-
 class RaisesOdd(ExpansionNet):
     """Raises what `except Exception` lets through."""
 
@@ -51,7 +43,7 @@ class Prints(ExpansionNet):
         return super().encode(visual)
 
 
-for _entry in (ExitsBuilt, ExitsUsed, ExitsHard, RaisesOdd, Prints):
+for _entry in (ExitsBuilt, ExitsUsed, RaisesOdd, Prints):
     register_model(
         ModelCard(
             name=f"ending_{_entry.__name__.lower()}",

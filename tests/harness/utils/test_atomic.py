@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from harness.utils import atomic
 from harness.utils.atomic import replacing, write_text
-from tests.harness.conftest import bench_environment
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
@@ -39,27 +35,9 @@ def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "file.json").stat().st_mode & 0o777 == 0o644
 
 
-def test_what_a_killed_process_began_is_removed(tmp_path: Path) -> None:
-    killed = (
-        "import os, signal, sys; from pathlib import Path; from harness.utils.atomic import replacing\n"
-        "with replacing(Path(sys.argv[1])) as temporary:\n"
-        "    temporary.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    ended = subprocess.run([sys.executable, "-c", killed, tmp_path / "file.json"], env=bench_environment(), check=False)
-    assert ended.returncode == -signal.SIGKILL
-    [left] = tmp_path.iterdir()
-    elsewhere = tmp_path / f".file.json.00000000-{left.name.split('-')[-2]}-{'0' * 8}"  # of another machine
-    elsewhere.touch()
-    own = tmp_path / ".file.json.mine"
-    own.touch()
-    with replacing(tmp_path / "file.json") as temporary:
-        temporary.write_text("whole")
-        assert set(tmp_path.iterdir()) == {temporary, elsewhere, own}
-
-
-def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
-    with replacing(tmp_path / "first") as first:
-        first.write_text("first")
-        atomic._sweep.cache_clear()
-        write_text(tmp_path / "second", "second")
-    assert (tmp_path / "first").read_text() == "first"
+def test_what_a_killed_process_began_is_removed_a_day_later(tmp_path: Path) -> None:
+    for name, hours in ((".file.json.0a.partial", 25), (".file.json.0b.partial", 1), (".other.0a.partial", 25)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (begun := time.time() - 3600 * hours, begun))
+    write_text(tmp_path / "file.json", "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"file.json", ".file.json.0b.partial", ".other.0a.partial"}
