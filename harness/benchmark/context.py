@@ -19,7 +19,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Features, NullSource
+from harness.data.features import NullSource
 from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.pixels import PixelSource, Preprocessing
@@ -67,7 +67,7 @@ class BenchmarkData:
     feature_config: FeatureConfig
     features: VisualFeatures | None
     cache: Path
-    grid: Features | None = None
+    grid: VisualFeatures | None = None
     graphs: ImageGraphs | None = None
     sentences: SentenceGraphs | None = None
 

@@ -58,7 +58,7 @@ class Prepared:
     features: VisualFeatures | None
     described: str
     skipped: dict[int, str]
-    grid: Features | None = None
+    grid: VisualFeatures | None = None
 
 
 def prepare_features(
@@ -140,12 +140,12 @@ def prepare_features(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
     bad |= found.bad
-    grid = None
+    grid: VisualFeatures | None = None
     if "regions+grid" in sees.values() and needs_backbone(regions.source):
         grid = maps()
     elif "regions+grid" in sees.values():
         with reporter.task("grids converted", len(dataset.samples) - len(bad)) as task:
-            beside = prepare_file_grid(
+            beside = grid = prepare_file_grid(
                 dataset,
                 regions,
                 cache_dir=cache_dir,
@@ -156,7 +156,7 @@ def prepare_features(
             )
         if beside is not None:
             skip_or_refuse(beside.bad, dataset, may_skip, reporter)
-            grid, bad = beside.features, bad | beside.bad
+            bad |= beside.bad
     return Prepared(found, found.describe(), bad, grid)
 
 

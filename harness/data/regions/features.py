@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,12 @@ class RegionFeatures:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.image_ids)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Cells (h, w), where the regions are those of square grids."""
+        side = math.isqrt(max(self.counts(self.image_ids), default=0))
+        return side, side
 
     def describe(self) -> str:
         """Source, settings, digest and numbers of regions, as a score's signature shows them."""
@@ -154,7 +161,7 @@ class RegionsAndGrid:
     """The regions of images, and the cells of the feature map that they were cut from, or that a file has of it."""
 
     regions: RegionFeatures
-    grid: Features
+    grid: VisualFeatures
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """The visual input of the images for this `VisualSpec` of both; BenchError where channels differ."""
@@ -164,7 +171,7 @@ class RegionsAndGrid:
         return replace(seen, grid=cells.view(len(image_ids), *self.grid.grid, -1))
 
 
-def both_streams(features: VisualFeatures | None, grid: Features | None) -> RegionsAndGrid:
+def both_streams(features: VisualFeatures | None, grid: VisualFeatures | None) -> RegionsAndGrid:
     """Regions with boxes and a grid beside them.
 
     Raises:

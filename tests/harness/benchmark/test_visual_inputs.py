@@ -319,7 +319,7 @@ def test_it_sees_regions_and_grids_of_one_file(data: Path, tmp_path: Path) -> No
         del opened[f"{images[0]['imgid']}_grids"]
     refused = bench(*run_words(data, tmp_path / "other", "dlct", TINY), "--regions", file)
     assert f"1 of {len(images)} images cannot be used" in str(refused.exception)
-    assert f"has features but no {images[0]['imgid']}_grids (both.hdf5)" in str(refused.exception)
+    assert f"image {images[0]['imgid']}: has no regions in both.hdf5:grids" in str(refused.exception)
 
 
 @pytest.fixture(scope="module")
