@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from harness.data.download import STAGING, Annotations, Origin, PictureArchive, download, fetch, load_sources
+from harness.data.download import STAGING, Annotations, Origin, PictureArchive, download, fetch
 from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -330,13 +330,6 @@ def test_the_printed_commands_can_be_typed(of_site: Callable[..., str], tmp_path
     assert len(read_karpathy(folder / "dataset_coco_nocaps.json", images=folder / "images").samples) == 7
 
 
-def test_nocaps_alone_says_what_comes_first(
-    of_site: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "first: bench data download coco --to coco" in of_site("nocaps", "--what", "annotations")
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -348,13 +341,3 @@ def test_nocaps_alone_says_what_comes_first(
 def test_what_cannot_be_downloaded_is_named(words: tuple[str, ...], named: str) -> None:
     with pytest.raises(BenchError, match=named):
         bench_or_raise("data", "download", *words)
-
-
-def test_shipped_sources_are_whole() -> None:
-    sources = load_sources()
-    coco = sources["coco"]
-    assert coco.annotations.splits is not None
-    assert sum(coco.annotations.splits.values()) == sum(archive.pictures for archive in coco.archives)
-    assert all(archive.sha256 and archive.bytes for archive in coco.archives)
-    assert [name for name, source in sources.items() if source.form] == ["flickr8k", "flickr30k"]
-    assert coco.mirrored("https://example.org/mine/").archives[0].url == "https://example.org/mine/train2014.zip"

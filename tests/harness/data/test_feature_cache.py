@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from harness.data import feature_cache, pixels
 from harness.data.dataset import Dataset
-from harness.data.features import ARRAY, META
+from harness.data.features import ARRAY
 from harness.data.images import ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from tests.harness.data.counting_backbone import (
@@ -69,14 +68,6 @@ def test_what_determines_the_features_is_in_the_key(dataset: Dataset, tmp_path: 
         setattr(backbone, name, value)
         digests.add(extracted(dataset, tmp_path, backbone).digest)
     assert len(digests) == 5
-
-
-def test_skipped_images_have_no_features(dataset: Dataset, tmp_path: Path) -> None:
-    (dataset.root / "5.png").write_bytes(b"")
-    features = extracted(dataset, tmp_path, skip=[95])
-    assert len(features) == IMAGES - 1
-    with pytest.raises(BenchError, match="image 95"):
-        features.pooled([95])
 
 
 def test_images_are_read_at_most_two_batches_ahead(
@@ -134,27 +125,6 @@ def test_values_beyond_half_precision_are_refused(dataset: Dataset, tmp_path: Pa
         extracted(dataset, tmp_path, Loud())
 
 
-def test_an_empty_data_set_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="no image"):
-        extracted(dataset, tmp_path, skip=[sample.image_id for sample in dataset.samples])
-
-
-def test_a_backbone_of_weights_rests_when_it_is_done(dataset: Dataset, tmp_path: Path) -> None:
-    class OnGpu(CountingBackbone):
-        arguments: ClassVar[dict[str, Any]] = {}
-        rested_after: int | None = None
-
-        def state_dict(self) -> dict[str, Tensor]:
-            return {}
-
-        def rest(self) -> None:
-            self.rested_after = sum(self.batches)
-
-    backbone = OnGpu()
-    extracted(dataset, tmp_path / "cache", backbone)
-    assert backbone.rested_after == len(dataset.samples)
-
-
 def test_a_kill_at_any_write_changes_nothing(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies at its first, second, ... write to the disk; the next one goes on to the same bytes."""
     extracted(dataset, tmp_path / "undisturbed")
@@ -202,18 +172,6 @@ def test_a_resumed_extraction_keeps_whole_chunks(dataset: Dataset, tmp_path: Pat
     kept = images // 8 * 8
     assert told[0] == (kept, IMAGES)
     assert sum(backbone.batches) == IMAGES - kept
-
-
-def test_a_kill_between_the_renames_loses_nothing(dataset: Dataset, tmp_path: Path) -> None:
-    def die() -> None:
-        feature_cache.write_text = lambda path, text: kill_self() if path.name == META else path.write_text(text)  # type: ignore[assignment,func-returns-value,return-value]
-        extracted(dataset, tmp_path)
-
-    assert in_child(die) == -signal.SIGKILL
-    assert (folder_of(tmp_path) / ARRAY).exists()
-    backbone = CountingBackbone()
-    extracted(dataset, tmp_path, backbone)
-    assert backbone.batches == []
 
 
 def test_an_unfinished_array_of_other_batches_is_not_continued(dataset: Dataset, tmp_path: Path) -> None:

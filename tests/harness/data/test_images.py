@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import pickle
 import struct
 import subprocess
 import sys
@@ -221,8 +220,3 @@ def test_no_warning_reaches_the_user(tmp_path: Path) -> None:
     files = sorted(str(path) for path in tmp_path.iterdir())
     done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
-
-
-def test_bad_images_travel_between_processes() -> None:
-    again = pickle.loads(pickle.dumps(BadImage(Path("a.jpg"), "is missing")))  # noqa: S301 - our own bytes
-    assert (again.path, again.reason, str(again)) == (Path("a.jpg"), "is missing", "a.jpg: is missing")

@@ -95,11 +95,3 @@ def test_wrong_folder_is_reported_once(entry: Make, folder: Make, tmp_path: Path
     with pytest.raises(BenchError, match=r"none of the 3 images of tiny is in .*images: no 0\.png") as caught:
         find_bad_images(dataset, cache_dir=tmp_path)
     assert "--images DIR" in (caught.value.hint or "")
-
-
-def test_many_pictures_are_checked_in_order(entry: Make, folder: Make, tmp_path: Path) -> None:
-    root = folder([entry(number, f"{number}.png") for number in range(100)])
-    for number in (70, 3, 99):
-        (root / "images" / f"{number}.png").write_text("broken")
-    dataset = open_dataset(str(root), cache_dir=tmp_path)
-    assert list(find_bad_images(dataset, cache_dir=tmp_path)) == [3, 70, 99]

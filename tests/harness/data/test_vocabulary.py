@@ -101,15 +101,6 @@ def test_long_captions_are_cut_with_the_end_token_in_place() -> None:
     assert vocabulary.encode("a b c d", 1) == [EOS]
 
 
-def test_decoding_stops_at_the_end_token() -> None:
-    vocabulary = Vocabulary(("a", "b"))
-    assert vocabulary.decode([BOS, 4, EOS, 5]) == "a"
-
-
-def test_digests_tell_orders_apart() -> None:
-    assert Vocabulary(("a", "b")).digest() != Vocabulary(("b", "a")).digest()
-
-
 def test_paper_vocabulary_has_special_tokens_among_words(tmp_path: Path) -> None:
     vocabulary = Vocabulary.of_entries(["\n", "EOS", "PAD", "SOS", "UNK", "a", "dog"], "expansionnet")
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos, vocabulary.unk) == (2, 3, 1, 4)

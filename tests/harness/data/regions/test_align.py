@@ -61,13 +61,6 @@ def test_bins_are_the_means_of_the_parts(grid: Features) -> None:
     np.testing.assert_allclose(found[4:8], [0.5, 0.5, 2.5, 2.5], atol=1e-5)
 
 
-def test_complaints_pass_through(grid: Features) -> None:
-    found = list(cut_regions(iter([(1, "is bad"), (2, Regions(None, np.array([[0, 0, 1, 1]], np.float32)))]), grid, 1))
-    assert found[0] == (1, "is bad")
-    assert isinstance(found[1][1], Regions)
-    assert list(cut_regions(iter([(1, "is bad")]), grid, 1)) == [(1, "is bad")]
-
-
 def test_own_boxes_and_the_whole_image_where_there_are_none(make_dataset: Make) -> None:
     dataset = make_dataset((1, 2, 3), b1=((10.0, 0.0, 20.0, 15.0),), b2=())
     found = dict(read_regions(DatasetBoxes(dataset), dataset))
