@@ -30,7 +30,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import OutFile, OutFolder, cache_errors, deliver
+from harness.cli.output import OutFile, OutFolder, deliver
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
@@ -189,16 +189,11 @@ def verify(
 
     place = Workspace(workspace)
     place.create()
-    with cache_errors(place):
-        dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    dataset = open_dataset(data, cache_dir=place.cache, images=images)
     chosen = region_config(regions, "all", 1)
     related = graph_config(graphs, graph_words, graph_labels, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
-        with (
-            cache_errors(place),
-            Reporter() as reporter,
-            reporter.task("pictures checked", len(dataset.samples)) as task,
-        ):
+        with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
             bad = find_bad_images(
                 dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
             )
@@ -400,7 +395,7 @@ def features(
     )
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()
-    with cache_errors(place), Reporter() as reporter:
+    with Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
         warn_of_preprocessing(config, {"features": "grid"}, reporter)
         found = prepare_features(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.output import cache_errors, deliver
+from harness.cli.output import deliver
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
-from harness.utils.workspace import Workspace
 from tests.harness.conftest import bench, bench_or_raise
 
 Words = list[str]
@@ -103,11 +101,3 @@ def test_atomic_writes_refuse_a_pipe(tmp_path: Path) -> None:
         write_text(pipe, "text")
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
-
-
-def test_cache_errors_leave_other_files_alone(tmp_path: Path) -> None:
-    elsewhere = PermissionError(errno.EACCES, "Permission denied", "/elsewhere/picture.png")
-    with pytest.raises(PermissionError), cache_errors(Workspace(tmp_path)):
-        raise elsewhere
-    with pytest.raises(BenchError, match="No space left"), cache_errors(Workspace(tmp_path)):
-        raise OSError(errno.ENOSPC, "No space left on device")
