@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id, sanitise_caption
+from harness.data.formats import id_key, image_ids, named, sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
-_LISTED = 8  # faulty entries named in one message
 
 
 def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
@@ -73,7 +71,7 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
         )
     if not entries:
         raise BenchError(f"{file} lists no images")
-    return content, entries, _ids(file, entries)
+    return content, entries, image_ids(file, entries, id_key(entries))
 
 
 def annotation_file(location: Path) -> Path:
@@ -120,21 +118,6 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
     return images.resolve()
 
 
-def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
-    key = id_key(entries)
-    without = [_label(number, entry) for number, entry in enumerate(entries) if not is_image_id(entry.get(key))]
-    if without:
-        raise BenchError(
-            f'{file}: images without a {WHOLE_NUMBER} as "cocoid" or "imgid": {_listed(without)}',
-            hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
-        )
-    ids = [int(entry[key]) for entry in entries]
-    twice = [str(image_id) for image_id, count in Counter(ids).items() if count > 1]
-    if twice:
-        raise BenchError(f"{file}: several images have the same {key}: {_listed(twice)}")
-    return ids
-
-
 def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
     unknown = [
         f"{_label(number, entry)} ({entry.get('split')!r})"
@@ -142,7 +125,8 @@ def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
         if not isinstance(entry.get("split"), str) or entry["split"] not in SPLITS
     ]
     if unknown:
-        raise BenchError(f"{file}: the split must be one of {', '.join(SPLITS)}: {_listed(unknown)}")
+        what = f"whose split is none of {', '.join(SPLITS)}"
+        raise BenchError(f"{file}: {named(unknown, what)}")
     return [SPLITS[entry["split"]] for entry in entries]
 
 
@@ -206,13 +190,6 @@ def _label(number: int, entry: Mapping[str, Any]) -> str:
     """An entry's name in messages: its file name, or else its position in the list."""
     name = entry.get("filename", entry.get("file_name"))
     return name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    names = list(names)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure

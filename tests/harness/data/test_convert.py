@@ -211,7 +211,6 @@ def test_a_split_that_stays_empty_is_told() -> None:
         ("metadata.jsonl", '{"text": "a dog"}\n', "file_name"),
         ("metadata.jsonl", "{\n", "line 1 is not valid JSON"),
         ("metadata.jsonl", '{"file_name": "a.png", "text": "a", "text": "b"}', "line 1 is not .* 'text' twice"),
-        ("a.csv", "file,caption,caption\na.png,a dog,a cat\n", "several columns 'caption'"),
         ("captions.json", '{"images": []}', "not in COCO's format"),
         ("own.txt", "", "none of the known formats"),
     ],

@@ -179,12 +179,12 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, content: bytes, message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([{}, {"imgid": 0}], "same imgid: 0"),
-        ([{"cocoid": 5}, {"cocoid": 5}], "same cocoid: 5"),
-        ([{"imgid": "1"}, {}], "without a whole number.*: a.png"),
-        ([{"imgid": True}, {"imgid": None}], "without a whole number.*: a.png, b.png"),
-        ([{"split": "dev"}, {}], r"must be one of train, restval, val, test, nocaps: a.png \('dev'\)"),
-        ([{"split": ["test"]}, {}], "must be one of"),
+        ([{}, {"imgid": 0}], r"1 image listed more than once \(0\)"),
+        ([{"cocoid": 5}, {"cocoid": 5}], "listed more than once"),
+        ([{"imgid": "1"}, {}], "without a whole number.*entry 0"),
+        ([{"imgid": True}, {"imgid": None}], "without a whole number.*entry 0, entry 1"),
+        ([{"split": "dev"}, {}], r"none of train, restval, val, test, nocaps \(a.png \('dev'\)"),
+        ([{"split": ["test"]}, {}], "split is none of"),
         ([{"split": None, "filename": None}, {}], "entry 0"),
     ],
 )
