@@ -193,10 +193,8 @@ def verify(
     chosen = region_config(regions, "all", 1)
     related = graph_config(graphs, graph_words, graph_labels, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
-        with Reporter() as reporter, reporter.task("pictures checked", len(dataset.samples)) as task:
-            bad = find_bad_images(
-                dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
-            )
+        with Reporter() as reporter:
+            bad = find_bad_images(dataset, cache_dir=place.cache, reporter=reporter, reuse=False)
     else:  # files of features do without pictures
         typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
         bad = dict(dataset.faults)

@@ -89,47 +89,34 @@ def prepare_features(
     """
     regions = config.regions
     if _looks_at_images(config, sees):
-        with reporter.task("images checked", len(dataset.samples)) as task:
-            bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
+        bad = find_bad_images(dataset, cache_dir=cache_dir, reporter=reporter)
     else:
         bad = dict(dataset.faults)
     skip_or_refuse(bad, dataset, may_skip, reporter)
 
     def maps() -> Features:
-        with reporter.task(f"features ({backbone.name})", len(dataset.samples) - len(bad)) as task:
-            return extract_features(
-                dataset,
-                backbone,
-                cache_dir=cache_dir,
-                skip=bad,
-                device=str(device),
-                progress=lambda done, _: task.reach(done),
-                notify=reporter.note,
-                storage=storage,
-                spread=spread,
-            )
+        return extract_features(
+            dataset,
+            backbone,
+            cache_dir=cache_dir,
+            skip=bad,
+            device=str(device),
+            reporter=reporter,
+            storage=storage,
+            spread=spread,
+        )
 
     if regions is None:
         return Prepared(maps() if _wants_cells(sees) else None, backbone.describe(), bad)
 
-    with reporter.task("regions converted", len(dataset.samples) - len(bad)) as task:
+    def maps_for(bad_boxes: Mapping[int, str]) -> Features:
+        if not may_skip:
+            skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
+        return maps()
 
-        def maps_for(bad_boxes: Mapping[int, str]) -> Features:
-            if not may_skip:
-                skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
-            return maps()
-
-        found = prepare_regions(
-            dataset,
-            regions,
-            backbone,
-            maps_for,
-            cache_dir=cache_dir,
-            skip=bad,
-            progress=task.reach,
-            notify=reporter.note,
-            storage=storage,
-        )
+    found = prepare_regions(
+        dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
+    )
     skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if found.whole_images:
         reporter.note(
@@ -144,16 +131,9 @@ def prepare_features(
     if "regions+grid" in sees.values() and needs_backbone(regions.source):
         grid = maps()
     elif "regions+grid" in sees.values():
-        with reporter.task("grids converted", len(dataset.samples) - len(bad)) as task:
-            beside = grid = prepare_file_grid(
-                dataset,
-                regions,
-                cache_dir=cache_dir,
-                skip=bad,
-                progress=task.reach,
-                notify=reporter.note,
-                storage=storage,
-            )
+        beside = grid = prepare_file_grid(
+            dataset, regions, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
+        )
         if beside is not None:
             skip_or_refuse(beside.bad, dataset, may_skip, reporter)
             bad |= beside.bad

@@ -138,6 +138,11 @@ class Reporter:
             task.close()
 
 
+def silent() -> Reporter:
+    """A reporter that shows nothing."""
+    return Reporter(Console(quiet=True))
+
+
 def describe_seconds(seconds: float) -> str:
     """A readable duration: 8 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)

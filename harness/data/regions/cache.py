@@ -32,6 +32,7 @@ from harness.data.regions.regions import Numbers, Regions, RegionSource, read_re
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from harness.utils.progress import Reporter, silent
 from harness.utils.storage import Storage
 
 FORMAT = 1
@@ -48,8 +49,7 @@ def prepare_regions(
     *,
     cache_dir: Path,
     skip: Collection[int] = (),
-    progress: Callable[[int], None] | None = None,
-    notify: Callable[[str], None] | None = None,
+    reporter: Reporter | None = None,
     storage: Storage | None = None,
 ) -> RegionFeatures:
     """Region features of all images of a data set but those in `skip`, from the cache where it has them.
@@ -60,8 +60,7 @@ def prepare_regions(
         backbone: its feature maps are used if the source has boxes only.
         maps: gives these maps for all images but those in `skip`; called with the faulty images once all boxes are
             checked, so that it can refuse before the work begins.
-        progress: called with the number of images done; not called if the cache is complete.
-        notify: called with a sentence when this process waits for another one that holds the cache.
+        reporter: told how many images are done, and where this process waits for another one that holds the cache.
         storage: where the regions are fetched from, or kept once they are converted.
 
     Raises:
@@ -73,6 +72,7 @@ def prepare_regions(
         settings += [f"roi{config.bins}", backbone.describe()]
     depends = _depends(source, config, backbone)
     folder = _folder(depends, dataset, cache_dir, skip)
+    reporter = reporter or silent()
 
     def convert() -> None:
         found = read_regions(source, dataset, skip=skip, limits=config.limits, as_listed=config.as_listed)
@@ -82,9 +82,10 @@ def prepare_regions(
             found = cut_regions(iter(checked), maps(bad), config.bins)
         # Maps differ in their last bits between devices, so their inputs identify them.
         known = digest(depends, 24) if source.boxes_only else None
-        _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
+        with reporter.task("regions converted", len(dataset.samples) - len(skip)) as task:
+            _write(folder, found, ",".join(settings), known, source, task.reach)
 
-    make_once(folder, convert, "regions", notify, storage)
+    make_once(folder, convert, "regions", reporter, storage)
     return RegionFeatures(folder)
 
 
@@ -206,8 +207,7 @@ def prepare_file_grid(
     *,
     cache_dir: Path,
     skip: Collection[int] = (),
-    progress: Callable[[int], None] | None = None,
-    notify: Callable[[str], None] | None = None,
+    reporter: Reporter | None = None,
     storage: Storage | None = None,
 ) -> RegionFeatures | None:
     """The cells of the grids that a file has beside its regions, of all images but those in `skip`.
@@ -219,13 +219,13 @@ def prepare_file_grid(
     if place is None:
         return None
     source, folder = place
+    reporter = reporter or silent()
 
     def convert() -> None:
-        _write(
-            folder, read_regions(source, dataset, skip=skip), "grids", None, source, progress or (lambda _done: None)
-        )
+        with reporter.task("grids converted", len(dataset.samples) - len(skip)) as task:
+            _write(folder, read_regions(source, dataset, skip=skip), "grids", None, source, task.reach)
 
-    make_once(folder, convert, "grids", notify, storage)
+    make_once(folder, convert, "grids", reporter, storage)
     return RegionFeatures(folder)
 
 

@@ -24,6 +24,7 @@ from tests.harness.data.counting_backbone import (
     FORK,
     IMAGES,
     CountingBackbone,
+    Told,
     content,
     extracted,
     folder_of,
@@ -53,8 +54,8 @@ def test_extraction_equals_direct_computation(dataset: Dataset, tmp_path: Path) 
 def test_reuse_does_no_work(dataset: Dataset, tmp_path: Path) -> None:
     first, second = CountingBackbone(), CountingBackbone()
     before = extracted(dataset, tmp_path, first)
-    told: list[tuple[int, int]] = []
-    after = extracted(dataset, tmp_path, second, progress=lambda *at: told.append(at), batch_size=5)
+    told: list[int] = []
+    after = extracted(dataset, tmp_path, second, reporter=Told(told.append), batch_size=5)
     assert sum(first.batches) == IMAGES
     assert (second.batches, told) == ([], [])
     assert after.digest == before.digest
@@ -159,27 +160,27 @@ def test_a_kill_at_any_write_changes_nothing(dataset: Dataset, tmp_path: Path, m
 
 @pytest.mark.parametrize("images", [1, 9, 20])
 def test_a_resumed_extraction_keeps_whole_chunks(dataset: Dataset, tmp_path: Path, images: int) -> None:
-    def die(done: int, _total: int) -> None:
+    def die(done: int) -> None:
         if done >= images:
             kill_self()
 
-    assert in_child(lambda: extracted(dataset, tmp_path, progress=die)) == -signal.SIGKILL
+    assert in_child(lambda: extracted(dataset, tmp_path, reporter=Told(die))) == -signal.SIGKILL
     with (folder_of(tmp_path) / "chunks.log").open("a") as log:
         log.write("2")  # the kill tore the next line
     backbone = CountingBackbone()
-    told: list[tuple[int, int]] = []
-    extracted(dataset, tmp_path, backbone, progress=lambda *at: told.append(at))
+    told: list[int] = []
+    extracted(dataset, tmp_path, backbone, reporter=Told(told.append))
     kept = images // 8 * 8
-    assert told[0] == (kept, IMAGES)
+    assert told[0] == kept
     assert sum(backbone.batches) == IMAGES - kept
 
 
 def test_an_unfinished_array_of_other_batches_is_not_continued(dataset: Dataset, tmp_path: Path) -> None:
-    def die(done: int, _total: int) -> None:
+    def die(done: int) -> None:
         if done >= 10:
             kill_self()
 
-    in_child(lambda: extracted(dataset, tmp_path / "a", progress=die))
+    in_child(lambda: extracted(dataset, tmp_path / "a", reporter=Told(die)))
     extracted(dataset, tmp_path / "a", batch_size=3)
     extracted(dataset, tmp_path / "b", batch_size=3)
     assert content(tmp_path / "a") == content(tmp_path / "b")
@@ -189,12 +190,12 @@ def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: P
     started, waiting = FORK.Event(), FORK.Event()
 
     def first() -> None:
-        def progress(done: int, _total: int) -> None:
+        def progress(done: int) -> None:
             if done == 0:
                 started.set()
                 assert waiting.wait(20)
 
-        extracted(dataset, tmp_path, progress=progress)
+        extracted(dataset, tmp_path, reporter=Told(progress))
 
     child = FORK.Process(target=first)
     child.start()
@@ -206,7 +207,7 @@ def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: P
         waiting.set()
 
     backbone = CountingBackbone()
-    extracted(dataset, tmp_path, backbone, notify=notify)
+    extracted(dataset, tmp_path, backbone, reporter=Told(say=notify))
     child.join(20)
     assert child.exitcode == 0
     assert backbone.batches == []

@@ -22,6 +22,7 @@ from harness.data.regions.cache import prepare_regions
 from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
+from tests.harness.data.counting_backbone import Told
 from zoo.captioner import VisualSpec
 
 CHANNELS = 4
@@ -107,9 +108,9 @@ def test_the_digest_is_of_the_content(dataset: Dataset, folder: Path, tmp_path: 
 
 def test_a_finished_conversion_is_used_again(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
     told: list[int] = []
-    converted(dataset, folder, tmp_path / "cache", progress=told.append)
+    converted(dataset, folder, tmp_path / "cache", reporter=Told(told.append))
     assert told == [1, 2, 3, 4]
-    converted(dataset, folder, tmp_path / "cache", progress=told.append)
+    converted(dataset, folder, tmp_path / "cache", reporter=Told(told.append))
     assert len(told) == 4
 
 
