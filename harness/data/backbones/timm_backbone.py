@@ -20,7 +20,7 @@ from harness.data.backbones.backbone import BUILT_IN
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
-from results.files import check_regular
+from harness.utils.files import require_file
 from zoo.errors import first_line, unreadable
 from zoo.weights.converter import timm_swin
 from zoo.weights.safety import refuse_not_finite
@@ -179,14 +179,7 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
 
 def _read(path: Path) -> dict[str, Tensor]:
     """A checkpoint's tensors; `.safetensors`, or a torch file, read without executing code."""
-    try:
-        check_regular(path)
-    except FileNotFoundError as error:
-        raise BenchError(f"no backbone weights at {path}", hint="check --backbone-weights") from error
-    except OSError as error:
-        raise BenchError(
-            f"backbone weights {path} cannot be read: {error.strerror}", hint="check --backbone-weights"
-        ) from error
+    require_file(path, "--backbone-weights")
     try:
         found: Any
         if path.suffix == ".safetensors":

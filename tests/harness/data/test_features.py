@@ -37,12 +37,6 @@ def features(folder: Path) -> Features:
     return Features(folder)
 
 
-def test_pooled_is_the_mean_of_the_grid(features: Features, array: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.data.features.ROWS_AT_ONCE", 2)
-    assert np.allclose(features.pooled([2, 3, 7]), array[[4, 1, 0]].astype(np.float64).mean(axis=1), atol=1e-6)
-    assert features.pooled(IDS).dtype == np.float32
-
-
 def test_cell_boxes_cover_the_image_in_reading_order(features: Features) -> None:
     boxes = features.cell_boxes()
     assert np.allclose(boxes[0], [0, 0, 1 / 3, 1 / 2])
