@@ -65,6 +65,11 @@ class Storage:
                 f"--storage {shortened(self.url)} is no URL of a folder",
                 "for example --storage s3://bucket/captionbench",
             )
+        if scheme == "memory":
+            raise BenchError(
+                f"--storage {shortened(self.url)} keeps nothing beyond this command",
+                "for example --storage s3://bucket/captionbench, or leave it out",
+            )
         if scheme in {"file", "local"} and not Path(place).is_absolute():
             raise BenchError(
                 f"--storage {shortened(self.url)} is another folder wherever the command is typed",

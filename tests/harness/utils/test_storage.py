@@ -156,6 +156,7 @@ def test_a_run_that_this_machine_has_begun_is_left_as_it_is(remote: Storage, run
         ("file:///proc/nowhere", "--storage file:///proc/nowhere: "),
         ("file://remote/folder", "wherever the command is typed"),
         ("file://localhost/folder", "wherever the command is typed"),
+        ("memory://folder", "keeps nothing"),
     ],
 )
 def test_a_storage_that_cannot_be_used_is_told_before_any_work(url: str, said: str) -> None:
