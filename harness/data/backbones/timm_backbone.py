@@ -321,8 +321,8 @@ def _of_timms_name(name: str, weights: Path | None) -> _Expected | None:
         known: list[str] = [each for each in timm.list_pretrained() if each.partition(".")[0] in architectures]
         released: dict[str, Any] = {each: timm.get_pretrained_cfg(each) for each in known}
         named = [each for each, config in released.items() if stem == _plain(Path(config.url or "").stem)]
-        named += [each for each in known if f"{stem}_".startswith(f"{_plain(each)}_")]
-        found = named[0] if named else name if "." in name else ""
+        named = named[:1] or [each for each in known if f"{stem}_".startswith(f"{_plain(each)}_")]
+        found = max(named, key=len) if named else name if "." in name else ""
     own: Any = timm.get_pretrained_cfg(found) if found else None
     if own is None:  # the backbone itself says that there is no such one
         return None

@@ -66,10 +66,11 @@ class RegionHdf5(RegionSource):
                             size = _size(file, f"{image_id}_size") if sized else None
                             yield image_id, RawRegions(features, boxes, size)
                             continue
-                        side, cell_count = math.isqrt(len(features)), cell_count or len(features)
-                        if not side or side * side != len(features) or (self._grids and len(features) != cell_count):
-                            what = f"no square grid of the others' {cell_count} cells"
-                            raise BadRegions(f"has cells of shape {features.shape} in {name}, which are {what}")
+                        side = math.isqrt(len(features))
+                        if not side or side * side != len(features) or (cell_count or side * side) != side * side:
+                            others = f", as others of {cell_count} cells are" if cell_count else ""
+                            raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{others}")
+                        cell_count = len(features) if self._grids else None
                         yield image_id, RawRegions(features, _cells(side), (side, side))
                     except BadRegions as bad:
                         yield image_id, str(bad)

@@ -145,6 +145,13 @@ def test_a_grid_that_cannot_be_used_is_named(
     assert re.fullmatch(rf"image 2: .*{reason}.*", found.bad[2])
 
 
+def test_a_first_grid_that_is_none_does_not_set_the_size(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    config = write(replaced(image_1_grids=np.ones((8, CHANNELS), np.float32)))
+    assert grid_of(make_dataset([1, 2, 3]), config, tmp_path).image_ids == (2, 3)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
