@@ -242,7 +242,9 @@ def open_context(
         features=seen.features,
         cache=workspace.cache,
         grid=seen.grid,
-        graphs=None if graphs is None else number_graphs(graphs, splits["train"], vocabulary),
+        graphs=None
+        if graphs is None or config.graphs is None
+        else number_graphs(graphs, config.graphs, opening.graphs, splits["train"], vocabulary),
         sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)

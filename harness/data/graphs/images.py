@@ -144,21 +144,6 @@ def _ranked(counts: Mapping[str, int]) -> list[str]:
     return sorted(counts, key=lambda word: (-counts[word], word))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadGraphs:
-    """Scene graphs of the images of a run, by id, the reasons for images without a usable one, and who reads them.
-
-    `name` and `fingerprint` are those of the source, `config` are the settings that it was opened with.
-    """
-
-    graphs: Mapping[int, SceneGraph]
-    bad: Mapping[int, str]
-    kinds: Collection[GraphKind]
-    name: str
-    fingerprint: str
-    config: GraphConfig
-
-
 def prepare_graphs(
     dataset: Dataset,
     config: FeatureConfig,
@@ -167,7 +152,7 @@ def prepare_graphs(
     *,
     may_skip: bool,
     reporter: Reporter,
-) -> ReadGraphs | None:
+) -> GraphSource | None:
     """Read and check the graphs of all images with features; None where none are given, or no model reads any.
 
     Args:
@@ -190,18 +175,23 @@ def prepare_graphs(
     counts = {} if regions is None else dict(zip(ids, regions.counts(ids), strict=True))
     graphs, bad = check_graphs(source, ids, counts.get, first=first)
     skip_or_refuse(bad, dataset, may_skip, reporter)
-    return ReadGraphs(graphs, bad, kinds, source.name, source.fingerprint, config.graphs)
+    return replace(source, graphs=graphs, bad=bad)
 
 
-def number_graphs(read: ReadGraphs, train: Iterable[Sample], vocabulary: Vocabulary) -> ImageGraphs:
-    """The graphs with what their numbers stand for, counted over the training images."""
-    config = read.config
+def number_graphs(
+    read: GraphSource,
+    config: GraphConfig,
+    kinds: Collection[GraphKind],
+    train: Iterable[Sample],
+    vocabulary: Vocabulary,
+) -> ImageGraphs:
+    """The graphs with what their numbers stand for by kind, counted over the training images."""
     training = [read.graphs[sample.image_id] for sample in train]
     counted = {"words": f"min{config.min_count}", "labels": f"labels{config.labels}"}
     return ImageGraphs(
         read.graphs,
-        {kind: f"{read.name}[{counted[kind]}]#{read.fingerprint[:8]}" for kind in read.kinds},
-        {kind: graph_entries(kind, training, vocabulary, config) for kind in read.kinds},
+        {kind: f"{read.name}[{counted[kind]}]#{read.fingerprint[:8]}" for kind in kinds},
+        {kind: graph_entries(kind, training, vocabulary, config) for kind in kinds},
     )
 
 
