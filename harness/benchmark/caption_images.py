@@ -179,9 +179,7 @@ def _source(
     if needs_backbone(source):
         return both_streams(found, maps()), found.bad
     beside = prepare_file_grid(images, trained.model_copy(update={"source": source}), cache_dir=scratch, skip=found.bad)
-    if beside is None:
-        return both_streams(found, None), found.bad
-    return both_streams(found, beside.features), found.bad | beside.bad
+    return both_streams(found, beside), found.bad | ({} if beside is None else beside.bad)
 
 
 def _with_graphs(

@@ -25,7 +25,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
 from harness.data.chunks import Spread
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Features, NullSource
+from harness.data.features import NullSource
 from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.pixels import PixelSource, Preprocessing
@@ -73,7 +73,7 @@ class BenchmarkData:
     feature_config: FeatureConfig
     features: VisualFeatures | None
     cache: Path
-    grid: Features | None = None
+    grid: VisualFeatures | None = None
     graphs: ImageGraphs | None = None
     sentences: SentenceGraphs | None = None
 
@@ -256,7 +256,9 @@ def open_context(
         features=seen.features,
         cache=workspace.cache,
         grid=seen.grid,
-        graphs=None if graphs is None else number_graphs(graphs, splits["train"], vocabulary),
+        graphs=None
+        if graphs is None or config.graphs is None
+        else number_graphs(graphs, config.graphs, opening.graphs, splits["train"], vocabulary),
         sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)

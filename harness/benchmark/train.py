@@ -338,16 +338,14 @@ def cache_own_features(model: HasBackbone, context: RunContext, reporter: Report
         backbone = _Tuned(model.backbone, data.backbone)
         needed = {sample.image_id for sample in (*data.train, *data.val)}
         skip = {sample.image_id for sample in data.dataset.samples} - needed
-    with reporter.task(f"  features ({backbone.name})", len(data.dataset.samples) - len(skip)) as task:
-        return extract_features(
-            data.dataset,
-            backbone,
-            cache_dir=data.cache,
-            skip=skip,
-            device=str(context.execution.device),
-            progress=lambda done, _: task.reach(done),
-            notify=reporter.note,
-        ).folder
+    return extract_features(
+        data.dataset,
+        backbone,
+        cache_dir=data.cache,
+        skip=skip,
+        device=str(context.execution.device),
+        reporter=reporter,
+    ).folder
 
 
 def _same_weights(inner: nn.Module, backbone: Backbone) -> bool:

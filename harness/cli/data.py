@@ -30,7 +30,7 @@ from harness.cli.options import (
     WorkspaceOption,
     refuse_empty,
 )
-from harness.cli.output import OutFile, OutFolder, cache_errors, deliver
+from harness.cli.output import OutFile, OutFolder, deliver
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
@@ -189,19 +189,12 @@ def verify(
 
     place = Workspace(workspace)
     place.create()
-    with cache_errors(place):
-        dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    dataset = open_dataset(data, cache_dir=place.cache, images=images)
     chosen = region_config(regions, "all", 1)
     related = graph_config(graphs, graph_words, graph_labels, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
-        with (
-            cache_errors(place),
-            Reporter() as reporter,
-            reporter.task("pictures checked", len(dataset.samples)) as task,
-        ):
-            bad = find_bad_images(
-                dataset, cache_dir=place.cache, progress=lambda done, _: task.reach(done), reuse=False
-            )
+        with Reporter() as reporter:
+            bad = find_bad_images(dataset, cache_dir=place.cache, reporter=reporter, reuse=False)
     else:  # files of features do without pictures
         typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
         bad = dict(dataset.faults)
@@ -242,32 +235,6 @@ def verify(
     typer.echo(
         f"all {len(splits)} images are sound ({_describe_splits(splits.values())}); data set #{dataset.fingerprint[:8]}"
     )
-
-
-_PREPARE_EXAMPLES = """
-Examples:
-
-  bench data prepare scenes
-
-  bench data prepare scenes --workspace /scratch/bench
-"""
-
-
-def prepare(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="What to generate: 'scenes'.")] = "scenes",
-    workspace: WorkspaceOption = DEFAULT,
-) -> None:
-    """Generate the embedded data set ahead of its first use."""
-    from harness.data.dataset import SCENES, open_dataset
-
-    if data != SCENES:
-        raise BenchError(f"{data} cannot be generated, only {SCENES}", hint=f"bench data prepare {SCENES}")
-    place = Workspace(workspace)
-    place.create()
-    started = time.monotonic()
-    dataset = open_dataset(data, cache_dir=place.cache)
-    splits = _describe_splits(sample.split for sample in dataset.samples)
-    typer.echo(f"{dataset.root}: {splits}; data set #{dataset.fingerprint[:8]}, {time.monotonic() - started:.1f} s")
 
 
 _CONVERT_EXAMPLES = """
@@ -426,7 +393,7 @@ def features(
     )
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()
-    with cache_errors(place), Reporter() as reporter:
+    with Reporter() as reporter:
         dataset = open_dataset(data, cache_dir=place.cache, images=images)
         warn_of_preprocessing(config, {"features": "grid"}, reporter)
         found = prepare_features(
@@ -450,8 +417,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", epilog=_LIST_EXAMPLES)(list_data)
     group.command("download", epilog=_DOWNLOAD_EXAMPLES)(download)
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
-    group.command("prepare", epilog=_PREPARE_EXAMPLES)(prepare)
     group.command("convert", epilog=_CONVERT_EXAMPLES)(convert)
     group.command("nocaps", epilog=_NOCAPS_EXAMPLES)(nocaps)
     group.command("features", epilog=_FEATURES_EXAMPLES)(features)
-    app.add_typer(group, name="data", help="List, download, convert, verify and prepare data sets.")
+    app.add_typer(group, name="data", help="List, download, convert and verify data sets, and prepare their features.")

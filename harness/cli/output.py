@@ -29,13 +29,11 @@ import typer
 
 from harness.cli.errors import shown_name
 from harness.utils.errors import BenchError
-from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 FILE_COLUMNS = 80
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 _Force = Annotated[
     bool, typer.Option("--force", help="Replace a text file that is no earlier version of what is written.")
 ]
@@ -254,23 +252,6 @@ def write_errors(path: Path, option: str = "--out") -> Iterator[None]:
         yield
     except OSError as error:
         raise _unwritable(path, option, error) from error
-
-
-@contextmanager
-def cache_errors(place: Workspace) -> Iterator[None]:
-    """Turn errors of writing below a workspace into a BenchError; others, as of reading a picture, pass."""
-    try:
-        yield
-    except OSError as error:
-        below = isinstance(error.filename, str) and Path(error.filename).absolute().is_relative_to(
-            place.root.absolute()
-        )
-        if error.errno not in _FULL and not below:
-            raise
-        raise BenchError(
-            f"cannot write to the workspace {place.root}: {error.strerror}",
-            "free some space there, or choose another with --workspace DIR",
-        ) from error
 
 
 def deliver(findings: str | Callable[[Console], None], out: Path | None, option: str = "--out") -> None:

@@ -17,7 +17,7 @@ from harness.data.dataset import Box, told_size
 from harness.data.formats import is_image_id, sanitise_caption
 from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute, reason, shortened
+from harness.utils.files import absolute, shortened
 from harness.utils.json_io import read_json
 from results.files import load_json, read_text
 
@@ -137,18 +137,13 @@ def _read_table(path: Path, file_column: str | None, caption_column: str | None)
 
     The delimiter is that of comma, semicolon, tab and | which the header has most of.
     """
-    text = _text(path).removeprefix("\ufeff")
+    text = read_text(path).removeprefix("\ufeff")
     delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     source = Source()
     by_file: dict[str, Picture] = {}
     try:
         names = [name.strip() for name in next(rows, [])]
-        if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-            raise BenchError(
-                f"{path} has several columns {shortened(repr(twice[0]))}",
-                "give each column of its first line a name of its own",
-            )
         file_at = _column(path, names, file_column, _FILE_COLUMNS, "--file-column")
         caption_at = _column(path, names, caption_column, _CAPTION_COLUMNS, "--caption-column")
         split_at = names.index("split") if "split" in names else None
@@ -169,12 +164,11 @@ def _read_table(path: Path, file_column: str | None, caption_column: str | None)
 
 
 def _column(path: Path, names: list[str], chosen: str | None, known: Sequence[str], option: str) -> int:
-    wanted = [chosen] if chosen is not None else [name for name in known if name in names]
-    if wanted and wanted[0] in names:
-        return names.index(wanted[0])
-    told = ", ".join(names)[:200] or "none"
+    wanted = known if chosen is None else [chosen]
+    if there := [name for name in wanted if name in names]:
+        return names.index(there[0])
     raise BenchError(
-        f"{path} has no column {chosen or ' or '.join(known[:2])}: its first line names {told}",
+        f"{path} has no column {' or '.join(wanted[:2])}: its first line names {', '.join(names)[:200] or 'none'}",
         f"name the column: {option} NAME",
     )
 
@@ -255,7 +249,7 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
     by_file: dict[str, Picture] = {}
     for file in _metadata_files(folder):
         below = file.parent.relative_to(folder).as_posix()
-        for number, line in enumerate(_text(file).split("\n"), 1):
+        for number, line in enumerate(read_text(file).split("\n"), 1):
             if not line.strip():
                 continue
             entry = _line(f"{file}, line {number}", line, caption_column)
@@ -294,13 +288,6 @@ def _line(where: str, line: str, caption_column: str | None) -> dict[str, Any]:
     given = entry[key] if isinstance(entry[key], list) else [entry[key]]
     raw = [each.get("raw") if isinstance(each, dict) else each for each in given]
     return entry | {"captions": [each if isinstance(each, str) else "" for each in raw]}
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except OSError as error:
-        raise BenchError(f"{path} cannot be read: {reason(error)}") from error
 
 
 def convert(
@@ -350,45 +337,32 @@ def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
     Raises:
         BenchError: the rule cannot be understood, the source's splits are incomplete, or a split stays empty.
     """
-    told = [picture for picture in pictures if picture.split is not None]
-    rule = rule or (_SOURCE if told else _HASH)
+    without = [picture.file for picture in pictures if picture.split is None]
+    rule = rule or (_HASH if len(without) == len(pictures) else _SOURCE)
     if rule == _SOURCE:
-        if len(told) < len(pictures):
-            without = next(picture.file for picture in pictures if picture.split is None)
+        if without:
             raise BenchError(
-                f"--split-by {_SOURCE}: {len(pictures) - len(told)} of {len(pictures)} pictures have no split there, "
-                f"{without} for one",
+                f"--split-by {_SOURCE}: {len(without)} of {len(pictures)} pictures have no split there ({without[0]})",
                 f"split all of them by their names: --split-by {_HASH}",
             )
         return rule
-    kind, _, text = rule.partition(":")
-    bounds = _bounds(text) if kind == "hash" else None
-    if bounds is None:
+    found = re.fullmatch(r"hash:(\d{1,3})/(\d{1,3})/(\d{1,3})", rule, re.ASCII)
+    train, val, test = map(int, found.groups()) if found else (0, 0, 0)
+    if not train or train + val + test != 100:
         raise BenchError(
             f"--split-by {shortened(rule)!r} is no rule for splits",
             f"write --split-by {_SOURCE}, or per cent of train, val and test: --split-by {_HASH}",
         )
     for picture in pictures:
         place = int.from_bytes(hashlib.sha256(picture.file.encode("utf-8", "surrogatepass")).digest()[:8]) / 2**64 * 100
-        picture.split = next(split for split, end in zip(_SPLITS, (*bounds, math.inf), strict=True) if place < end)
-    wanted = zip(_SPLITS, (bounds[0], bounds[1] - bounds[0], 100 - bounds[1]), strict=True)
-    if empty := [split for split, share in wanted if share and not any(each.split == split for each in pictures)]:
+        picture.split = "train" if place < train else "val" if place < train + val else "test"
+    shares = zip(_SPLITS, (train, val, test), strict=True)
+    if empty := [split for split, share in shares if share and not any(each.split == split for each in pictures)]:
         raise BenchError(
             f"--split-by {rule} leaves no picture of {len(pictures)} for {', '.join(empty)}",
             "give it a larger share, as in --split-by hash:60/20/20",
         )
     return rule
-
-
-def _bounds(text: str) -> tuple[float, float] | None:
-    """Where train and val end, in per cent; None where the text is not three shares of 100 with some for train."""
-    try:
-        shares = [float(part) for part in text.split("/")]
-    except ValueError:
-        return None
-    if len(shares) != 3 or not all(0 <= share <= 100 for share in shares) or not math.isclose(sum(shares), 100):
-        return None
-    return (shares[0], shares[0] + shares[1]) if shares[0] else None
 
 
 def _listed(about: Sequence[str]) -> str:

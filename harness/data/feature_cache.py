@@ -30,12 +30,12 @@ from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features, array_header
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter, silent
 from harness.utils.storage import Storage
 from harness.utils.workspace import locked
 
 FORMAT = 1
 BATCH_SIZE = 32
-Progress = Callable[[int, int], None]
 
 
 def extract_features(
@@ -45,17 +45,14 @@ def extract_features(
     cache_dir: Path,
     skip: Collection[int] = (),
     device: str = "cpu",
-    progress: Progress | None = None,
-    notify: Callable[[str], None] | None = None,
+    reporter: Reporter | None = None,
     storage: Storage | None = None,
     spread: Spread | None = None,
 ) -> Features:
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
 
     Args:
-        progress: called with (done, total) images, first with what an interrupted extraction had done; not called if
-            the cache is complete.
-        notify: called with a sentence when this process waits for another one that holds the cache.
+        reporter: told how many images are done, and where this process waits for another one that holds the cache.
         storage: where the features are fetched from, or kept once they are extracted.
         spread: has other processes compute them; this one puts them together.
 
@@ -69,7 +66,13 @@ def extract_features(
     folder = features_folder(dataset, backbone, cache_dir, left_out)
     chunks = Chunks(dataset, samples, backbone, BATCH_SIZE, device)
     extraction = _Extraction(chunks, folder, _key(dataset, backbone, left_out), spread)
-    make_once(folder, lambda: extraction.run(progress or (lambda _done, _total: None)), "features", notify, storage)
+    reporter = reporter or silent()
+
+    def extract() -> None:
+        with reporter.task(f"features ({backbone.name})", len(samples)) as task:
+            extraction.run(task.reach)
+
+    make_once(folder, extract, "features", reporter, storage)
     return Features(folder)
 
 
@@ -98,7 +101,7 @@ class _Extraction:
         height, width = backbone.grid
         return len(self.chunks.samples), height * width, backbone.dim
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: Callable[[int], None]) -> None:
         """Compute the missing chunks, then mark the array as complete; a chunk is logged once its bytes are on disk."""
         unfinished, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
         places, backbone, (images, cells, dim) = self.chunks.places(), self.chunks.backbone, self.shape
@@ -108,7 +111,7 @@ class _Extraction:
         log_path.write_text("".join(f"{index}\n" for index in sorted(finished)))
         missing = [index for index in range(len(places)) if index not in finished]
         done = images - sum(places[index][1] - places[index][0] for index in missing)
-        progress(done, images)
+        progress(done)
         compute = self.chunks.compute if self.spread is None else partial(self.spread, self.chunks)
         if missing:
             with (
@@ -121,7 +124,7 @@ class _Extraction:
                     for rows in batches:
                         array.write(rows.tobytes())
                         done += len(rows)
-                        progress(done, images)
+                        progress(done)
                     array.flush()
                     os.fsync(array.fileno())
                     log.write(f"{index}\n")
@@ -172,18 +175,12 @@ class _Extraction:
         write_text(plan_path, plan)
 
 
-def make_once(
-    folder: Path,
-    make: Callable[[], None],
-    what: str,
-    notify: Callable[[str], None] | None,
-    storage: Storage | None,
-) -> None:
+def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter, storage: Storage | None) -> None:
     """Have `make` fill a folder of the cache, unless it or the remote storage has it whole; one process does it.
 
     Args:
         what: what is made, as messages name it.
-        notify: called with a sentence when this process waits for another one that makes it.
+        reporter: told where this process waits for another one that makes it.
 
     Raises:
         BenchError: the disk is full or cannot be written.
@@ -191,12 +188,9 @@ def make_once(
     if (folder / META).is_file():
         return
 
-    def wait() -> None:
-        if notify is not None:
-            notify(f"another process is making these {what} in {folder}; waiting for it")
-
+    waiting = f"another process is making these {what} in {folder}; waiting for it"
     try:
-        with locked(folder / "lock", wait):
+        with locked(folder / "lock", lambda: reporter.note(waiting)):
             if not is_cached(folder, storage):
                 make()
                 if storage is not None:
@@ -207,8 +201,6 @@ def make_once(
                 f"the disk is full: the features do not fit into {folder} ({error.strerror})",
                 hint="free some space, or choose another place with --workspace; the same command then continues",
             ) from error
-        if error.errno in {errno.EACCES, errno.EROFS}:
-            raise BenchError(f"the feature cache {folder} cannot be written: {error.strerror}") from error
         raise
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ ARRAY = "features.npy"
 META = "meta.json"
 ROWS_AT_ONCE = 64
 
+T = TypeVar("T")
 Half = np.ndarray[Any, np.dtype[np.float16]]
 Single = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -56,17 +57,76 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...], offset: int = 0) -
         ) from error
 
 
-class Features:
-    """Features (N, L, C) of N images as `harness.data.feature_cache.extract_features` left them in a folder.
+class CachedFeatures:
+    """Visual tokens of images in a folder of the cache; every read maps the files afresh and copies the rows asked for.
 
-    Every read maps the file afresh and copies the rows asked for, so that the memory of this process does not grow
-    with the data set. Safe to share between threads.
+    So the memory of this process does not grow with the data set. Safe to share between threads.
 
     Attributes:
         dim: channels C.
-        grid: cells (h, w); L = h * w, row by row from the top left.
-        image_ids: in the array's order.
+        image_ids: in the cache's order.
         digest: hex, over everything that determines the features.
+    """
+
+    folder: Path
+    dim: int
+    image_ids: tuple[int, ...]
+    digest: str
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.image_ids)
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
+        """Visual input of the images for this `VisualSpec`: float32 tensors on the CPU, padded to the longest.
+
+        "grid" gets the tokens, "regions" their boxes too if there are any, "pooled" their mean, "none" a zero.
+
+        Raises:
+            BenchError: the model needs pixels, or another number of channels; an image has no features.
+        """
+        if spec.kind == "pixels":
+            raise BenchError("the model needs pixels, but these are cached features")
+        if spec.kind == "none":
+            return unseen(len(image_ids))
+        if spec.dim != self.dim:
+            raise BenchError(f"the model expects {spec.dim} visual channels, but the features have {self.dim}")
+        if spec.kind == "pooled":
+            means = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
+            return Visual(features=means, mask=torch.ones(means.shape[:2], dtype=torch.bool))
+        features, mask, boxes = self.padded(image_ids)
+        return Visual(
+            features=torch.from_numpy(features),
+            mask=torch.from_numpy(mask),
+            boxes=torch.from_numpy(boxes) if spec.kind == "regions" and boxes is not None else None,
+        )
+
+    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single | None]:
+        """Features (B, L, C), mask (B, L) and boxes (B, L, 4) if there are any; zeros where padded."""
+        raise NotImplementedError
+
+    def pooled(self, image_ids: Sequence[int]) -> Single:
+        """Means over the tokens (B, C), in single precision."""
+        raise NotImplementedError
+
+    def damage(self, what: str) -> BenchError:
+        """The error of a cache that cannot be read."""
+        return BenchError(f"the feature cache {self.folder} is damaged: {what}", f"run again: rm -r {self.folder}")
+
+
+def rows_of(rows: Mapping[int, T], image_ids: Sequence[int]) -> list[T]:
+    """The entries of the images; BenchError where one has none."""
+    try:
+        return [rows[image_id] for image_id in image_ids]
+    except KeyError as error:
+        raise BenchError(f"no features for image {error.args[0]}", "it was skipped or is not listed") from None
+
+
+class Features(CachedFeatures):
+    """Features (N, L, C) of N images as `harness.data.feature_cache.extract_features` left them in a folder.
+
+    Attributes:
+        grid: cells (h, w); L = h * w, row by row from the top left.
 
     Raises:
         BenchError: on opening, where files of the cache are missing, unreadable or of the wrong size.
@@ -83,23 +143,16 @@ class Features:
             self._offset = len(array_header(self._shape))
             size = check_regular(self._path)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise self._damage(f"{type(error).__name__}: {error}") from error
+            raise self.damage(f"{type(error).__name__}: {error}") from error
         self.grid: tuple[int, int] = (height, width)
         self._rows = {image_id: row for row, image_id in enumerate(self.image_ids)}
         wanted = self._offset + images * cells * self.dim * 2
         if size != wanted or len(self._rows) != images or height * width != cells:
-            raise self._damage(f"{size} bytes and {len(self._rows)} images instead of {wanted} and {images}")
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.image_ids)
+            raise self.damage(f"{size} bytes and {len(self._rows)} images instead of {wanted} and {images}")
 
     def grid_features(self, image_ids: Sequence[int]) -> Half:
         """Cells (B, L, C) of the images, in the order asked for."""
-        try:
-            rows = [self._rows[image_id] for image_id in image_ids]
-        except KeyError as error:
-            raise BenchError(f"no features for image {error.args[0]}", hint="it was skipped or is not listed") from None
+        rows = rows_of(self._rows, image_ids)
         array: Half = map_array(self._path, "<f2", self._shape, self._offset)
         return np.array(array[rows], dtype=np.float16)
 
@@ -121,29 +174,8 @@ class Features:
         y, x = np.indices((height, width), dtype=np.float32).reshape(2, -1)
         return np.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), axis=1)
 
-    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Visual input of the images for this `VisualSpec`: float32 tensors on the CPU.
-
-        "regions" are the cells with their boxes. "none" gets one zero per image.
-        """
-        if spec.dim != (self.dim if spec.kind in {"grid", "regions", "pooled"} else 0):
-            raise BenchError(f"the model expects {spec.dim} visual channels, but the features have {self.dim}")
-        if spec.kind == "pixels":
-            raise BenchError("the model needs pixels, but these are cached features")
-        count = len(image_ids)
-        if spec.kind == "none":
-            return unseen(count)
-        if spec.kind == "pooled":
-            features = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
-        else:
-            features = torch.from_numpy(self.grid_features(image_ids)).float()
-        boxes = None
-        if spec.kind == "regions":
-            boxes = torch.from_numpy(self.cell_boxes()).expand(count, -1, -1).contiguous()
-        return Visual(features=features, mask=torch.ones(features.shape[:2], dtype=torch.bool), boxes=boxes)
-
-    def _damage(self, what: str) -> BenchError:
-        folder = self._path.parent
-        return BenchError(
-            f"the feature cache {folder} is damaged: {what}", hint=f"remove it and run again: rm -r {folder}"
-        )
+    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single]:
+        """See `CachedFeatures`; nothing is padded, and boxes are those of the cells."""
+        cells = self.grid_features(image_ids).astype(np.float32)
+        boxes = np.broadcast_to(self.cell_boxes(), (*cells.shape[:2], 4)).copy()
+        return cells, np.ones(cells.shape[:2], dtype=bool), boxes

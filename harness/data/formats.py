@@ -136,7 +136,7 @@ def read_image_ids(path: Path) -> list[int]:
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images or not all(isinstance(image, dict) for image in images):
         raise BenchError(f'{path} has no list of objects named "images"')
-    return _ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
+    return image_ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
 
 
 def check_predictions(
@@ -166,7 +166,7 @@ def check_predictions(
     return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
 
 
-def named(ids: list[str], what: str) -> str:
+def named(ids: Sequence[str], what: str) -> str:
     """The count and the first ten of `ids`."""
     noun = "image" if len(ids) == 1 else "images"
     return f"{len(ids)} {noun} {what} ({', '.join(ids[:_SHOWN])}{', ...' if len(ids) > _SHOWN else ''})"
@@ -175,7 +175,7 @@ def named(ids: list[str], what: str) -> str:
 def _coco(path: Path, images: list[Mapping[str, Any]], annotations: Any) -> dict[int, tuple[str, ...]]:
     if not isinstance(annotations, list) or not all(isinstance(entry, dict) for entry in annotations):
         raise BenchError(f'{path}: "annotations" is not a list of objects')
-    captions: dict[int, list[str]] = {image_id: [] for image_id in _ids(path, images, "id")}
+    captions: dict[int, list[str]] = {image_id: [] for image_id in image_ids(path, images, "id")}
     strange = []
     for number, entry in enumerate(annotations):
         image_id, caption = entry.get("image_id"), entry.get("caption")
@@ -208,7 +208,7 @@ def _karpathy(path: Path, images: list[dict[str, Any]]) -> dict[int, tuple[str, 
             for sentence in image.get("sentences") or ()
             if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)
         )
-        for image_id, image in zip(_ids(path, images, id_key(images)), images, strict=True)
+        for image_id, image in zip(image_ids(path, images, id_key(images)), images, strict=True)
     }
 
 
@@ -222,11 +222,14 @@ def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int
     return {image[key]: image[name] for image in images if isinstance(image.get(name), str)}
 
 
-def _ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
+def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list[int]:
+    """The ids of a file's images, in its order; BenchError where one is missing, or there twice."""
     ids = [image.get(key) for image in images]
     whole = list(filter(is_image_id, ids))
     if len(whole) < len(ids):
-        raise BenchError(f'{path}: {len(ids) - len(whole)} images have no {WHOLE_NUMBER} as "{key}"')
+        strange = [f"entry {number}" for number, image_id in enumerate(ids) if not is_image_id(image_id)]
+        what = f'without a {WHOLE_NUMBER} as "{key}"'
+        raise BenchError(f"{path}: {named(strange, what)}")
     twice = [str(image_id) for image_id, count in Counter(whole).items() if count > 1]
     if twice:
         raise BenchError(f"{path}: {named(twice, 'listed more than once')}")

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import WHOLE_NUMBER, id_key, is_image_id, sanitise_caption
+from harness.data.formats import id_key, image_ids, named, sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
-SEEMS_SIZED = "seems to be x, y, width, height"
-"""In the complaint about a box that cannot be corners."""
-_LISTED = 8  # faulty entries named in one message
 
 
 def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
@@ -75,7 +71,7 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
         )
     if not entries:
         raise BenchError(f"{file} lists no images")
-    return content, entries, _ids(file, entries)
+    return content, entries, image_ids(file, entries, id_key(entries))
 
 
 def annotation_file(location: Path) -> Path:
@@ -122,21 +118,6 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
     return images.resolve()
 
 
-def _ids(file: Path, entries: list[dict[str, Any]]) -> list[int]:
-    key = id_key(entries)
-    without = [_label(number, entry) for number, entry in enumerate(entries) if not is_image_id(entry.get(key))]
-    if without:
-        raise BenchError(
-            f'{file}: images without a {WHOLE_NUMBER} as "cocoid" or "imgid": {_listed(without)}',
-            hint='an image is {"cocoid": 42, "filename": "42.jpg", "split": "test", "sentences": [{"raw": "A dog."}]}',
-        )
-    ids = [int(entry[key]) for entry in entries]
-    twice = [str(image_id) for image_id, count in Counter(ids).items() if count > 1]
-    if twice:
-        raise BenchError(f"{file}: several images have the same {key}: {_listed(twice)}")
-    return ids
-
-
 def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
     unknown = [
         f"{_label(number, entry)} ({entry.get('split')!r})"
@@ -144,7 +125,8 @@ def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
         if not isinstance(entry.get("split"), str) or entry["split"] not in SPLITS
     ]
     if unknown:
-        raise BenchError(f"{file}: the split must be one of {', '.join(SPLITS)}: {_listed(unknown)}")
+        what = f"whose split is none of {', '.join(SPLITS)}"
+        raise BenchError(f"{file}: {named(unknown, what)}")
     return [SPLITS[entry["split"]] for entry in entries]
 
 
@@ -167,9 +149,9 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     if entry.get("boxes") is not None:
         try:
             boxes = tuple(_box(box) for box in entry["boxes"])
-        except (OverflowError, TypeError, ValueError) as error:
-            found = f": {error}" if isinstance(error, _NotCornersError) else ""
-            reasons.append(f"the boxes of {name!r} are not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2{found}")
+        except (OverflowError, TypeError, ValueError):
+            what = "not lists of x1, y1, x2, y2 with x1 <= x2 and y1 <= y2 (x2 is x + width)"
+            reasons.append(f"the boxes of {name!r} are {what}")
     if reasons:
         faults[image_id] = "; ".join(reasons)
     return Sample(image_id, file, split, captions, domain, boxes, tokens, entry["split"] == "restval")
@@ -197,17 +179,10 @@ def _collapsed(text: str) -> str:
     return " ".join(sanitise_caption(text).split())
 
 
-class _NotCornersError(ValueError):
-    """Four numbers that can be x, y, width, height, and cannot be corners."""
-
-
 def _box(box: Any) -> Box:
     x1, y1, x2, y2 = (float(edge) for edge in box)
-    if min(x1, y1) >= 0 and min(x2, y2) > 0 and max(x1, y1, x2, y2) < math.inf and (x1 > x2 or y1 > y2):
-        shown = ", ".join(f"{edge:g}" for edge in (x1, y1, x2, y2))
-        raise _NotCornersError(f"({shown}) {SEEMS_SIZED}, whose corners are ({x1:g}, {y1:g}, {x1 + x2:g}, {y1 + y2:g})")
-    if not (x1 <= x2 < math.inf and y1 <= y2 < math.inf and min(x1, y1) > -math.inf):
-        raise ValueError("not a box")
+    if not (-math.inf < x1 <= x2 < math.inf and -math.inf < y1 <= y2 < math.inf):
+        raise ValueError("no corners")
     return x1, y1, x2, y2
 
 
@@ -215,13 +190,6 @@ def _label(number: int, entry: Mapping[str, Any]) -> str:
     """An entry's name in messages: its file name, or else its position in the list."""
     name = entry.get("filename", entry.get("file_name"))
     return name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    names = list(names)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure

@@ -14,11 +14,9 @@ from harness.data.chunks import Spread
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import extract_features, features_folder
 from harness.data.features import META, Features
-from harness.data.karpathy import SEEMS_SIZED
 from harness.data.regions.cache import file_grid_folder, prepare_file_grid, prepare_regions, regions_folder
 from harness.data.regions.features import RegionFeatures, VisualFeatures
 from harness.data.regions.opening import needs_backbone
-from harness.data.regions.regions import NO_SIZE
 from harness.data.verify import find_bad_images, known_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -26,11 +24,6 @@ from harness.utils.storage import Storage
 from zoo.captioner import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
-_HINTS = {
-    NO_SIZE: 'without pictures, tell the size of each image in the annotations: "width": 640, "height": 480',
-    SEEMS_SIZED: "convert all boxes to corners: x, y, x + width, y + height (bench data convert does, of COCO's)",
-}
-"""What to type next, by what a complaint says."""
 _LISTED = 20
 
 
@@ -65,7 +58,7 @@ class Prepared:
     features: VisualFeatures | None
     described: str
     skipped: dict[int, str]
-    grid: Features | None = None
+    grid: VisualFeatures | None = None
 
 
 def prepare_features(
@@ -96,49 +89,34 @@ def prepare_features(
     """
     regions = config.regions
     if _looks_at_images(config, sees):
-        with reporter.task("images checked", len(dataset.samples)) as task:
-            bad = find_bad_images(dataset, cache_dir=cache_dir, progress=lambda done, _: task.reach(done))
+        bad = find_bad_images(dataset, cache_dir=cache_dir, reporter=reporter)
     else:
         bad = dict(dataset.faults)
     skip_or_refuse(bad, dataset, may_skip, reporter)
 
     def maps() -> Features:
-        with reporter.task(f"features ({backbone.name})", len(dataset.samples) - len(bad)) as task:
-            return extract_features(
-                dataset,
-                backbone,
-                cache_dir=cache_dir,
-                skip=bad,
-                device=str(device),
-                progress=lambda done, _: task.reach(done),
-                notify=reporter.note,
-                storage=storage,
-                spread=spread,
-            )
+        return extract_features(
+            dataset,
+            backbone,
+            cache_dir=cache_dir,
+            skip=bad,
+            device=str(device),
+            reporter=reporter,
+            storage=storage,
+            spread=spread,
+        )
 
     if regions is None:
         return Prepared(maps() if _wants_cells(sees) else None, backbone.describe(), bad)
 
-    with reporter.task("regions converted", len(dataset.samples) - len(bad)) as task:
+    def maps_for(bad_boxes: Mapping[int, str]) -> Features:
+        if not may_skip:
+            skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
+        return maps()
 
-        def maps_for(bad_boxes: Mapping[int, str]) -> Features:
-            if not may_skip:
-                skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
-            extracted = maps()
-            task.restart_clock()
-            return extracted
-
-        found = prepare_regions(
-            dataset,
-            regions,
-            backbone,
-            maps_for,
-            cache_dir=cache_dir,
-            skip=bad,
-            progress=task.reach,
-            notify=reporter.note,
-            storage=storage,
-        )
+    found = prepare_regions(
+        dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
+    )
     skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if found.whole_images:
         reporter.note(
@@ -149,23 +127,16 @@ def prepare_features(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
     bad |= found.bad
-    grid = None
+    grid: VisualFeatures | None = None
     if "regions+grid" in sees.values() and needs_backbone(regions.source):
         grid = maps()
     elif "regions+grid" in sees.values():
-        with reporter.task("grids converted", len(dataset.samples) - len(bad)) as task:
-            beside = prepare_file_grid(
-                dataset,
-                regions,
-                cache_dir=cache_dir,
-                skip=bad,
-                progress=task.reach,
-                notify=reporter.note,
-                storage=storage,
-            )
+        beside = grid = prepare_file_grid(
+            dataset, regions, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
+        )
         if beside is not None:
             skip_or_refuse(beside.bad, dataset, may_skip, reporter)
-            grid, bad = beside.features, bad | beside.bad
+            bad |= beside.bad
     return Prepared(found, found.describe(), bad, grid)
 
 
@@ -221,10 +192,11 @@ def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, rep
         return
     listing = _first_reasons(bad)
     if not may_skip:
-        hints = [hint for said, hint in _HINTS.items() if any(said in reason for reason in bad.values())]
-        hints += ["repair them, or add --skip-bad-images to leave them out (recorded with the results)"]
-        hints += ["`bench data verify` lists them all"]
-        raise BenchError(f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}", "; ".join(hints))
+        raise BenchError(
+            f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
+            "repair them, or add --skip-bad-images to leave them out (recorded with the results); "
+            "`bench data verify` lists them all",
+        )
     in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
     reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
     reporter.note(listing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from harness.data.images import BadImage, load_image
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from harness.utils.progress import Reporter, silent
 from results.files import read_text
 
 VERSION = 1  # raise it when `load_image` changes which images it accepts
@@ -26,14 +27,14 @@ def find_bad_images(
     dataset: Dataset,
     *,
     cache_dir: Path,
-    progress: Callable[[int, int], None] | None = None,
+    reporter: Reporter | None = None,
     reuse: bool = True,
 ) -> dict[int, str]:
     """Decode every image to its last row; returns the reasons of failures, by image id in the data set's order.
 
     Args:
         cache_dir: folder of cached results, by fingerprint and version of Pillow.
-        progress: called with (done, total) images.
+        reporter: told how many images are done.
         reuse: use a cached result. A file changed without changing its size and both ends is found only without it.
 
     Returns:
@@ -50,13 +51,13 @@ def find_bad_images(
     total = len(dataset.samples)
     portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
     bad: dict[int, str] = {}
-    done = 0
-    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as threads:  # Pillow decodes without the GIL
+    with (
+        (reporter or silent()).task("images checked", total) as task,
+        ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as threads,  # Pillow decodes without the GIL
+    ):
         for portion, found in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):
             bad.update(found)
-            done += len(portion)
-            if progress:
-                progress(done, total)
+            task.advance(len(portion))
     write_text(kept, json.dumps(bad))
     return bad
 

@@ -167,6 +167,8 @@ def _regions_of(source: VisualSource) -> RegionFeatures | None:
 def _boxes(source: RegionFeatures, ids: Sequence[int]) -> list[tuple[Box, ...] | None]:
     """Each image's boxes, without padding."""
     _, mask, boxes = source.padded(ids)
+    if boxes is None:
+        return [None] * len(ids)
     found = (boxes[row, : mask[row].sum()].tolist() for row in range(len(ids)))
     return [tuple((x1, y1, x2, y2) for x1, y1, x2, y2 in image) for image in found]
 

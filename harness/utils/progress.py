@@ -74,10 +74,6 @@ class Task:
             self._spoken = time.monotonic()
             self._reporter.note(f"{self._title}: {done}/{self._total} {detail}{self._time_left()}")
 
-    def restart_clock(self) -> None:
-        """Estimate the time left from now on alone, since what went before was other work."""
-        self._first_done, self._started, self._spoken = self._done, time.monotonic(), time.monotonic()
-
     def _time_left(self) -> str:
         moved = self._done - self._first_done
         if not moved or self._done >= self._total:
@@ -140,6 +136,11 @@ class Reporter:
             yield task
         finally:
             task.close()
+
+
+def silent() -> Reporter:
+    """A reporter that shows nothing."""
+    return Reporter(Console(quiet=True))
 
 
 def describe_seconds(seconds: float) -> str:

@@ -39,7 +39,6 @@ COMMANDS = {
     "data features": "no-pictures.json",
     "data list": "",
     "data nocaps": "karpathy.json references.json --out joined.json",
-    "data prepare": "nothing",
     "data verify": "karpathy.json --workspace w",
     "db check": _RESULTS,
     "db info": _RESULTS,

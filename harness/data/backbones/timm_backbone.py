@@ -20,7 +20,7 @@ from harness.data.backbones.backbone import BUILT_IN
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
-from results.files import check_regular
+from harness.utils.files import require_file
 from zoo.errors import first_line, unreadable
 from zoo.weights.converter import timm_swin
 from zoo.weights.safety import refuse_not_finite
@@ -179,14 +179,7 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
 
 def _read(path: Path) -> dict[str, Tensor]:
     """A checkpoint's tensors; `.safetensors`, or a torch file, read without executing code."""
-    try:
-        check_regular(path)
-    except FileNotFoundError as error:
-        raise BenchError(f"no backbone weights at {path}", hint="check --backbone-weights") from error
-    except OSError as error:
-        raise BenchError(
-            f"backbone weights {path} cannot be read: {error.strerror}", hint="check --backbone-weights"
-        ) from error
+    require_file(path, "--backbone-weights")
     try:
         found: Any
         if path.suffix == ".safetensors":
@@ -321,30 +314,23 @@ def _of_hub_folder(weights: Path | None) -> _Expected | None:
 
 def _of_timms_name(name: str, weights: Path | None) -> _Expected | None:
     """timm's configuration of the weights that timm fetches, or that the file's name or the backbone's tag names."""
-    import timm
-
-    if weights is None:
-        found = name
-    else:
-        stem, undated = _plain(weights.stem), _released(weights.stem)
+    found = name
+    if weights is not None:
+        stem = _plain(weights.stem)
         architectures = {name.partition(".")[0], f"tf_{name.partition('.')[0]}"}
-        named = {
-            _plain(known): known
-            for known in timm.list_pretrained()
-            if known.partition(".")[0] in architectures
-            and (f"{stem}_".startswith(f"{_plain(known)}_") or undated == _released_name(known))
-        }
-        found = named[max(named, key=len)] if named else name if "." in name else ""
-    config: Any = timm.get_pretrained_cfg(found) if found else None
-    if config is None:  # the backbone itself says that there is no such one
+        known: list[str] = [each for each in timm.list_pretrained() if each.partition(".")[0] in architectures]
+        released: dict[str, Any] = {each: timm.get_pretrained_cfg(each) for each in known}
+        named = [each for each, config in released.items() if stem == _plain(Path(config.url or "").stem)]
+        named = named[:1] or [each for each in known if f"{stem}_".startswith(f"{_plain(each)}_")]
+        found = max(named, key=len) if named else name if "." in name else ""
+    own: Any = timm.get_pretrained_cfg(found) if found else None
+    if own is None:  # the backbone itself says that there is no such one
         return None
-    return _Expected(f"timm's {found}", tuple(config.mean), tuple(config.std), found.startswith("tf_"))
+    return _Expected(f"timm's {found}", tuple(own.mean), tuple(own.std), found.startswith("tf_"))
 
 
 def _of_tensorflow(name: str, weights: Path | None) -> _Expected | None:
     """What timm's models with TensorFlow's weights agree on, for a file of their family that has `tf` in its name."""
-    import timm
-
     family = re.match("[a-z]+", name)
     if weights is None or family is None or "tf" not in _plain(weights.stem).split("_"):
         return None
@@ -357,21 +343,9 @@ def _of_tensorflow(name: str, weights: Path | None) -> _Expected | None:
     return _Expected(f"the tf in its name (TensorFlow's, as timm's {relatives[0]})", mean, std, True)
 
 
-def _released_name(known: str) -> str:
-    """How timm's releases call the file of these weights."""
-    import timm
-
-    config: Any = timm.get_pretrained_cfg(known)
-    return _released(Path(config.url or "").stem)
-
-
-def _released(stem: str) -> str:
-    """A file's name without the digest at its end."""
-    return _plain(re.sub("-[0-9a-f]{8}$", "", stem))
-
-
 def _plain(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", text.lower())
+    """A file's name without the digest at its end, in letters and digits."""
+    return re.sub(r"[^a-z0-9]+", "_", re.sub("-[0-9a-f]{8}$", "", text).lower())
 
 
 def _numbers(values: tuple[float, ...]) -> str:

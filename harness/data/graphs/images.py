@@ -144,21 +144,6 @@ def _ranked(counts: Mapping[str, int]) -> list[str]:
     return sorted(counts, key=lambda word: (-counts[word], word))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadGraphs:
-    """Scene graphs of the images of a run, by id, the reasons for images without a usable one, and who reads them.
-
-    `name` and `fingerprint` are those of the source, `config` are the settings that it was opened with.
-    """
-
-    graphs: Mapping[int, SceneGraph]
-    bad: Mapping[int, str]
-    kinds: Collection[GraphKind]
-    name: str
-    fingerprint: str
-    config: GraphConfig
-
-
 def prepare_graphs(
     dataset: Dataset,
     config: FeatureConfig,
@@ -167,7 +152,7 @@ def prepare_graphs(
     *,
     may_skip: bool,
     reporter: Reporter,
-) -> ReadGraphs | None:
+) -> GraphSource | None:
     """Read and check the graphs of all images with features; None where none are given, or no model reads any.
 
     Args:
@@ -190,18 +175,23 @@ def prepare_graphs(
     counts = {} if regions is None else dict(zip(ids, regions.counts(ids), strict=True))
     graphs, bad = check_graphs(source, ids, counts.get, first=first)
     skip_or_refuse(bad, dataset, may_skip, reporter)
-    return ReadGraphs(graphs, bad, kinds, source.name, source.fingerprint, config.graphs)
+    return replace(source, graphs=graphs, bad=bad)
 
 
-def number_graphs(read: ReadGraphs, train: Iterable[Sample], vocabulary: Vocabulary) -> ImageGraphs:
-    """The graphs with what their numbers stand for, counted over the training images."""
-    config = read.config
+def number_graphs(
+    read: GraphSource,
+    config: GraphConfig,
+    kinds: Collection[GraphKind],
+    train: Iterable[Sample],
+    vocabulary: Vocabulary,
+) -> ImageGraphs:
+    """The graphs with what their numbers stand for by kind, counted over the training images."""
     training = [read.graphs[sample.image_id] for sample in train]
     counted = {"words": f"min{config.min_count}", "labels": f"labels{config.labels}"}
     return ImageGraphs(
         read.graphs,
-        {kind: f"{read.name}[{counted[kind]}]#{read.fingerprint[:8]}" for kind in read.kinds},
-        {kind: graph_entries(kind, training, vocabulary, config) for kind in read.kinds},
+        {kind: f"{read.name}[{counted[kind]}]#{read.fingerprint[:8]}" for kind in kinds},
+        {kind: graph_entries(kind, training, vocabulary, config) for kind in kinds},
     )
 
 
@@ -271,36 +261,16 @@ def verify_graphs(
     """
     source = open_graphs(config, dataset)
     graphs, bad = check_graphs(source, image_ids, regions_of)
-    known = {sample.image_id for sample in dataset.samples}
-    others = sum(image_id not in known for image_id in (*source.graphs, *source.bad))
-    objects, fewer = sum(len(graph.objects) for graph in graphs.values()), _fewer(graphs, regions_of)
-    said = [
-        f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without, "
-        f"{others} graphs of images that the data set lacks",
-        f"{objects} objects, {sum(len(graph.attributes) for graph in graphs.values())} attributes, "
-        f"{sum(len(graph.relations) for graph in graphs.values())} relations; "
-        f"{sum(not graph.relations for graph in graphs.values())} images have no relation, "
-        f"{fewer} name fewer objects than they have regions",
-        *_of_words(config, dataset, graphs),
-    ]
-    return bad, said
-
-
-def _fewer(graphs: Mapping[int, SceneGraph], regions_of: Callable[[int], int | None]) -> int:
-    return sum(len(graph.objects) < (regions_of(image_id) or 0) for image_id, graph in graphs.items())
-
-
-def _of_words(config: GraphConfig, dataset: Dataset, graphs: Mapping[int, SceneGraph]) -> list[str]:
-    """What becomes of the words of attributes and relations, counted over the training images."""
     train = [sample for sample in dataset.samples if sample.split == "train" and sample.image_id in graphs]
-    said = Vocabulary.build((caption for sample in train for caption in sample.captions), 1)
-    predicates = Counter(word for sample in train for _, _, word in graphs[sample.image_id].relations)
-    words = predicates + Counter(word for sample in train for _, word in graphs[sample.image_id].attributes)
-    alone = {word: count for word, count in words.items() if said.number_of(word) is None}
-    rare = [word for word, count in alone.items() if count < config.min_count]
-    return [
-        f"{len(words)} words of attributes and relations in training images: {len(words) - len(alone)} are words of "
-        f"their captions, {len(alone) - len(rare)} others are read, {len(rare)} seen fewer than {config.min_count} "
-        "times are left out",
-        f"{len(predicates)} predicates, of which {min(len(predicates), config.labels)} have a label",
+    vocabulary = Vocabulary.build((caption for sample in train for caption in sample.captions), 1)
+    training = [graphs[sample.image_id] for sample in train]
+    words, labels = (len(graph_entries(kind, training, vocabulary, config)) for kind in ("words", "labels"))
+    said = len({word for graph in training for word in _words(graph) if vocabulary.number_of(word) is not None})
+    return bad, [
+        f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without; "
+        f"{sum(len(graph.objects) for graph in graphs.values())} objects, "
+        f"{sum(len(graph.attributes) for graph in graphs.values())} attributes, "
+        f"{sum(len(graph.relations) for graph in graphs.values())} relations",
+        f"of training images, {said} words are those of captions, {words} others are read (--graph-words "
+        f"{config.min_count}), and {labels} predicates have a label",
     ]

@@ -107,18 +107,6 @@ class CocoBoxes(RegionSource):
         return RawRegions(None, _rows(image.boxes), self._sizes.get(image_id), scores)
 
 
-def _number(value: object, finite: bool = False) -> float:
-    """A JSON number; boxes that are not finite are reported later, with other invalid boxes.
-
-    Raises:
-        ValueError, OverflowError: it is no number, or a whole one beyond all floats.
-    """
-    number = float(value) if isinstance(value, int | float) else math.nan
-    if not isinstance(value, int | float) or (finite and not math.isfinite(number)):
-        raise ValueError("not a number")
-    return number
-
-
 def _rows(boxes: Iterable[Sequence[float]]) -> Numbers:
     return np.array(list(boxes), dtype=np.float64).reshape(-1, 4)
 
@@ -144,10 +132,12 @@ def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
     for entry in entries:
         image = found.setdefault(entry["image_id"], _Image())
         try:
-            x, y, width, height = map(_number, entry["bbox"])
+            x, y, width, height = (float(0 + number) for number in entry["bbox"])  # no text is a number
             image.boxes.append((x, y, x + width, y + height))
             if "score" in entry:
-                image.scores.append(_number(entry["score"], finite=True))
+                image.scores.append(float(0 + entry["score"]))
+                if not math.isfinite(image.scores[-1]):
+                    raise ValueError("no score")
         except (OverflowError, TypeError, ValueError):
             image.complaint = f"has a bbox or score that is not a number: {str(entry['bbox'])[:60]}"
     return found

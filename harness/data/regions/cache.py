@@ -3,18 +3,16 @@
 A cache folder `regions/<key>/` holds `features.f16` and `boxes.f32` (all regions, one image after the other),
 `index.npy` (the position of each image's regions) and in the end `meta.json`, whose existence marks the cache as
 complete: a killed conversion starts again. Memory holds one image at a time, or a batch of maps for pooled regions.
-The grids beside the regions of an HDF5 file, as DLCT's authors store both, are cached as a backbone's features are.
+The grids beside the regions of an HDF5 file, as DLCT's authors store both, have a folder of the same kind.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,21 +24,18 @@ from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset
 from harness.data.feature_cache import make_once
-from harness.data.features import ARRAY, Features, Half, array_header
+from harness.data.features import Features
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
-from harness.data.regions.hdf5 import RegionHdf5, grid_name, load, opened, square_side
+from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.opening import open_source
-from harness.data.regions.regions import BadRegions, Numbers, Regions, RegionSource, read_regions
+from harness.data.regions.regions import Numbers, Regions, RegionSource, read_regions
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from harness.utils.progress import Reporter, silent
 from harness.utils.storage import Storage
-from results.files import read_text
 
 FORMAT = 1
-_GRID_FORMAT = 1
-_CHUNK = 512
-"""Images a checksum of a grid."""
 _AT_ONCE = 32
 """Images whose maps are pooled at once."""
 Found = Iterator[tuple[int, Regions | str]]
@@ -54,8 +49,7 @@ def prepare_regions(
     *,
     cache_dir: Path,
     skip: Collection[int] = (),
-    progress: Callable[[int], None] | None = None,
-    notify: Callable[[str], None] | None = None,
+    reporter: Reporter | None = None,
     storage: Storage | None = None,
 ) -> RegionFeatures:
     """Region features of all images of a data set but those in `skip`, from the cache where it has them.
@@ -66,8 +60,7 @@ def prepare_regions(
         backbone: its feature maps are used if the source has boxes only.
         maps: gives these maps for all images but those in `skip`; called with the faulty images once all boxes are
             checked, so that it can refuse before the work begins.
-        progress: called with the number of images done; not called if the cache is complete.
-        notify: called with a sentence when this process waits for another one that holds the cache.
+        reporter: told how many images are done, and where this process waits for another one that holds the cache.
         storage: where the regions are fetched from, or kept once they are converted.
 
     Raises:
@@ -79,6 +72,7 @@ def prepare_regions(
         settings += [f"roi{config.bins}", backbone.describe()]
     depends = _depends(source, config, backbone)
     folder = _folder(depends, dataset, cache_dir, skip)
+    reporter = reporter or silent()
 
     def convert() -> None:
         found = read_regions(source, dataset, skip=skip, limits=config.limits, as_listed=config.as_listed)
@@ -88,9 +82,10 @@ def prepare_regions(
             found = cut_regions(iter(checked), maps(bad), config.bins)
         # Maps differ in their last bits between devices, so their inputs identify them.
         known = digest(depends, 24) if source.boxes_only else None
-        _write(folder, found, ",".join(settings), known, source, progress or (lambda _done: None))
+        with reporter.task("regions converted", len(dataset.samples) - len(skip)) as task:
+            _write(folder, found, ",".join(settings), known, source, task.reach)
 
-    make_once(folder, convert, "regions", notify, storage)
+    make_once(folder, convert, "regions", reporter, storage)
     return RegionFeatures(folder)
 
 
@@ -206,131 +201,47 @@ def _pooled(grid: Features, boxes: dict[int, Numbers], bins: int) -> dict[int, N
     return {image_id: part.numpy() for image_id, part in zip(boxes, parts, strict=True)}
 
 
-@dataclass(frozen=True, slots=True)
-class FileGrid:
-    """The grids of a file; `bad` has the reasons of the images without a usable one, by id."""
-
-    features: Features
-    bad: dict[int, str]
-
-
 def prepare_file_grid(
     dataset: Dataset,
     config: RegionConfig,
     *,
     cache_dir: Path,
     skip: Collection[int] = (),
-    progress: Callable[[int], None] | None = None,
-    notify: Callable[[str], None] | None = None,
+    reporter: Reporter | None = None,
     storage: Storage | None = None,
-) -> FileGrid | None:
-    """Grids of all images of a data set but those in `skip`, from the cache where it has them.
+) -> RegionFeatures | None:
+    """The cells of the grids that a file has beside its regions, of all images but those in `skip`.
 
-    None where the source is no HDF5 file, or holds no grid beside the regions of any of these images.
-
-    Args:
-        progress: called with the number of images done; not called if the cache is complete.
-        notify: called with a sentence when this process waits for another one that holds the cache.
-        storage: where the grids are fetched from, or kept once they are converted.
-
-    Raises:
-        BenchError: a file that cannot be read, a full disk, a damaged cache.
+    None where the source is no HDF5 file, or holds no grid beside the regions of any of these images. Arguments and
+    errors are those of `prepare_regions`.
     """
     place = _grid_place(dataset, config, cache_dir, skip)
     if place is None:
         return None
-    source, ids, folder = place
-    convert = partial(_write_grid, folder, source, ids, progress or (lambda _done: None))
-    make_once(folder, convert, "grids", notify, storage)
-    features = Features(folder)
-    bad = json.loads(read_text(folder / META))["bad"]
-    return FileGrid(features, {int(image_id): str(reason) for image_id, reason in bad.items()})
+    source, folder = place
+    reporter = reporter or silent()
+
+    def convert() -> None:
+        with reporter.task("grids converted", len(dataset.samples) - len(skip)) as task:
+            _write(folder, read_regions(source, dataset, skip=skip), "grids", None, source, task.reach)
+
+    make_once(folder, convert, "grids", reporter, storage)
+    return RegionFeatures(folder)
 
 
 def file_grid_folder(dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]) -> Path | None:
     """Where the grids are, or will be; None where `prepare_file_grid` gives None."""
     place = _grid_place(dataset, config, cache_dir, skip)
-    return None if place is None else place[2]
+    return None if place is None else place[1]
 
 
 def _grid_place(
     dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]
-) -> tuple[RegionHdf5, list[int], Path] | None:
-    """The source, the images in their order, and the folder; None where there is no grid beside any regions."""
+) -> tuple[RegionSource, Path] | None:
+    """The source of the grids and their folder; None where there is no grid beside any regions."""
     source = open_source(config.source, dataset)
-    if not isinstance(source, RegionHdf5):
-        return None
     ids = [sample.image_id for sample in dataset.samples if sample.image_id not in skip]
-    with opened(source.path) as file:
-        if not any(f"{image_id}_features" in file and grid_name(image_id) in file for image_id in ids):
-            return None
-    return source, ids, cache_dir / "features" / digest(["grids", _GRID_FORMAT, source.fingerprint, ids], 24)
-
-
-def _write_grid(folder: Path, source: RegionHdf5, ids: Sequence[int], progress: Callable[[int], None]) -> None:
-    """Write the array and, last, its description. Its first line is written again once the images are counted."""
-    kept: list[int] = []
-    bad: dict[int, str] = {}
-    sums = [hashlib.sha256()]
-    shape: tuple[int, int] = (0, 0)
-    with (folder / ARRAY).open("wb") as array:
-        array.write(array_header((0, 0, 0)))
-        for done, (image_id, cells) in enumerate(_read_cells(source, ids), 1):
-            if isinstance(cells, str):
-                bad[image_id] = f"image {image_id}: {cells} ({source.name})"
-            else:
-                shape = (cells.shape[0], cells.shape[1])
-                if kept and len(kept) % _CHUNK == 0:
-                    sums.append(hashlib.sha256())
-                content = cells.astype("<f2").tobytes()
-                array.write(content)
-                sums[-1].update(content)
-                kept.append(image_id)
-            progress(done)
-        if not kept:
-            raise BenchError(
-                f"no image of {source.name} has a usable grid: {bad[ids[0]]}", "write the grids of the file again"
-            )
-        array.seek(0)
-        array.write(array_header((len(kept), *shape)))
-        array.flush()
-        os.fsync(array.fileno())
-    side = math.isqrt(shape[0])
-    meta = {
-        "format": _GRID_FORMAT,
-        "source": source.name,
-        "key": digest(["grids", shape, kept, [each.hexdigest() for each in sums]], 64),
-        "shape": [len(kept), *shape],
-        "grid": [side, side],
-        "image_ids": kept,
-        "bad": bad,
-    }
-    write_text(folder / META, json.dumps(meta))
-
-
-def _read_cells(source: RegionHdf5, ids: Sequence[int]) -> Iterator[tuple[int, Half | str]]:
-    """The cells of each image, all of the first one's shape, or the reason why they cannot be used."""
-    shape: tuple[int, ...] | None = None
-    with opened(source.path) as file:
-        for image_id in ids:
-            name = grid_name(image_id)
-            try:
-                cells = _sound_cells(load(file, name), name, shape)
-            except BadRegions as bad:
-                yield image_id, str(bad)
-            else:
-                shape = cells.shape
-                yield image_id, cells
-
-
-def _sound_cells(cells: Numbers, name: str, shape: tuple[int, ...] | None) -> Half:
-    """The cells in half precision; BadRegions where they are no square grid, of another shape, or not finite."""
-    square_side(cells, name)
-    if shape is not None and cells.shape != shape:
-        raise BadRegions(f"has cells of shape {cells.shape} in {name} instead of {shape}")
-    with np.errstate(over="ignore"):
-        half: Half = cells.astype(np.float16)
-    if not np.isfinite(half).all():
-        what = "values beyond half precision" if np.isfinite(cells).all() else "NaN or infinite values"
-        raise BadRegions(f"has {what} in {name}")
-    return half
+    if not isinstance(source, RegionHdf5) or not source.has_grids_beside(ids):
+        return None
+    grids = RegionHdf5(source.path, grids=True)
+    return grids, _folder([FORMAT, grids.fingerprint, grids.name], dataset, cache_dir, skip)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from harness.data.features import Features, Half, Single, map_array, unseen
+from harness.data.features import CachedFeatures, Features, Half, Single, map_array, rows_of
 from harness.utils.errors import BenchError
 from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualSpec
@@ -21,17 +21,11 @@ COLUMNS = 5
 """Columns of the index: image id, first row, number of regions, width and height (0 where unknown)."""
 
 
-class RegionFeatures:
+class RegionFeatures(CachedFeatures):
     """Regions of N images as `harness.data.regions.cache.prepare_regions` left them in a folder.
 
-    Every read maps the files afresh and copies the rows asked for, so that this process' memory does not grow with the
-    data set. Safe to share between threads.
-
     Attributes:
-        dim: channels C.
-        image_ids: of the valid images, in the order of conversion.
-        bad: errors of the others, by image id.
-        digest: hex, over everything that determines the regions, independent of the files' location.
+        bad: errors of the images that are not among `image_ids`, by id.
         has_boxes: whether the source has boxes, which some models need.
         whole_images: number of images without a box, which have one region, the whole image.
 
@@ -53,16 +47,18 @@ class RegionFeatures:
             self._total = int(self._meta["rows"])
             sizes = [check_regular(folder / name) for name in (FEATURES, BOXES)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._damage(f"{type(error).__name__}: {error}") from error
+            raise self.damage(f"{type(error).__name__}: {error}") from error
         wanted = [self._total * self.dim * 2, self._total * 16 * self.has_boxes]
         if sizes != wanted or index.ndim != 2 or index.shape[1] != COLUMNS:
-            raise self._damage(f"files of {sizes} bytes instead of {wanted}")
+            raise self.damage(f"files of {sizes} bytes instead of {wanted}")
         self.image_ids: tuple[int, ...] = tuple(index[:, 0].tolist())
         self._rows = {image_id: (start, count) for image_id, start, count in index[:, :3].tolist()}
 
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.image_ids)
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Cells (h, w), where the regions are those of square grids."""
+        side = math.isqrt(max(self.counts(self.image_ids), default=0))
+        return side, side
 
     def describe(self) -> str:
         """Source, settings, digest and numbers of regions, as a score's signature shows them."""
@@ -80,8 +76,8 @@ class RegionFeatures:
         counts = self.counts(image_ids)
         return image_ids[counts.index(sorted(counts)[len(counts) // 2])]
 
-    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single]:
-        """Features (B, L, C), mask (B, L) and boxes (B, L, 4), zeros behind each image's own regions."""
+    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single | None]:
+        """See `CachedFeatures`."""
         places = self._places(image_ids)
         longest = max((count for _, count in places), default=0)
         features = np.zeros((len(places), longest, self.dim), dtype=np.float32)
@@ -94,55 +90,22 @@ class RegionFeatures:
             mask[row, :count] = True
             if stored_boxes is not None:
                 boxes[row, :count] = stored_boxes[start : start + count]
-        return features, mask, boxes
+        return features, mask, boxes if self.has_boxes else None
 
     def pooled(self, image_ids: Sequence[int]) -> Single:
-        """Means over each image's regions (B, C), in single precision."""
+        """See `CachedFeatures`."""
         stored: Half = self._map(FEATURES, "<f2", self.dim)
         means = np.empty((len(image_ids), self.dim), dtype=np.float32)
         for row, (start, count) in enumerate(self._places(image_ids)):
             means[row] = stored[start : start + count].mean(axis=0, dtype=np.float32)
         return means
 
-    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Visual input of the images for this `VisualSpec`: float32 tensors on the CPU, padded to the longest.
-
-        "grid" gets the regions as its sequence, "regions" their boxes too if there are any, "pooled" their mean,
-        "none" a zero.
-
-        Raises:
-            BenchError: the model needs pixels, or another number of channels.
-        """
-        if spec.kind == "pixels":
-            raise BenchError("the model needs pixels, but these are region features")
-        if spec.kind == "none":
-            return unseen(len(image_ids))
-        if spec.dim != self.dim:
-            raise BenchError(f"the model expects {spec.dim} visual channels, but the regions have {self.dim}")
-        if spec.kind == "pooled":
-            means = torch.from_numpy(self.pooled(image_ids)).unsqueeze(1)
-            return Visual(features=means, mask=torch.ones(means.shape[:2], dtype=torch.bool))
-        features, mask, boxes = self.padded(image_ids)
-        return Visual(
-            features=torch.from_numpy(features),
-            mask=torch.from_numpy(mask),
-            boxes=torch.from_numpy(boxes) if spec.kind == "regions" and self.has_boxes else None,
-        )
-
     def _places(self, image_ids: Sequence[int]) -> list[tuple[int, int]]:
         """First row and number of regions of the images."""
-        try:
-            return [self._rows[image_id] for image_id in image_ids]
-        except KeyError as error:
-            raise BenchError(f"no regions for image {error.args[0]}", hint="it was skipped or is not listed") from None
+        return rows_of(self._rows, image_ids)
 
     def _map(self, name: str, dtype: str, width: int) -> np.ndarray[Any, Any]:
         return map_array(self.folder / name, dtype, (self._total, width))
-
-    def _damage(self, what: str) -> BenchError:
-        return BenchError(
-            f"the region cache {self.folder} is damaged: {what}", hint=f"remove it and run again: rm -r {self.folder}"
-        )
 
 
 VisualFeatures = Features | RegionFeatures
@@ -154,7 +117,7 @@ class RegionsAndGrid:
     """The regions of images, and the cells of the feature map that they were cut from, or that a file has of it."""
 
     regions: RegionFeatures
-    grid: Features
+    grid: VisualFeatures
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """The visual input of the images for this `VisualSpec` of both; BenchError where channels differ."""
@@ -164,7 +127,7 @@ class RegionsAndGrid:
         return replace(seen, grid=cells.view(len(image_ids), *self.grid.grid, -1))
 
 
-def both_streams(features: VisualFeatures | None, grid: Features | None) -> RegionsAndGrid:
+def both_streams(features: VisualFeatures | None, grid: VisualFeatures | None) -> RegionsAndGrid:
     """Regions with boxes and a grid beside them.
 
     Raises:

@@ -94,13 +94,11 @@ def _load(path: Path) -> Numbers:
 
 
 def _load_zipped(path: Path) -> Numbers:
-    with zipfile.ZipFile(path) as archive:
-        sizes = {member.filename: member.file_size for member in archive.infolist()}
-    key = next((key for key in _KEYS if f"{key}.npy" in sizes), None)
-    if key is None:
-        raise BadRegions(f"{path.name} holds no array named {' or '.join(_KEYS)}")
-    if sizes[f"{key}.npy"] > MAX_BYTES:
-        raise BadRegions(f"has more than {MAX_BYTES >> 20} MiB in {path.name}")
     with np.load(path, allow_pickle=False) as arrays:
+        key = next((key for key in _KEYS if key in arrays.files), None)
+        if key is None:
+            raise BadRegions(f"{path.name} holds no array named {' or '.join(_KEYS)}")
+        if arrays.zip.getinfo(f"{key}.npy").file_size > MAX_BYTES:
+            raise BadRegions(f"has more than {MAX_BYTES >> 20} MiB in {path.name}")
         found: Numbers = arrays[key]
         return found

@@ -1,7 +1,7 @@
 """Region features in an HDF5 file: a dataset for each image, `ID` or `ID_features`, and boxes in `ID_boxes`.
 
 This is the format of Meshed-Memory Transformer and others. DLCT's files add `ID_size`, height and width of the image
-that the boxes are in, and `ID_grids`, the cells of a square grid, which `prepare_file_grid` reads.
+that the boxes are in, and `ID_grids`, the cells of a square grid, which are read on their own.
 RSTNet's have these cells alone, which are regions then. Links to other files and virtual or external storage are
 refused, since the file is untrusted.
 """
@@ -29,34 +29,49 @@ _READING = 2
 
 
 class RegionHdf5(RegionSource):
-    """The datasets of one file; if any of its images has boxes or a size, all must."""
+    """The datasets of one file; if any of its images has boxes or a size, all must.
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.path = path
+    Args:
+        grids: read the cells of the grids as regions, which all must have equally many; otherwise they are read where
+            there are no others.
+    """
+
+    def __init__(self, path: Path, *, grids: bool = False) -> None:
+        self.name = f"{path.name}:grids" if grids else path.name
+        self.path, self._grids = path, grids
         seal = f"{_READING} {path.name} {path.stat().st_mtime_ns}\n".encode() + picture_digest(path)
         self.fingerprint = hashlib.sha256(seal).hexdigest()
+
+    def has_grids_beside(self, image_ids: Sequence[int]) -> bool:
+        """Whether any of the images has both regions and a grid."""
+        with opened(self.path) as file:
+            return any(f"{image_id}_features" in file and f"{image_id}_grids" in file for image_id in image_ids)
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
         """Regions in the order of the ids."""
         with opened(self.path) as file:
-            listed = [(image_id, _names(image_id)) for image_id in image_ids]
+            listed = {image_id: (f"{image_id}_features", str(image_id)) for image_id in image_ids}
             boxed, sized = (any(f"{image_id}_{what}" in file for image_id in image_ids) for what in ("boxes", "size"))
-            cells_alone = not any(name in file for _, names in listed for name in names)
-            for image_id, names in listed:
-                wanted = (grid_name(image_id),) if cells_alone else names
+            cells = self._grids or not any(name in file for names in listed.values() for name in names)
+            cell_count: int | None = None
+            for image_id, names in listed.items():
+                wanted = (f"{image_id}_grids",) if cells else names
                 if name := next((name for name in wanted if name in file), None):
                     try:
                         features = load(file, name)
                         if features.ndim != 2:
                             raise BadRegions(f"has features of shape {features.shape} in {name}")
-                        if cells_alone:
-                            side = square_side(features, name)
-                            yield image_id, RawRegions(features, _cells(side), (side, side))
+                        if not cells:
+                            boxes = load(file, f"{image_id}_boxes") if boxed else None
+                            size = _size(file, f"{image_id}_size") if sized else None
+                            yield image_id, RawRegions(features, boxes, size)
                             continue
-                        boxes = load(file, f"{image_id}_boxes") if boxed else None
-                        size = _size(file, f"{image_id}_size") if sized else None
-                        yield image_id, RawRegions(features, boxes, size)
+                        side = math.isqrt(len(features))
+                        if not side or side * side != len(features) or (cell_count or side * side) != side * side:
+                            others = f", as others of {cell_count} cells are" if cell_count else ""
+                            raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{others}")
+                        cell_count = len(features) if self._grids else None
+                        yield image_id, RawRegions(features, _cells(side), (side, side))
                     except BadRegions as bad:
                         yield image_id, str(bad)
 
@@ -99,23 +114,6 @@ def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BadRegions(f"{name} cannot be read: {first_line(error)}") from error
     return array
-
-
-def grid_name(image_id: int) -> str:
-    """Of the dataset with the cells of an image's grid."""
-    return f"{image_id}_grids"
-
-
-def square_side(cells: Numbers, name: str) -> int:
-    """Cells a side of a square grid (L, C); BadRegions where L is no square."""
-    side = math.isqrt(len(cells)) if cells.ndim == 2 else 0
-    if side == 0 or side * side != len(cells):
-        raise BadRegions(f"has cells of shape {cells.shape} in {name}, which are no square grid")
-    return side
-
-
-def _names(image_id: int) -> tuple[str, str]:
-    return f"{image_id}_features", str(image_id)
 
 
 def _cells(side: int) -> Numbers:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import torch
 from PIL import Image
+from rich.console import Console
 from torch import Tensor
 
 from harness.data import feature_cache
@@ -19,10 +21,30 @@ from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import ARRAY, META, Features
 from harness.data.images import ImagePreprocessing
+from harness.utils.progress import Reporter, Task
 
 IMAGES = 21
 BATCH = 2  # hence chunks of 8 images: two whole ones and one of 5
 FORK = multiprocessing.get_context("fork")
+
+
+class Told(Reporter):
+    """Tells the counts of tasks, and what is noted, as they come."""
+
+    def __init__(self, reach: Callable[[int], object] = lambda _: None, say: Callable[[str], object] = str) -> None:
+        super().__init__(Console(quiet=True))
+        self._reach, self._say = reach, say
+
+    def note(self, text: str, style: str = "") -> None:  # noqa: ARG002
+        self._say(text)
+
+    @contextmanager
+    def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
+        with (
+            super().task(title, total, done) as task,
+            patch.object(task, "reach", lambda done, _detail="": self._reach(done)),
+        ):
+            yield task
 
 
 class CountingBackbone:

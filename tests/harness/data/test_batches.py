@@ -85,12 +85,6 @@ def test_captions_are_used_up_before_one_is_repeated(features: Features) -> None
             assert max(counts) - min(counts) <= 1
 
 
-def test_all_captions_get_their_turn_over_the_epochs(features: Features) -> None:
-    loader = batches(features, captions_per_image=1)
-    seen = {pair for epoch in range(60) for pair in drawn(loader, epoch)}
-    assert len(seen) == sum(COUNTS)
-
-
 def test_order_is_a_pure_function_of_seed_and_epoch(features: Features) -> None:
     one, two = batches(features), batches(features)
     list(two.epoch(5))
@@ -119,13 +113,6 @@ def test_shares_make_up_the_batches_of_one_process(features: Features, count: in
             for image, rows in zip(part.image_ids, part.tokens.view(len(part.image_ids), 2, -1), strict=True):
                 assert torch.equal(rows, expected[image][:, : rows.shape[1]])
     assert not list(shares[-1].epoch(4))[-1].image_ids  # the last batch holds one image
-
-
-def test_a_share_without_images_weighs_nothing(features: Features) -> None:
-    empty = list(batches(features, share=(1, 2)).epoch(0))[-1]
-    assert empty.image_ids == ()
-    assert empty.tokens[:, 1:].numel() == 0
-    assert empty.to(torch.device("cpu")).visual.features is None
 
 
 def test_rows_begin_end_and_are_cut(features: Features) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from harness.data.convert import Picture, split_pictures
 from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
-from tests.harness.conftest import ROOT, bench_or_raise, heavy_packages_of
+from tests.harness.conftest import ROOT, bench_or_raise
 
 MANY = [f"{number}.png" for number in range(20)]
 Content = Mapping[str, Any]
@@ -211,7 +211,6 @@ def test_a_split_that_stays_empty_is_told() -> None:
         ("metadata.jsonl", '{"text": "a dog"}\n', "file_name"),
         ("metadata.jsonl", "{\n", "line 1 is not valid JSON"),
         ("metadata.jsonl", '{"file_name": "a.png", "text": "a", "text": "b"}', "line 1 is not .* 'text' twice"),
-        ("a.csv", "file,caption,caption\na.png,a dog,a cat\n", "several columns 'caption'"),
         ("captions.json", '{"images": []}', "not in COCO's format"),
         ("own.txt", "", "none of the known formats"),
     ],
@@ -232,10 +231,3 @@ def test_the_pages_entry_is_read_whole(tmp_path: Path) -> None:
     assert (dataset.name, sample.file, sample.domain) == ("photos", "2026/beach.jpg", "in-domain")
     assert sample.boxes == ((12, 40, 220, 310), (300, 55, 480.5, 320))
     assert (len(sample.captions), dataset.sizes, dataset.faults) == (2, {1: (640, 480)}, {})
-
-
-def test_no_torch_is_imported(tmp_path: Path) -> None:
-    draw(tmp_path, MANY)
-    (tmp_path / "own.csv").write_text("file,caption\n" + "".join(f"{name},a dog\n" for name in MANY))
-    words = ("data", "convert", tmp_path, "--out", tmp_path / "dataset.json")
-    assert heavy_packages_of(words, ["torch", "timm", "pandas", "scipy"], tmp_path) == (0, set())

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from harness.data import feature_cache, pixels
 from harness.data.dataset import Dataset
-from harness.data.features import ARRAY, META
+from harness.data.features import ARRAY
 from harness.data.images import ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from tests.harness.data.counting_backbone import (
@@ -25,6 +24,7 @@ from tests.harness.data.counting_backbone import (
     FORK,
     IMAGES,
     CountingBackbone,
+    Told,
     content,
     extracted,
     folder_of,
@@ -54,8 +54,8 @@ def test_extraction_equals_direct_computation(dataset: Dataset, tmp_path: Path) 
 def test_reuse_does_no_work(dataset: Dataset, tmp_path: Path) -> None:
     first, second = CountingBackbone(), CountingBackbone()
     before = extracted(dataset, tmp_path, first)
-    told: list[tuple[int, int]] = []
-    after = extracted(dataset, tmp_path, second, progress=lambda *at: told.append(at), batch_size=5)
+    told: list[int] = []
+    after = extracted(dataset, tmp_path, second, reporter=Told(told.append), batch_size=5)
     assert sum(first.batches) == IMAGES
     assert (second.batches, told) == ([], [])
     assert after.digest == before.digest
@@ -69,14 +69,6 @@ def test_what_determines_the_features_is_in_the_key(dataset: Dataset, tmp_path: 
         setattr(backbone, name, value)
         digests.add(extracted(dataset, tmp_path, backbone).digest)
     assert len(digests) == 5
-
-
-def test_skipped_images_have_no_features(dataset: Dataset, tmp_path: Path) -> None:
-    (dataset.root / "5.png").write_bytes(b"")
-    features = extracted(dataset, tmp_path, skip=[95])
-    assert len(features) == IMAGES - 1
-    with pytest.raises(BenchError, match="image 95"):
-        features.pooled([95])
 
 
 def test_images_are_read_at_most_two_batches_ahead(
@@ -134,27 +126,6 @@ def test_values_beyond_half_precision_are_refused(dataset: Dataset, tmp_path: Pa
         extracted(dataset, tmp_path, Loud())
 
 
-def test_an_empty_data_set_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(BenchError, match="no image"):
-        extracted(dataset, tmp_path, skip=[sample.image_id for sample in dataset.samples])
-
-
-def test_a_backbone_of_weights_rests_when_it_is_done(dataset: Dataset, tmp_path: Path) -> None:
-    class OnGpu(CountingBackbone):
-        arguments: ClassVar[dict[str, Any]] = {}
-        rested_after: int | None = None
-
-        def state_dict(self) -> dict[str, Tensor]:
-            return {}
-
-        def rest(self) -> None:
-            self.rested_after = sum(self.batches)
-
-    backbone = OnGpu()
-    extracted(dataset, tmp_path / "cache", backbone)
-    assert backbone.rested_after == len(dataset.samples)
-
-
 def test_a_kill_at_any_write_changes_nothing(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies at its first, second, ... write to the disk; the next one goes on to the same bytes."""
     extracted(dataset, tmp_path / "undisturbed")
@@ -189,39 +160,27 @@ def test_a_kill_at_any_write_changes_nothing(dataset: Dataset, tmp_path: Path, m
 
 @pytest.mark.parametrize("images", [1, 9, 20])
 def test_a_resumed_extraction_keeps_whole_chunks(dataset: Dataset, tmp_path: Path, images: int) -> None:
-    def die(done: int, _total: int) -> None:
+    def die(done: int) -> None:
         if done >= images:
             kill_self()
 
-    assert in_child(lambda: extracted(dataset, tmp_path, progress=die)) == -signal.SIGKILL
+    assert in_child(lambda: extracted(dataset, tmp_path, reporter=Told(die))) == -signal.SIGKILL
     with (folder_of(tmp_path) / "chunks.log").open("a") as log:
         log.write("2")  # the kill tore the next line
     backbone = CountingBackbone()
-    told: list[tuple[int, int]] = []
-    extracted(dataset, tmp_path, backbone, progress=lambda *at: told.append(at))
+    told: list[int] = []
+    extracted(dataset, tmp_path, backbone, reporter=Told(told.append))
     kept = images // 8 * 8
-    assert told[0] == (kept, IMAGES)
+    assert told[0] == kept
     assert sum(backbone.batches) == IMAGES - kept
 
 
-def test_a_kill_between_the_renames_loses_nothing(dataset: Dataset, tmp_path: Path) -> None:
-    def die() -> None:
-        feature_cache.write_text = lambda path, text: kill_self() if path.name == META else path.write_text(text)  # type: ignore[assignment,func-returns-value,return-value]
-        extracted(dataset, tmp_path)
-
-    assert in_child(die) == -signal.SIGKILL
-    assert (folder_of(tmp_path) / ARRAY).exists()
-    backbone = CountingBackbone()
-    extracted(dataset, tmp_path, backbone)
-    assert backbone.batches == []
-
-
 def test_an_unfinished_array_of_other_batches_is_not_continued(dataset: Dataset, tmp_path: Path) -> None:
-    def die(done: int, _total: int) -> None:
+    def die(done: int) -> None:
         if done >= 10:
             kill_self()
 
-    in_child(lambda: extracted(dataset, tmp_path / "a", progress=die))
+    in_child(lambda: extracted(dataset, tmp_path / "a", reporter=Told(die)))
     extracted(dataset, tmp_path / "a", batch_size=3)
     extracted(dataset, tmp_path / "b", batch_size=3)
     assert content(tmp_path / "a") == content(tmp_path / "b")
@@ -231,12 +190,12 @@ def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: P
     started, waiting = FORK.Event(), FORK.Event()
 
     def first() -> None:
-        def progress(done: int, _total: int) -> None:
+        def progress(done: int) -> None:
             if done == 0:
                 started.set()
                 assert waiting.wait(20)
 
-        extracted(dataset, tmp_path, progress=progress)
+        extracted(dataset, tmp_path, reporter=Told(progress))
 
     child = FORK.Process(target=first)
     child.start()
@@ -248,7 +207,7 @@ def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: P
         waiting.set()
 
     backbone = CountingBackbone()
-    extracted(dataset, tmp_path, backbone, notify=notify)
+    extracted(dataset, tmp_path, backbone, reporter=Told(say=notify))
     child.join(20)
     assert child.exitcode == 0
     assert backbone.batches == []

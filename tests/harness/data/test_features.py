@@ -37,20 +37,6 @@ def features(folder: Path) -> Features:
     return Features(folder)
 
 
-def test_rows_come_in_the_order_asked_for(features: Features, array: np.ndarray) -> None:
-    found = features.grid_features([5, 7, 5])
-    assert found.dtype == np.float16
-    assert np.array_equal(found, array[[3, 0, 3]])
-    assert features.grid_features([]).shape == (0, 6, DIM)
-    assert (features.dim, features.grid, features.image_ids, features.digest) == (DIM, GRID, IDS, "abc")
-
-
-def test_pooled_is_the_mean_of_the_grid(features: Features, array: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.data.features.ROWS_AT_ONCE", 2)
-    assert np.allclose(features.pooled([2, 3, 7]), array[[4, 1, 0]].astype(np.float64).mean(axis=1), atol=1e-6)
-    assert features.pooled(IDS).dtype == np.float32
-
-
 def test_cell_boxes_cover_the_image_in_reading_order(features: Features) -> None:
     boxes = features.cell_boxes()
     assert np.allclose(boxes[0], [0, 0, 1 / 3, 1 / 2])
@@ -99,12 +85,5 @@ def test_damage_is_found(folder: Path) -> None:
         Features(folder)
     assert "rm -r" in (caught.value.hint or "")
     (folder / ARRAY).unlink()
-    with pytest.raises(BenchError, match="damaged"):
-        Features(folder)
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"shape": 3}', "[1]", '{"shape": [5, 6, 4], "grid": [2, 2]}'])
-def test_a_damaged_description_is_found(folder: Path, text: str) -> None:
-    (folder / META).write_text(text)
     with pytest.raises(BenchError, match="damaged"):
         Features(folder)

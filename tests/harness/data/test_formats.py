@@ -15,7 +15,6 @@ from harness.data.formats import (
     read_predictions,
     read_references,
     sanitise_caption,
-    sanitise_meteor_field,
 )
 from harness.utils.errors import BenchError
 
@@ -72,15 +71,6 @@ def test_karpathy_gives_one_split(write):
     assert "test, val" in (raised.value.hint or "")
 
 
-def test_another_images_number_of_the_other_kind_gives_no_domain(write):
-    numbers = [(0, 1, "in-domain"), (5, 0, "out-domain")]  # the second's imgid is the first's cocoid
-    images = [
-        {"cocoid": coco, "imgid": other, "split": "test", "sentences": [{"raw": "a"}], "domain": domain}
-        for coco, other, domain in numbers
-    ]
-    assert read_references(write({"images": images})).domains == {0: "in-domain", 5: "out-domain"}
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -91,7 +81,7 @@ def test_another_images_number_of_the_other_kind_gives_no_domain(write):
         ({"images": [{"id": 1}], "annotations": {}}, "not a list of objects"),
         ({"images": [{"id": 1}], "annotations": []}, r"1 image without a reference caption \(1\)"),
         ({"images": [{"id": 1}, {"id": 1}], "annotations": []}, r"1 image listed more than once \(1\)"),
-        ({"images": [{"id": "1"}], "annotations": []}, 'no whole number of 64 bits as "id"'),
+        ({"images": [{"id": "1"}], "annotations": []}, 'without a whole number of 64 bits as "id"'),
         (COCO | {"annotations": [{"id": 9, "image_id": 4, "caption": "x"}]}, r"no caption or no image \(9\)"),
         (COCO | {"annotations": [{"id": 9, "image_id": 7, "caption": None}]}, r"no caption or no image \(9\)"),
         ("{", "is not valid JSON"),
@@ -101,17 +91,6 @@ def test_another_images_number_of_the_other_kind_gives_no_domain(write):
 def test_other_references_are_refused(write, content, says):
     with pytest.raises(BenchError, match=says):
         read_references(write(content))
-
-
-def test_unreadable_files_are_named(tmp_path, write):
-    with pytest.raises(BenchError, match=r"absent\.json cannot be read: No such file"):
-        read_predictions(tmp_path / "absent.json")
-    path = write(COCO, "cut.json.gz")
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(BenchError, match="cannot be read"):
-        read_references(path)
-    with pytest.raises(BenchError, match="not in COCO's results format"):
-        read_predictions(write({"7": "a cat"}))
 
 
 def test_faulty_predictions_are_named_and_refused_or_left_out(write):
@@ -174,18 +153,6 @@ def test_any_text_becomes_one_encodable_line(text):
     assert sanitise_caption(clean) == clean
 
 
-@pytest.mark.parametrize(
-    "text", ["A dog.", "caf\u00e9 \u201cx\u201d", "tab\there", "dog\x92s", "\U0001f600", "22\u00a03/4"]
-)
-def test_ordinary_text_is_left_alone(text):
-    assert sanitise_caption(text) == text
-
-
 def test_broken_surrogates_are_replaced_and_pairs_joined():
     assert sanitise_caption("a \ud800 b") == "a \ufffd b"
     assert sanitise_caption("a \ud83d\ude00 b") == "a \U0001f600 b"
-
-
-def test_meteor_separator_disappears():
-    assert sanitise_meteor_field("a ||| b |||") == "a b "
-    assert sanitise_meteor_field("a | | | b") == "a | | | b"

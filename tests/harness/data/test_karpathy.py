@@ -48,14 +48,6 @@ def test_coco_ids_and_folders_by_filepath(entry: Make, folder: Make) -> None:
     assert [(sample.image_id, sample.file) for sample in dataset.samples] == [(42, "val2014/x.jpg"), (9, "y.jpg")]
 
 
-def test_the_same_file_name_in_two_folders_is_two_pictures(entry: Make, folder: Make) -> None:
-    root = folder([entry(0, "x.jpg", filepath="a"), entry(1, "x.jpg", filepath="b")], pictures=False)
-    for name in ("a", "b"):
-        (root / "images" / name).mkdir()
-        Image.new("RGB", (4, 4)).save(root / "images" / name / "x.jpg")
-    assert not opened(root).faults
-
-
 def test_pictures_may_lie_beside_the_annotations_or_elsewhere(entry: Make, folder: Make, tmp_path: Path) -> None:
     root = folder([entry(0, "x.jpg")])
     usual = opened(root)
@@ -67,16 +59,6 @@ def test_pictures_may_lie_beside_the_annotations_or_elsewhere(entry: Make, folde
     beside = opened(root)
     assert beside.root == root
     assert usual.fingerprint == moved.fingerprint == beside.fingerprint
-
-
-def test_gzip_is_recognised_by_its_content(entry: Make, folder: Make) -> None:
-    root = folder([entry(0, "x.jpg")])
-    plain = opened(root)
-    file = root / "dataset_tiny.json"
-    file.write_bytes(gzip.compress(file.read_bytes()))
-    assert opened(root).fingerprint == plain.fingerprint
-    file.rename(root / "dataset_tiny.json.gz")
-    assert opened(root).fingerprint == plain.fingerprint
 
 
 def test_captions_are_single_lines_of_valid_text(entry: Make, folder: Make) -> None:
@@ -197,12 +179,12 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, content: bytes, message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([{}, {"imgid": 0}], "same imgid: 0"),
-        ([{"cocoid": 5}, {"cocoid": 5}], "same cocoid: 5"),
-        ([{"imgid": "1"}, {}], "without a whole number.*: a.png"),
-        ([{"imgid": True}, {"imgid": None}], "without a whole number.*: a.png, b.png"),
-        ([{"split": "dev"}, {}], r"must be one of train, restval, val, test, nocaps: a.png \('dev'\)"),
-        ([{"split": ["test"]}, {}], "must be one of"),
+        ([{}, {"imgid": 0}], r"1 image listed more than once \(0\)"),
+        ([{"cocoid": 5}, {"cocoid": 5}], "listed more than once"),
+        ([{"imgid": "1"}, {}], "without a whole number.*entry 0"),
+        ([{"imgid": True}, {"imgid": None}], "without a whole number.*entry 0, entry 1"),
+        ([{"split": "dev"}, {}], r"none of train, restval, val, test, nocaps \(a.png \('dev'\)"),
+        ([{"split": ["test"]}, {}], "split is none of"),
         ([{"split": None, "filename": None}, {}], "entry 0"),
     ],
 )
@@ -254,27 +236,3 @@ def test_the_fingerprint_changes_with_any_annotation_or_picture(entry: Make, fol
     picture.write_bytes(whole)
     os.utime(picture, (0, 0))
     assert opened(root).fingerprint == before
-
-
-def test_both_ends_of_a_large_picture_count(entry: Make, folder: Make) -> None:
-    root = folder([entry(0, "a.png")])
-    picture = root / "images" / "a.png"
-    seen = set()
-    for place in (0, 4095, 15_904, 19_999):
-        content = bytearray(20_000)
-        content[place] = 1
-        picture.write_bytes(content)
-        seen.add(opened(root).fingerprint)
-    assert len(seen) == 4
-
-
-def test_boxes_that_can_only_be_x_y_width_height_are_told(entry: Make, folder: Make) -> None:
-    dataset = opened(
-        folder([entry(0, "x.jpg", boxes=[[0, 0, 5, 5], [200, 100, 50, 40]]), entry(1, "y.jpg", boxes=[[5, 0, -1, 3]])])
-    )
-    assert "the boxes of 'x.jpg'" in dataset.faults[0]
-    assert (
-        "(200, 100, 50, 40) seems to be x, y, width, height, whose corners are (200, 100, 250, 140)"
-        in dataset.faults[0]
-    )
-    assert "width" not in dataset.faults[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -45,11 +44,3 @@ def test_a_packed_bomb_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("BENCH_MAX_FILE_GB", "0.001")
     with pytest.raises(BenchError, match=r"bomb cannot be read: unpacked it has more than 0\.001 GB"):
         read_json(tmp_path / "bomb")
-
-
-def test_pipes_and_folders_are_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BenchError, match="pipe cannot be read: it is a pipe"):
-        read_json(tmp_path / "pipe")
-    with pytest.raises(BenchError, match="cannot be read: it is a folder"):
-        read_json(tmp_path)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.utils import storage as storage_module
 from harness.utils.errors import BenchError
 from harness.utils.storage import Storage, sha256_of
 from harness.utils.workspace import Workspace
@@ -164,10 +163,3 @@ def test_a_storage_that_cannot_be_used_is_told_before_any_work(url: str, said: s
     with pytest.raises(BenchError, match=said) as refused:
         Storage(url).check()
     assert refused.value.hint
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, "find_spec", lambda name: None if name == "s3fs" else name)
-    with pytest.raises(BenchError, match="needs s3fs, which is not installed") as refused:
-        Storage("s3://bucket/folder").check()
-    assert refused.value.hint == "uv sync --inexact --extra storage"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.utils.errors import BenchError
-from harness.utils.workspace import Workspace, is_locked, locked, user_cache
+from harness.utils.workspace import Workspace, is_locked, locked
 
 HOLDER = """
 import sys
@@ -60,11 +60,6 @@ def test_a_free_lock_is_taken_at_once_and_let_go(lock: Path) -> None:
         assert not is_locked(lock)
 
 
-def test_asking_for_a_lock_that_never_was_makes_nothing(lock: Path) -> None:
-    assert not is_locked(lock)
-    assert not lock.parent.exists()
-
-
 def test_a_held_lock_is_waited_for_and_said_once(lock: Path, holder: subprocess.Popen[str]) -> None:
     assert is_locked(lock)
     said: list[str] = []
@@ -83,12 +78,3 @@ def test_a_killed_process_leaves_no_lock(lock: Path, holder: subprocess.Popen[st
     assert not is_locked(lock)
     with locked(lock, refuse):
         pass
-
-
-def test_the_cache_is_where_the_user_keeps_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert user_cache() == tmp_path / "elsewhere" / "captionbench"
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    if sys.platform == "linux":
-        assert user_cache() == tmp_path / ".cache" / "captionbench", "where earlier releases kept it"

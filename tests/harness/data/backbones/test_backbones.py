@@ -58,24 +58,6 @@ def test_another_process_gets_the_same_backbone(backbone: Backbone) -> None:
     assert (copy.digest, copy.grid, copy.dim) == (backbone.digest, backbone.grid, backbone.dim)
 
 
-def test_resting_backbone_frees_gpu_memory(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[str] = []
-    monkeypatch.setattr(torch.nn.Module, "cpu", lambda _: left.append("weights"))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: left.append("what torch kept"))
-    assert isinstance(backbone, TrainableBackbone)
-    backbone.rest()
-    assert left == ["weights", "what torch kept"]
-
-
-def test_preprocessing_is_declared(backbone: Backbone, weights: Path) -> None:
-    assert backbone.preprocessing.size == 64
-    assert backbone.preprocessing.resize == "squash"
-    assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
-    own = open_backbone(NAME, weights=weights, image_size=64)
-    assert own.preprocessing.mean == timm.get_pretrained_cfg(NAME).mean
-    assert open_backbone(NAME, weights=weights, image_size=64, normalisation="clip").preprocessing.std[0] > 0.26
-
-
 def test_the_digest_follows_the_numbers_not_the_container(backbone: Backbone, weights: Path, tmp_path: Path) -> None:
     state = load_file(weights)
     torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}, tmp_path / "a.pth")
@@ -109,15 +91,6 @@ def test_token_models_give_cells_without_class_tokens(
     wanted = wanted[:, 1:] if wanted.ndim == 3 else wanted.flatten(1, 2)
     assert backbone.grid == (2, 2)
     assert torch.allclose(backbone(pixels), wanted, atol=1e-4)
-
-
-def test_unknown_names_get_a_suggestion() -> None:
-    with pytest.raises(BenchError, match="unknown backbone 'mobilenetv2_10'") as caught:
-        open_backbone("mobilenetv2_10")
-    assert "mobilenetv2_100" in (caught.value.hint or "")
-    with pytest.raises(BenchError) as caught:
-        open_backbone("filterbnk")
-    assert "filterbank" in (caught.value.hint or "")
 
 
 def test_weights_that_do_not_fit_are_named(weights: Path, tmp_path: Path) -> None:

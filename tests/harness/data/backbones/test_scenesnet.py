@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 import pytest
 import torch
 from torchvision.ops import roi_align
 
 from harness.data.backbones.backbone import open_backbone
-from harness.data.backbones.scenesnet import STRIDE, WEIGHTS, ScenesNet
-from harness.data.backbones.train_scenesnet import QUESTIONS, Scenes, draw, folded, train
+from harness.data.backbones.scenesnet import STRIDE, ScenesNet
+from harness.data.backbones.train_scenesnet import QUESTIONS, Scenes, draw
 from harness.utils.errors import BenchError
 
 
@@ -49,10 +47,6 @@ def test_features_have_about_unit_scale_on_objects(scenes: Scenes) -> None:
     assert features.std(dim=0).max() < 1.6
 
 
-def test_weights_that_ship_are_small() -> None:
-    assert len(resources.files("harness.data.backbones").joinpath(WEIGHTS).read_bytes()) <= 300_000
-
-
 def test_backbone_is_opened_by_name_and_cuts_cells_of_eight_pixels() -> None:
     net = open_backbone("scenesnet", image_size=64)
     assert net.grid == (64 // STRIDE, 64 // STRIDE)
@@ -75,15 +69,3 @@ def test_backbone_is_opened_by_name_and_cuts_cells_of_eight_pixels() -> None:
 def test_what_is_fixed_cannot_be_set(name: str, settings: dict[str, object]) -> None:
     with pytest.raises(BenchError, match=name):
         open_backbone(name, **settings)  # type: ignore[arg-type]
-
-
-def test_folding_keeps_directions_and_normalises_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.data.backbones.train_scenesnet.EPOCHS", 1)
-    scenes = draw(128, "val")
-    torch.manual_seed(0)
-    network, _ = train(scenes)
-    boxes = scenes.boxes
-    with torch.no_grad():
-        before = roi_align(network(scenes.pixels), boxes, 1, aligned=True).flatten(1)
-        after = roi_align(folded(network, scenes)(scenes.pixels), boxes, 1, aligned=True).flatten(1)
-    torch.testing.assert_close(after, (before - before.mean(0)) / before.std(0), atol=1e-3, rtol=1e-3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.data.dataset import Dataset, open_dataset
 from harness.data.graphs.graph import SceneGraph, check_places
 from harness.data.graphs.scenes import PREDICATES, noisy, scene_graph, scenes_graphs
-from harness.data.scenes.dataset import ScenesConfig, compose_scenes, draw_scene, prepare_scenes
+from harness.data.scenes.dataset import ScenesConfig, draw_scene, prepare_scenes
 from harness.data.scenes.layout import Chance
 from harness.utils.errors import BenchError
 
@@ -60,19 +60,6 @@ def test_faults_are_the_same_for_a_seed_and_among_those_of_a_higher_rate(seed: i
     wholly = noisy(GRAPH, 1.0, Chance(str(seed)))
     assert not {*zip(GRAPH.objects, wholly.objects, strict=True)} & {(word, word) for word in GRAPH.objects}
     assert len(wholly.relations) == len(GRAPH.relations), "all are lost, and as many invented"
-
-
-def test_faults_come_at_their_rate() -> None:
-    scenes = [scene_graph(scene) for scene in compose_scenes(ScenesConfig(val=0, test=0, nocaps_per_domain=0))]
-    wrong = [noisy(graph, 0.3, Chance(str(number))) for number, graph in enumerate(scenes)]
-    names = [
-        pair
-        for exact, noise in zip(scenes, wrong, strict=True)
-        for pair in zip(exact.objects, noise.objects, strict=True)
-    ]
-    assert 0.27 < sum(exact != noise for exact, noise in names) / len(names) < 0.33
-    kept = sum(len({*exact.relations} & {*noise.relations}) for exact, noise in zip(scenes, wrong, strict=True))
-    assert 0.44 < kept / sum(len(graph.relations) for graph in scenes) < 0.54, "neither lost nor with another word"
 
 
 @pytest.fixture(scope="module")

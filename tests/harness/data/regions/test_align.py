@@ -48,24 +48,11 @@ def test_boxes_along_cells_give_the_plain_mean(grid: Features) -> None:
     np.testing.assert_allclose(found[1][0], grid.pooled([1])[0], atol=1e-5)
 
 
-def test_a_small_box_is_where_it_lies(grid: Features) -> None:
-    [(column, row, _)] = cut(grid, {3: [(0.45, 0.55, 0.5, 0.6)]})[3]
-    assert column == pytest.approx(0.475 * WIDTH - 0.5, abs=1e-3)
-    assert row == pytest.approx(0.575 * HEIGHT - 0.5, abs=1e-3)
-
-
 def test_bins_are_the_means_of_the_parts(grid: Features) -> None:
     [found] = cut(grid, {1: [(0, 0, 1, 1)]}, bins=2)[1]
     assert found.shape == (CHANNELS * 4,)
     np.testing.assert_allclose(found[:4], [1, 4, 1, 4], atol=1e-5)
     np.testing.assert_allclose(found[4:8], [0.5, 0.5, 2.5, 2.5], atol=1e-5)
-
-
-def test_complaints_pass_through(grid: Features) -> None:
-    found = list(cut_regions(iter([(1, "is bad"), (2, Regions(None, np.array([[0, 0, 1, 1]], np.float32)))]), grid, 1))
-    assert found[0] == (1, "is bad")
-    assert isinstance(found[1][1], Regions)
-    assert list(cut_regions(iter([(1, "is bad")]), grid, 1)) == [(1, "is bad")]
 
 
 def test_own_boxes_and_the_whole_image_where_there_are_none(make_dataset: Make) -> None:

@@ -15,15 +15,14 @@ import torch
 
 from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import open_backbone
-from harness.data.batches import CaptionBatches, evaluation_batches
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
 from harness.data.regions.cache import prepare_regions
-from harness.data.regions.features import FEATURES, META, RegionFeatures
-from harness.data.vocabulary import Vocabulary
+from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
+from tests.harness.data.counting_backbone import Told
 from zoo.captioner import VisualSpec
 
 CHANNELS = 4
@@ -99,13 +98,6 @@ def test_every_kind_sees_the_regions(features: RegionFeatures, written: Arrays) 
         features.visual([4], VisualSpec("grid", CHANNELS))
 
 
-def test_what_is_said_of_them(features: RegionFeatures) -> None:
-    assert features.describe() == f"regions[bu_att,all]#{features.digest[:8]},1-100"
-    assert features.counts([7, 3]) == (100, 1)
-    assert features.typical([3, 10, 7]) == 10
-    assert len(features) == 4
-
-
 def test_the_digest_is_of_the_content(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
     before = converted(dataset, folder, tmp_path / "one").digest
     os.utime(folder / "3.npz", (1, 1))
@@ -116,9 +108,9 @@ def test_the_digest_is_of_the_content(dataset: Dataset, folder: Path, tmp_path: 
 
 def test_a_finished_conversion_is_used_again(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
     told: list[int] = []
-    converted(dataset, folder, tmp_path / "cache", progress=told.append)
+    converted(dataset, folder, tmp_path / "cache", reporter=Told(told.append))
     assert told == [1, 2, 3, 4]
-    converted(dataset, folder, tmp_path / "cache", progress=told.append)
+    converted(dataset, folder, tmp_path / "cache", reporter=Told(told.append))
     assert len(told) == 4
 
 
@@ -139,14 +131,6 @@ def test_a_repeated_image_with_other_contents_is_taken_back(
     assert features.image_ids == (10, 7, 8)
     assert list(features.bad) == [3]
     np.testing.assert_array_equal(features.padded([8])[0][0], written[8][0].astype(np.float16))
-
-
-def test_without_boxes_there_are_none(dataset: Dataset, folder: Path, tmp_path: Path) -> None:
-    alone = folder.rename(tmp_path / "alone")
-    features = converted(dataset, alone, tmp_path / "cache")
-    assert not features.has_boxes
-    assert features.visual([3], VisualSpec("grid", CHANNELS)).features is not None
-    assert features.visual([3], VisualSpec("regions", CHANNELS)).boxes is None
 
 
 def test_a_kill_at_any_moment_leaves_nothing_half_done(
@@ -205,35 +189,11 @@ def test_boxes_are_pooled_after_all_are_checked(make_dataset: Make, tmp_path: Pa
     assert prepared(bins=2).digest != features.digest
 
 
-def test_batches_and_evaluation_take_ragged_regions(dataset: Dataset, features: RegionFeatures) -> None:
-    vocabulary = Vocabulary.build(["a picture"], 1)
-    spec = VisualSpec("regions", CHANNELS)
-    batches = CaptionBatches(
-        dataset.samples, vocabulary, features, spec, batch_size=3, captions_per_image=1, seed=0, max_len=5
-    )
-    for batch in batches.epoch(0):
-        assert batch.visual.mask is not None
-        longest = max(features.counts(batch.image_ids))
-        assert batch.visual.mask.sum(dim=1).tolist() == list(features.counts(batch.image_ids))
-        assert batch.visual.mask.shape[1] == longest
-        parts = batch.split(2)
-        assert sum(len(part.image_ids) for part in parts) == len(batch.image_ids)
-    assert [ids for ids, _ in evaluation_batches([8, 3, 7], features, spec, 2)] == [(8, 3), (7,)]
-
-
 @pytest.mark.parametrize("text", ["", "{}", '{"dim": 4}', "[1]"])
 def test_a_damaged_description_is_found(features: RegionFeatures, text: str) -> None:
     (features.folder / META).write_text(text)
     with pytest.raises(BenchError, match="damaged"):
         RegionFeatures(features.folder)
-
-
-def test_a_file_that_was_cut_is_found(features: RegionFeatures) -> None:
-    path = features.folder / FEATURES
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BenchError, match="damaged") as caught:
-        RegionFeatures(features.folder)
-    assert "rm -r" in (caught.value.hint or "")
 
 
 def test_memory_does_not_grow_with_the_file(tsv_line: Callable[..., bytes], tmp_path: Path) -> None:

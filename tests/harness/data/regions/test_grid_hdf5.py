@@ -15,9 +15,9 @@ from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import Dataset
 from harness.data.features import Features
-from harness.data.regions.cache import FileGrid, prepare_file_grid, prepare_regions
-from harness.data.regions.features import RegionFeatures
-from harness.utils.errors import BenchError
+from harness.data.regions.cache import prepare_file_grid, prepare_regions
+from harness.data.regions.features import RegionFeatures, both_streams
+from zoo import VisualSpec
 
 RESIZED = (60, 80)  # height and width of what the boxes are in, twice the pictures' 30 x 40
 CELLS, CHANNELS = 9, 5
@@ -72,7 +72,7 @@ def regions_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFea
     return prepare_regions(dataset, config, open_backbone("filterbank"), no_maps, cache_dir=cache)
 
 
-def grid_of(dataset: Dataset, config: RegionConfig, cache: Path) -> FileGrid:
+def grid_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFeatures:
     found = prepare_file_grid(dataset, config, cache_dir=cache)
     assert found is not None
     return found
@@ -95,30 +95,40 @@ def test_the_grids_stand_beside_them(
 ) -> None:
     dataset, config = make_dataset([1, 2, 3]), write()
     found = grid_of(dataset, config, tmp_path)
-    assert (found.features.grid, found.features.dim, found.bad) == ((3, 3), CHANNELS, {})
-    np.testing.assert_array_equal(found.features.grid_features([3, 1]), np.stack((cells(3), cells(1))).astype("f2"))
+    assert (found.grid, found.dim, found.bad) == ((3, 3), CHANNELS, {})
+    np.testing.assert_array_equal(found.padded([3, 1])[0], np.stack((cells(3), cells(1))).astype("f2"))
     again = grid_of(dataset, config, tmp_path)
-    assert (again.features.folder, again.features.digest) == (found.features.folder, found.features.digest)
+    assert (again.folder, again.digest) == (found.folder, found.digest)
+    both = both_streams(regions_of(dataset, config, tmp_path), found)
+    seen = both.visual([3, 1], VisualSpec("regions+grid", 4, CHANNELS)).grid
+    assert seen is not None
+    np.testing.assert_array_equal(seen[1, 2, 0], cells(1)[6].astype("f2"))
 
 
 def test_what_a_grid_holds_is_in_its_digest(
     write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
 ) -> None:
     dataset = make_dataset([1, 2, 3])
-    first = grid_of(dataset, write(), tmp_path / "a").features
-    copied = grid_of(dataset, write(), tmp_path / "b").features
-    other = grid_of(dataset, write(replaced(image_2_grids=cells(7))), tmp_path / "c").features
+    first = grid_of(dataset, write(), tmp_path / "a")
+    copied = grid_of(dataset, write(), tmp_path / "b")
+    other = grid_of(dataset, write(replaced(image_2_grids=cells(7))), tmp_path / "c")
     assert first.digest == copied.digest != other.digest
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (without("2_grids"), "has features but no 2_grids"),
-        (replaced(image_2_grids=np.ones((8, CHANNELS), np.float32)), r"\(8, 5\) in 2_grids, which are no square grid"),
-        (replaced(image_2_grids=np.ones((4, CHANNELS), np.float32)), r"\(4, 5\) in 2_grids instead of \(9, 5\)"),
-        (replaced(image_2_grids=np.full((CELLS, CHANNELS), np.nan)), "NaN or infinite values in 2_grids"),
-        (replaced(image_2_grids=np.full((CELLS, CHANNELS), 1e6)), "values beyond half precision in 2_grids"),
+        (without("2_grids"), "has no regions in coco_all_align.hdf5:grids"),
+        (
+            replaced(image_2_grids=np.ones((8, CHANNELS), np.float32)),
+            r"\(8, 5\) in 2_grids, which are no square grid",
+        ),
+        (
+            replaced(image_2_grids=np.ones((4, CHANNELS), np.float32)),
+            r"\(4, 5\) in 2_grids, which are no square grid",
+        ),
+        (replaced(image_2_grids=np.full((CELLS, CHANNELS), np.nan)), "NaN or infinite values"),
+        (replaced(image_2_grids=np.full((CELLS, CHANNELS), 1e6)), "values beyond half precision"),
         (replaced(image_2_grids=np.ones((CELLS, CHANNELS), int)), "2_grids holds int64"),
     ],
 )
@@ -130,9 +140,16 @@ def test_a_grid_that_cannot_be_used_is_named(
     reason: str,
 ) -> None:
     found = grid_of(make_dataset([1, 2, 3]), write(change), tmp_path)
-    assert found.features.image_ids == (1, 3)
+    assert found.image_ids == (1, 3)
     assert list(found.bad) == [2]
-    assert re.fullmatch(rf"image 2: .*{reason}.* \(coco_all_align\.hdf5\)", found.bad[2])
+    assert re.fullmatch(rf"image 2: .*{reason}.*", found.bad[2])
+
+
+def test_a_first_grid_that_is_none_does_not_set_the_size(
+    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    config = write(replaced(image_1_grids=np.ones((8, CHANNELS), np.float32)))
+    assert grid_of(make_dataset([1, 2, 3]), config, tmp_path).image_ids == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -168,15 +185,6 @@ def test_without_any_grid_there_is_none(
 ) -> None:
     config = write(without("1_grids", "2_grids", "3_grids"))
     assert prepare_file_grid(make_dataset([1, 2, 3]), config, cache_dir=tmp_path) is None
-
-
-def test_without_one_usable_grid_there_is_one_error(
-    write: Callable[..., RegionConfig], make_dataset: Callable[..., Dataset], tmp_path: Path
-) -> None:
-    odd = np.ones((8, CHANNELS), np.float32)
-    config = write(replaced(image_1_grids=odd, image_2_grids=odd, image_3_grids=odd))
-    with pytest.raises(BenchError, match=r"no image of coco_all_align\.hdf5 has a usable grid: image 1: has cells"):
-        prepare_file_grid(make_dataset([1, 2, 3]), config, cache_dir=tmp_path)
 
 
 def test_grids_without_regions_are_regions_of_cells(
