@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 4
-SOURCES = "e45ea74c"
+SOURCES = "517b3aba"
 
 
 @cache
