@@ -103,7 +103,8 @@ class Standing:
         return tuple(test for test in self.floors if not test.above)
 
 
-class PairVerdict(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PairVerdict:
     """Two rows of a group by their numbers, the first with the higher mean; the difference first less second.
 
     `low` and `high` hold for all pairs of the group at once; `p` is Holm's. All are fractions. Of an unknown one,
