@@ -36,6 +36,7 @@ AT_CHANCE: Final = "at the level of chance: no validation was above one point of
 TOO_SHORT: Final = f"fewer than {LEAST} validations: they do not say whether it had finished learning"
 ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
+NO_SHARED_SEEDS: Final = "other seeds: most rows do not share two seeds (bench run --first-seed, --seeds)"
 OTHER_MACHINE: Final = "made elsewhere than most rows, and left out (--same-machine)"
 NO_SCORES: Final = (
     "no numbers of single images are stored (bench run, as the run was made, adds those of BLEU and METEOR)"
@@ -405,6 +406,8 @@ def _places(
     for number, reason in enumerate(reasons):
         if reason is None and _images(rows[number], split, by_run) != images:
             reasons[number] = OTHER_IMAGES
+        elif reason is None and len(seeds) < 2:
+            reasons[number] = NO_SHARED_SEEDS
         elif reason is None and not {run.seed for run in rows[number]}.issuperset(seeds):
             reasons[number] = f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
     members = [number for number, reason in enumerate(reasons) if reason is None]
