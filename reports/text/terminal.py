@@ -182,7 +182,7 @@ def _legend(found: Comparisons, floors: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     return (
         f"Place: the ranks that the differences in {found.metric} between all rows allow, over seeds and images, after "
-        f"these updates; fewer than 6 of 100 simulated tables of equal models tell any two apart. {without}"
+        f"these updates; of 100 simulated tables of equal models 1 to 8 tell any two apart. {without}"
         "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
         "of one image's caption by beam search; Latency: its time. Training: of all steps."
     )
