@@ -48,7 +48,7 @@ COMMANDS: Final = {
     "budget.",
     "work": "Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is left.",
     "cost": "Time, memory and energy of captioning, and of training.",
-    "data": "List, download, convert, verify and prepare data sets.",
+    "data": "List, download, convert and verify data sets, and prepare their features.",
     "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",
     "export": "Write files for other programs.",
     "models": "List the architectures, or show one of them.",

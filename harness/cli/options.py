@@ -171,7 +171,9 @@ PlaceUnfinishedOption = Annotated[
 ]
 MarginOption = Annotated[
     float | None,
-    typer.Option(min=0.0, help="Points below which a difference counts as none.  [default: 2 % of human or the best]"),
+    typer.Option(
+        min=0.0, max=1000.0, help="Points below which a difference counts as none.  [default: 2 % of human or the best]"
+    ),
 ]
 SameMachineOption = Annotated[
     bool, typer.Option("--same-machine", help="Leave rows out that another processor or other versions computed.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
+from reports.tables.ladder import ladder_table
 from reports.tables.pairs import PairTable, pair_table
 from reports.tables.table import Body, Table, differences
 from reports.tables.verdict import verdict
@@ -67,7 +68,8 @@ def boards(contents: Contents) -> list[Board]:
             small.setdefault(place, []).append(group)
             continue
         [table], absent = leaderboards([group], contents.runs, contents.facets)
-        beside = (more_metrics([group], contents.facets), people(group, contents.facets))
+        ladder = ladder_table(group, contents.groups, contents.facets)
+        beside = (ladder, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
                 id=f"group-{len(found) + 1}",

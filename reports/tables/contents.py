@@ -40,7 +40,7 @@ class Contents:
             StoreError: the store cannot be read, or has no score of this metric.
         """
         groups = leaderboard(store, metric, judging)
-        groups.sort(key=lambda group: -len(group.rows))  # among equals, the store's order
+        groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
         failures, finished = reading.failures(store), reading.finished(store)
         runs = reading.runs_by_key(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
         beside = controls(store, groups, finished)

@@ -51,7 +51,7 @@ def verdict(group: Group) -> tuple[str, ...]:
 
 def needs_longer_training(groups: Sequence[Group]) -> str:
     """Which models had not finished learning, and the options that train them longer; "" where none was."""
-    rows = {row.keys: row for group in groups for row in group.rows if row.training_end in _LONGER}
+    rows = {row.keys: row for group in groups for row in group.rows if row.training_end in _LONGER and not row.gain}
     if not rows:
         return ""
     named: dict[str, dict[str, None]] = {}
@@ -64,7 +64,10 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     epochs = {each.stage: 2 * each.epochs for each in ended if each.epochs is not None}
     if not epochs:
         return said
-    options = (f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items()))
+    options = [f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items())]
+    if set(epochs) == {0}:  # of one stage alone
+        budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
+        options = [f"--budgets {','.join(map(str, sorted(budgets | {2 * budget for budget in budgets})))}"]
     return f"{said} To train twice as long: bench run ... {' '.join(options)}"
 
 
@@ -129,10 +132,17 @@ def _listed(models: Sequence[Row], group: Group) -> str:
 
 def _unfinished(placed: Sequence[Row]) -> str:
     """What places of models that were still learning are worth."""
-    number = sum(bool(row.still_learning) for row in placed)
-    if not number:
-        return ""
-    return f"{number} of {len(placed)} placed models were still learning: longer training may order them otherwise."
+    gaining = [row for row in placed if row.still_gains]
+    number = sum(row.still_learning and not row.gain for row in placed)
+    said = []
+    if gaining:
+        gains = sorted(100 * row.gain.difference for row in gaining if row.gain)
+        gave = " to ".join(dict.fromkeys((f"{gains[0]:.1f}", f"{gains[-1]:.1f}")))
+        said.append(f"{len(gaining)} of {len(placed)} placed models still gain by longer training, {gave} points.")
+    if number:
+        other = f"{number} of {len(placed)} placed models were still learning"
+        said.append(f"{other}: longer training may order them otherwise.")
+    return " ".join(said)
 
 
 def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
@@ -140,7 +150,7 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
     standings = [row.standings.get(group.metric) for row in rows]
     single = sum(len(row.seeds) == 1 for row in rows)
     below = sum(each is not None and bool(each.not_above) for each in standings)
-    learning = sum(bool(row.still_learning) for row in rows)
+    learning = sum(row.still_learning and not row.gain for row in rows)
     unknown = sum(not row.still_learning and _is_unknown(row) for row in rows)
     at_chance = sum(row.training_end == "at chance" for row in rows)
     near_zero = sum(row.training_end == "rate near zero" for row in rows)

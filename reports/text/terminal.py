@@ -10,6 +10,7 @@ from rich.text import Text
 
 from reports.tables.columns import PLACE, SHORT, Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
+from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
 from reports.tables.pairs import MEANING, PairTable, pair_table
 from reports.tables.table import Line, Table
@@ -42,7 +43,7 @@ def print_leaderboard(
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     for group in groups:
-        _print_group(group, console)
+        _print_group(group, groups, console)
     if not groups:
         console.print("No run has finished yet.")
     for found in [group.comparisons for group in groups if group.comparisons is not None][:1]:
@@ -77,7 +78,7 @@ def _say(text: str, console: Console, style: str = "dim") -> None:
     console.print(Text(printable(text), style=style))
 
 
-def _print_group(group: Group, console: Console) -> None:
+def _print_group(group: Group, groups: Sequence[Group], console: Console) -> None:
     [table], absent = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
@@ -94,7 +95,7 @@ def _print_group(group: Group, console: Console) -> None:
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         _say(f"Not comparable with this split's other tables; here {own}", console, "yellow")
-    for beside in (more_metrics([group], {}), people(group, {})):
+    for beside in (ladder_table(group, groups, {}), more_metrics([group], {}), people(group, {})):
         if beside:
             _print_beside(beside, group, console)
 
@@ -181,7 +182,7 @@ def _legend(found: Comparisons, floors: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     return (
         f"Place: the ranks that the differences in {found.metric} between all rows allow, over seeds and images, after "
-        f"these updates; at most 8 of 100 simulated tables of equal models tell any two apart. {without}"
+        f"these updates; of 100 simulated tables of equal models 1 to 8 tell any two apart. {without}"
         "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
         "of one image's caption by beam search; Latency: its time. Training: of all steps."
     )

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any, Final, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from results.comparison.baseline import differing
@@ -22,12 +23,15 @@ from results.records import CODE_FIELDS
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
-from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging
-from results.statistics.architecture import OVER_SEEDS
+from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging, matrix
+from results.statistics.architecture import OVER_SEEDS, t_quantile
+from results.statistics.power import needed_from
 from results.statistics.significance import ALPHA, mean_of_seeds
 from results.store.store import Store
 
-Verdict = Literal["supported", "contradicted", "cannot be told", "not comparable", "no runs"]
+Verdict = Literal["supported", "contradicted", "no difference", "cannot be told", "not comparable", "no runs"]
+NO_DIFFERENCE: Final = 0.03
+"""Of the higher score: a claim whose difference is surely smaller has "no difference", unless a margin is given."""
 UNTESTABLE: Final[tuple[Verdict, ...]] = ("not comparable", "no runs")
 
 
@@ -236,18 +240,38 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
         for claim, found in zip(claims, planned, strict=True)
     ]
     flat = [each for found in compared for pairs in found for each in pairs]
-    tests = iter(with_tests([(finding.score, sides) for finding, sides in flat if sides is not None]))
+    scores = _tested([each for each in flat if each[0].why is None]) | _tested([each for each in flat if each[0].why])
     rows = []
     for number, (claim, pairs, found) in enumerate(zip(claims, planned, compared, strict=True), 1):
         judged = [
-            [finding if sides is None else replace(finding, score=next(tests)) for finding, sides in of_row]
+            [replace(finding, score=scores.get(id(finding), finding.score)) for finding, _ in of_row]
             for of_row in found
         ]
         if judged:
-            rows += [_row(number, claim, *both) for both in zip(pairs, judged, strict=True)]
+            limit = None if judging.margin is None else judging.margin / 100
+            rows += [_row(number, claim, *both, limit) for both in zip(pairs, judged, strict=True)]
         else:
             rows.append(_without(number, claim, tables[claim.metric], bool(runs)))
     return rows
+
+
+def _tested(found: Sequence[tuple[Finding, SeedsOfSides | None]]) -> dict[int, ScoreChange]:
+    """By finding, its score with a test; what can have no verdict is not corrected together with what can."""
+    testable = [(finding, sides) for finding, sides in found if sides is not None]
+    tests = with_tests([(finding.score, sides) for finding, sides in testable])
+    return {
+        id(finding): replace(test, needed=_needed(test, sides, len(testable)))
+        for (finding, sides), test in zip(testable, tests, strict=True)
+    }
+
+
+def _needed(score: ScoreChange, sides: SeedsOfSides, tests: int) -> tuple[int | None, int | None] | None:
+    """How many seeds, or else images, would probably tell the difference that was observed."""
+    wide = score.architecture
+    if wide is None or wide.p is None or score.test is None or score.test.adjusted < ALPHA or not wide.difference:
+        return None
+    before, after = (scores for side in sides if (scores := matrix(side)) is not None)
+    return needed_from(before, after, abs(wide.difference), tests)
 
 
 def _rows(store: Store, runs: dict[str, Run], metric: str, judging: Judging) -> list[_Found]:
@@ -312,20 +336,26 @@ def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, Run]) -> tuple[Find
 
 def _why(found: _Found, metric: str) -> str | None:
     """Why a row has no verdict, by the reason that it has no place."""
-    standing = found.row.standings.get(metric)
+    standing, gain = found.row.standings.get(metric), found.row.gain
     reason = None if standing is None or standing.reason == ALONE else standing.reason
+    if reason is None and gain is not None and not gain.finished:
+        reason = (
+            f"still gains by longer training, {100 * gain.difference:.1f} points by {gain.times:g} times the updates"
+        )
     return None if reason is None else f"{found.run.model}: {reason}"
 
 
-def _row(number: int, claim: Claim, pairs: Sequence[_Pair], findings: Sequence[Finding]) -> ClaimRow:
+def _row(
+    number: int, claim: Claim, pairs: Sequence[_Pair], findings: Sequence[Finding], limit: float | None
+) -> ClaimRow:
     run = pairs[0][0].run
-    verdict, reason = _verdict(claim, findings)
+    verdict, reason = _verdict(claim, findings, limit)
     shown = tuple((name, value) for name, value in run.conditions.items() if name not in CODE_FIELDS)
     return ClaimRow(number, claim, verdict, reason, tuple(findings), run.dataset, shown)
 
 
-def _verdict(claim: Claim, findings: Sequence[Finding]) -> tuple[Verdict, str]:
-    """What the tests say, at 5 % after the correction; by the signs of all findings."""
+def _verdict(claim: Claim, findings: Sequence[Finding], limit: float | None) -> tuple[Verdict, str]:
+    """What the tests say, at 5 % after the correction; by the signs of all findings, or by a bound on the only one."""
     unfit = list(dict.fromkeys(why for each in findings if (why := each.why)))
     remarks = "".join(f"; {said}" for said in dict.fromkeys(said for each in findings for said in each.said))
     if unfit:
@@ -334,7 +364,14 @@ def _verdict(claim: Claim, findings: Sequence[Finding]) -> tuple[Verdict, str]:
         return "cannot be told", f"no test over seeds and images{remarks}"
     signs = [_sign(each) for each in findings]
     if 0 in signs:
-        return "cannot be told", f"the interval holds either sign, or p is not below {ALPHA:g} for all tests{remarks}"
+        bound, most = _bound(findings[0]), _most(findings[0], limit)
+        if len(findings) == 1 and bound is not None and bound <= most:
+            return "no difference", f"no difference larger than {100 * bound:.1f} points{remarks}"
+        needs = _needs([each for each, sign in zip(findings, signs, strict=True) if not sign])
+        return (
+            "cannot be told",
+            f"the interval holds either sign, or p is not below {ALPHA:g} for all tests{needs}{remarks}",
+        )
     wanted = (
         signs[0] != signs[1] if claim.direction == "reversed" else signs[0] == (claim.direction == "higher") * 2 - 1
     )
@@ -346,6 +383,34 @@ def _verdict(claim: Claim, findings: Sequence[Finding]) -> tuple[Verdict, str]:
         )
     told = "higher" if signs[0] > 0 else "lower"
     return ("supported" if wanted else "contradicted"), f"significantly {told}{remarks}"
+
+
+def _bound(finding: Finding) -> float | None:
+    """What the difference is surely smaller than, by two one-sided tests at 5 % (a 90 % interval)."""
+    wide = finding.score.architecture
+    if wide is None or wide.error is None or wide.degrees is None:
+        return None
+    half = float(t_quantile(1 - 2 * ALPHA, np.asarray(wide.degrees))) * wide.error
+    return abs(wide.difference) + half
+
+
+def _most(finding: Finding, limit: float | None) -> float:
+    """The largest bound that says that there is no difference worth a claim."""
+    return limit if limit is not None else NO_DIFFERENCE * max(finding.score.before or 0.0, finding.score.after or 0.0)
+
+
+def _needs(findings: Sequence[Finding]) -> str:
+    found = [each.score.needed for each in findings if each.score.needed is not None]
+    if not found:
+        return ""
+    seeds, images = ([count for count in counts if count is not None] for counts in zip(*found, strict=True))
+    said = [
+        f"{max(seeds):,} seeds" if len(seeds) == len(found) else "",
+        f"{max(images):,} images" if len(images) == len(found) else "",
+    ]
+    if not any(said):
+        return "; no number of seeds or images would probably tell a difference as small"
+    return f"; {' or '.join(filter(None, said))} would probably tell a difference of this size"
 
 
 def _sign(finding: Finding) -> int:

@@ -55,7 +55,8 @@ class ScoreChange:
     `test` is of the images' scores, or of their influences where the metric is no mean of these; None with a reason
     too. Where a run has no influences, the single images' scores are tested, whose interval is not that of the change:
     `no_interval` says so. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of
-    the latter, `architecture` has standard error and degrees of freedom.
+    the latter, `architecture` has standard error and degrees of freedom. `needed`, where a claim asked for it, are the
+    seeds, or else the images, that would probably tell a difference as large.
     """
 
     split: str
@@ -67,6 +68,7 @@ class ScoreChange:
     no_interval: str | None = None
     over: str | None = None
     architecture: ArchitectureDifference | None = None
+    needed: tuple[int | None, int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from results.errors import StoreError
 from results.records import CODE_FIELDS, Quantity, Role
@@ -13,11 +14,13 @@ from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, 
 from results.runs.standings import (
     JUDGED_AS_USUAL,
     Comparisons,
+    Gain,
     Judging,
     Reseeding,
     Scored,
     Standing,
     floor_rows,
+    margin_of,
     reseeding,
     standings,
 )
@@ -41,9 +44,9 @@ class Row:
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
     row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it was computed,
-    None where as most rows of the group. `held_out[metric]` are scores over the whole split against one
-    reference less, each left out in turn. `more[metric]` are those of
-    `results.runs.more_metrics`, empty unless asked for.
+    None where as most rows of the group; `gain` what the next longer training of it gives, None where there was none.
+    `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
+    are those of `results.runs.more_metrics`, empty unless asked for.
     """
 
     model: str
@@ -60,6 +63,7 @@ class Row:
     learning: dict[int, Learning] = field(default_factory=dict)
     outdated: str | None = None
     elsewhere: str | None = None
+    gain: Gain | None = None
     pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
@@ -74,6 +78,11 @@ class Row:
         """Whether validation was still rising when training ended, on average over the seeds."""
         return self.training_end == "still learning"
 
+    @property
+    def still_gains(self) -> bool:
+        """Whether a longer training is known to give more than the margin."""
+        return self.gain is not None and not self.gain.finished
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -84,8 +93,9 @@ class Group:
     signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields that
     differ between this group and any other group of the same data set name and split; empty when it is the only one.
     A group whose `rows` are empty has references only, no model yet; its signature is empty too. `comparisons` are what
-    the rows' places on `metric` come from, None where nothing was tested. `reseeding` is of this group, or else of the
-    newest other one of the same data set and split that has rows with several seeds.
+    the rows' places on `metric` come from, None where nothing was tested. `budget` is how many times the preset's
+    epochs its rows were trained for, and `ladder` equal for groups that differ in nothing else. `reseeding` is of this
+    group, or else of the newest other one of the same data set and split that has rows with several seeds.
     """
 
     dataset: str
@@ -97,6 +107,8 @@ class Group:
     references: tuple[Row, ...]
     separating: tuple[str, ...]
     comparisons: Comparisons | None = None
+    budget: int = 1
+    ladder: object = None
     metric: str = "CIDEr-D"
     reseeding: Reseeding | None = None
 
@@ -121,6 +133,17 @@ class _Context:
     metric: str
     scored: Scored
     judging: Judging
+    longer: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
+
+    def gain(self, runs: Sequence[Run], split: str, margin: float) -> Gain | None:
+        """What the next larger budget gives the model of these runs, on the seeds that both have."""
+        ladder = self.longer.get((runs[0].ladder, split), {})
+        for budget in sorted(each for each in ladder if each > runs[0].budget):
+            if found := _gain(
+                runs, ladder[budget].get(_whatever_the_schedule(runs[0]), ()), split, self.metric, margin
+            ):
+                return found
+        return None
 
 
 def leaderboard(
@@ -152,7 +175,7 @@ def leaderboard(
             else:
                 beside.setdefault((run.fingerprint, split), []).append(run)
 
-    context = _Context(metric, scored, judging)
+    context = _Context(metric, scored, judging, _ladders(ranked))
     of_split: dict[tuple[str, str], list[Run]] = {}
     for (_, split), members in ranked.items():
         of_split.setdefault((members[0].fingerprint, split), []).extend(members)
@@ -177,6 +200,37 @@ def leaderboard(
     ]
     groups = [replace(group, separating=_separating(group, groups)) for group in groups]
     return [_dated(group, older) for group in groups]
+
+
+def _ladders(
+    ranked: Mapping[tuple[object, str], Sequence[Run]],
+) -> dict[object, dict[int, dict[object, list[Run]]]]:
+    """Runs by ladder and split, budget, and the row but for its schedule."""
+    found: dict[object, dict[int, dict[object, list[Run]]]] = {}
+    for (_, split), runs in ranked.items():
+        for run in runs:
+            rungs = found.setdefault((run.ladder, split), {})
+            rungs.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
+    return found
+
+
+def _whatever_the_schedule(run: Run) -> object:
+    return run.model, frozenset(item for item in run.variant.items() if not item[0].startswith("preset.schedule."))
+
+
+def _gain(runs: Sequence[Run], longer: Sequence[Run], split: str, metric: str, margin: float) -> Gain | None:
+    """The mean of the longer runs less that of the others, on common seeds; None where one has no score."""
+    seeds = {run.seed for run in runs} & {run.seed for run in longer}
+    sides = [[run for run in side if run.seed in seeds] for side in (runs, longer)]
+    scores = [[run.scores.get(split, {}).get("overall", {}).get(metric) for run in side] for side in sides]
+    values = [[score.value for score in side if score is not None and score.value is not None] for side in scores]
+    if not seeds or len(values[0]) != len(values[1]) or len(values[0]) < len(seeds):
+        return None
+    before, after = map(fmean, values)
+    steps = longer[0].costs.get("train_steps")
+    times, gap = longer[0].budget / runs[0].budget, after - before
+    updates = None if steps is None or steps.value is None else round(steps.value)
+    return Gain(longer[0].budget, updates, times, gap, finished=times >= 2 and gap <= margin)
 
 
 def _with_reseeding(groups: Sequence[Group], newest: Mapping[int, float]) -> list[Group]:
@@ -231,9 +285,12 @@ def _group(
     floors = floor_rows(sorted_runs, rows_of(references), other)
     beside_rows = _references(references, split, first.conditions, context)
     human = next((_mean(row, context.metric) for row in beside_rows if row.model == "human"), None)
-    elsewhere = made_elsewhere(sorted_runs)
+    margin = margin_of(context.judging, human, (_mean(row, context.metric) for row, _ in rows))
+    gains = [context.gain(runs, split, margin[0]) for runs in sorted_runs]
+    elsewhere, scored = made_elsewhere(sorted_runs), context.scored
+    longer = {number for number, gain in enumerate(gains) if gain}
     found, comparisons = standings(
-        sorted_runs, floors, split, context.scored, context.metric, context.judging, human, elsewhere
+        sorted_runs, floors, split, scored, context.metric, context.judging, margin, elsewhere, longer
     )
     return Group(
         dataset=first.dataset,
@@ -242,12 +299,14 @@ def _group(
         track=first.track,
         signature=first.signature,
         rows=tuple(
-            replace(row, standings=of, elsewhere=elsewhere.get(number))
-            for number, ((row, _), of) in enumerate(zip(rows, found, strict=True))
+            replace(row, standings=of, elsewhere=elsewhere.get(number), gain=gain)
+            for number, ((row, _), of, gain) in enumerate(zip(rows, found, gains, strict=True))
         ),
         references=beside_rows,
         separating=(),
         comparisons=comparisons,
+        budget=first.budget,
+        ladder=first.ladder,
         metric=context.metric,
         reseeding=reseeding(by_row, split, context.metric),
     )

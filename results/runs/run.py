@@ -94,6 +94,19 @@ class Run:
         }
         return self.fingerprint, self.track, frozenset(signature.items())
 
+    @property
+    def budget(self) -> int:
+        """How many times the epochs of its preset it was trained for (`bench run --budgets`)."""
+        return int(self.config.get("preset", {}).get("schedule", {}).get("budget", 1))
+
+    @cached_property
+    def ladder(self) -> object:
+        """Equal for runs that differ in nothing but the budget."""
+        schedule = self.signature.get("schedule", "").partition("#")[0].partition("*")[0]
+        fingerprint, track, signature = self.comparable
+        rest = frozenset((name, value) for name, value in signature if name != "schedule")
+        return fingerprint, track, rest, schedule
+
     @cached_property
     def variant(self) -> dict[str, str]:
         """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.

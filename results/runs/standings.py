@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import variance
@@ -36,6 +36,7 @@ AT_CHANCE: Final = "at the level of chance: no validation was above one point of
 TOO_SHORT: Final = f"fewer than {LEAST} validations: they do not say whether it had finished learning"
 ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
+NO_SHARED_SEEDS: Final = "other seeds: most rows do not share two seeds (bench run --first-seed, --seeds)"
 OTHER_MACHINE: Final = "made elsewhere than most rows, and left out (--same-machine)"
 NO_SCORES: Final = (
     "no numbers of single images are stored (bench run, as the run was made, adds those of BLEU and METEOR)"
@@ -59,6 +60,21 @@ class Judging:
 
 
 JUDGED_AS_USUAL: Final = Judging()
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a longer training of a row gives: its mean on the group's metric less the row's, a fraction.
+
+    `updates` are those of the longer one, under `budget`, `times` the row's; the seeds are those that both have.
+    `finished`: twice the updates give no more than the margin.
+    """
+
+    budget: int
+    updates: int | None
+    times: float
+    difference: float
+    finished: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +254,9 @@ def standings(
     scored: Scored,
     metric: str,
     judging: Judging,
-    human: float | None,
+    margin: tuple[float, str | None],
     elsewhere: Mapping[int, str],
+    trained_longer: Collection[int] = (),
 ) -> tuple[list[dict[str, Standing]], Comparisons | None]:
     """Each row's standing by metric, and all comparisons on `metric`.
 
@@ -247,7 +264,8 @@ def standings(
 
     Args:
         floors: as `floor_rows` has them.
-        human: the score of people on `metric`, of which the margin is a share.
+        margin: as `margin_of` has it.
+        trained_longer: numbers of rows of which a longer training says what it gives: they are placed in any case.
         elsewhere: as `results.runs.spreads.made_elsewhere` has it.
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
@@ -267,7 +285,8 @@ def standings(
             without[number] = AT_CHANCE
         elif judging.same_machine and number in elsewhere:
             without[number] = OTHER_MACHINE
-    unplaced = {} if judging.place_unfinished else {number: why for number, why in enumerate(unfinished) if why}
+    unplaced = {number: why for number, why in enumerate(unfinished) if why and number not in trained_longer}
+    unplaced = {} if judging.place_unfinished else unplaced
     found: list[dict[str, Standing]] = [{} for _ in rows]
     comparisons = None
     for name in scored:
@@ -279,34 +298,29 @@ def standings(
     tested = sum(map(len, against))
     if comparisons is None and not tested:
         return found, None
-    return found, _comparisons(comparisons, metric, judging.margin, human, tested, own)
+    return found, _comparisons(comparisons, metric, margin, tested, own)
 
 
 class _Compared(NamedTuple):
-    """The rows that were compared, by number, their scores on the seeds they share, and all their pairs."""
+    """The rows that were compared, by number, the seeds that they share, and all their pairs."""
 
     rows: list[int]
     seeds: tuple[int, ...]
-    scores: list[Array]
     placing: Placing
 
 
 def _comparisons(
     compared: _Compared | None,
     metric: str,
-    margin: float | None,
-    human: float | None,
+    margin: tuple[float, str | None],
     tests: int,
     own: Sequence[Sequence[ByImage]],
 ) -> Comparisons:
     images = next((len(seed) for seeds in own for seed in seeds if seed), 0)
     if compared is None:
         return Comparisons(metric, images, (), (), (), 0.0, None, None, None, tests)
-    rows, seeds, scores, (pairs, _, lent) = compared
-    means = [float(each.mean()) for each in scores]
-    level, of = (human, "human") if human is not None else (max(means), "the best row")
-    within = MARGIN_SHARE * level if margin is None else margin / 100
-    found = []
+    rows, seeds, (pairs, _, lent) = compared
+    within, found = margin[0], []
     for pair in pairs:
         first, second, gap, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
         if gap < 0:
@@ -320,12 +334,24 @@ def _comparisons(
         seeds,
         tuple(rows),
         tuple(found),
-        within,
-        of if margin is None else None,
+        *margin,
         None if lent is None or lent.p < ALPHA else float(lent.prior),
         None if lent is None else float(lent.p),
         tests,
     )
+
+
+def margin_of(judging: Judging, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:
+    """The difference below which two rows are the same, a fraction, and of what it is 2 %; None: it was asked for.
+
+    Args:
+        human: the score of people on the metric, if it is known; else the best of the rows' `means` counts.
+    """
+    if judging.margin is not None:
+        return judging.margin / 100, None
+    if human is not None:
+        return MARGIN_SHARE * human, "human"
+    return MARGIN_SHARE * max((mean for mean in means if mean is not None), default=0.0), "the best row"
 
 
 def why_unfinished(runs: Sequence[Run]) -> str | None:
@@ -342,7 +368,7 @@ def why_unfinished(runs: Sequence[Run]) -> str | None:
     return reasons.get(mean_learning(trained).state)
 
 
-def matrix(seeds: Sequence[ByImage]) -> Array | None:
+def matrix(seeds: Sequence[Mapping[int, float]]) -> Array | None:
     """Scores (S, N) of seeds that all have the same images; None where one has none, or others."""
     if not seeds or not seeds[0] or any(seed.keys() != seeds[0].keys() for seed in seeds):
         return None
@@ -381,6 +407,8 @@ def _places(
     for number, reason in enumerate(reasons):
         if reason is None and _images(rows[number], split, by_run) != images:
             reasons[number] = OTHER_IMAGES
+        elif reason is None and len(seeds) < 2:
+            reasons[number] = NO_SHARED_SEEDS
         elif reason is None and not {run.seed for run in rows[number]}.issuperset(seeds):
             reasons[number] = f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
     members = [number for number, reason in enumerate(reasons) if reason is None]
@@ -396,7 +424,7 @@ def _places(
         best, above = (p_values[frozenset((member, order[other]))] if rank else None for other in (0, rank - 1))
         if reasons[members[member]] is None:
             found[members[member]] = Standing(*placing.places[member], None, best, above)
-    return found, _Compared(members, seeds, arrays, placing)
+    return found, _Compared(members, seeds, placing)
 
 
 def _shared_seeds(rows: Rows) -> tuple[int, ...]:

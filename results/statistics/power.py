@@ -31,6 +31,8 @@ from results.statistics.significance import LEVEL, Array
 POWER: Final = 0.8
 MAX_SEEDS: Final = 1000
 """No more are searched for; nobody trains so many."""
+_MOST_TIMES: Final = 1000
+"""So many times the images are not searched beyond."""
 _NODES: Final = 100
 """Quantiles of each χ² that the mean is over."""
 
@@ -114,6 +116,28 @@ def least_images(difference: float, image_deviation: float) -> int:
     while not enough(many):
         few, many = many, 2 * many
     return _least(few, many, enough)
+
+
+def needed_from(first: Array, second: Array, difference: float, tests: int = 1) -> tuple[int | None, int | None]:
+    """How many seeds of each, or else how many images, detect a difference of models whose scores (S, N) vary so.
+
+    None where no number of them does, or each more than `MAX_SEEDS` and a thousand times the images.
+
+    Raises:
+        ValueError: fewer than two seeds or images.
+    """
+    one, two, images = summary(first), summary(second), first.shape[1]
+    seed = float(np.sqrt((len(first) * one.between + len(second) * two.between) / 2))
+    together = float(np.sqrt(images * (len(first) * one.interaction + len(second) * two.interaction) / 2))
+    image, seeds = float(np.sqrt(images * images_part(one, two))), min(len(first), len(second))
+
+    def enough(times: int) -> bool:
+        many = times * images
+        deviation = seed_deviation_over(many, seed, together, images)
+        return detectable(seeds, many, deviation, image, tests) <= difference
+
+    times = None if not enough(_MOST_TIMES) else 1 if enough(1) else _least(1, _MOST_TIMES, enough)
+    return least_seeds(difference, images, seed, image, tests), None if times is None else times * images
 
 
 def deviation_bounds(deviation: float, degrees: int) -> tuple[float, float]:

@@ -169,6 +169,7 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
         inputs=SimpleNamespace(vocabulary=range(9)),
         data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}, visual_dim=4, grid=None),
     )
+    context.under = lambda _: context
     workspace = Workspace(tmp_path)
     blind, mine = plan_runs(resolve_models(["blind", "mine"], workspace), 1, context, workspace)
     assert blind.signature == context.signature

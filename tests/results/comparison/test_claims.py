@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from scipy.special import stdtrit
 
 from results import Store
 from results.comparison.claims import Claim, ClaimRow, judge
@@ -67,9 +68,21 @@ def test_a_significant_difference_decides_by_its_sign(
     assert wide.seeds == (3, 3)
 
 
-def test_a_small_difference_cannot_be_told(judged: Judged) -> None:
-    [row] = judged(HIGHER, Trained("new", 0.01), Trained("old", 0))
-    assert (row.verdict, row.reason[:31]) == ("cannot be told", "the interval holds either sign,")
+@pytest.mark.parametrize(
+    ("margin", "verdict"), [(None, "no difference"), (0.4, "no difference"), (0.2, "cannot be told")]
+)
+def test_a_small_difference_is_bounded_or_cannot_be_told(judged: Judged, margin: float | None, verdict: str) -> None:
+    """Two one-sided tests at 5 %: within 3 % of the score, or the margin that was given."""
+    [row] = judged(HIGHER, Trained("new", 0.01), Trained("old", 0), judging=Judging(margin=margin))
+    assert row.verdict == verdict
+    wide = row.findings[0].score.architecture
+    assert wide is not None
+    assert wide.error is not None
+    bound = 100 * (abs(wide.difference) + stdtrit(wide.degrees, 0.95) * wide.error)
+    assert (f"{bound:.1f} points" in row.reason) == (verdict == "no difference")
+    needed = row.findings[0].score.needed
+    assert needed is not None
+    assert needed[0] is None or needed[0] > 3, "more seeds than there are"
 
 
 def test_one_seed_of_a_side_gives_no_verdict(judged: Judged) -> None:

@@ -17,6 +17,7 @@ from results.runs.standings import (
     JUDGED_AS_USUAL,
     NEAR_ZERO,
     NO_SCORES,
+    NO_SHARED_SEEDS,
     OTHER_IMAGES,
     OTHER_MACHINE,
     STILL_LEARNING,
@@ -172,6 +173,15 @@ def test_places_are_of_the_seeds_that_most_rows_have(store: Store, make: Any) ->
     assert {row.model: row.standings["CIDEr-D"].best for row in before.rows} == {
         name: standing.best for name, standing in found.items() if name != "d"
     }
+
+
+@pytest.mark.parametrize("seeds", [((1, 2), (3, 4)), ((1, 2), (2, 3))])
+def test_rows_that_do_not_share_two_seeds_have_no_place(store: Store, make: Any, seeds: Any) -> None:
+    for model, own in zip("ab", seeds, strict=True):
+        for seed in own:
+            finish(store, make, model, seed, level(1.0, 0.01 * seed))
+    (group,) = leaderboard(store)
+    assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NO_SHARED_SEEDS] * 2
 
 
 def test_rows_are_the_same_within_a_margin(store: Store, make: Any) -> None:

@@ -1,0 +1,106 @@
+"""The ladder of budgets: scores and places after ever longer trainings, and which models overtake which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from reports.tables.columns import Titled, score_cell, standing_cell
+from reports.tables.table import Cell, Column, Table, line_of
+from results.runs.leaderboard import Group, Row
+
+_NAMED = 6
+
+
+def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
+    """The places of a group's models under every budget; None unless it is the one that was trained longest.
+
+    Args:
+        groups: all of the store, among them those that differ from this one in the budget alone.
+    """
+    rungs = ladder_of(group, groups)
+    if len(rungs) < 2 or rungs[-1] is not group:
+        return None
+    columns = [column for rung in rungs for column in _columns(rung)]
+    before = {row.model: row for row in rungs[-2].rows}
+    meaning = f"what {updates(rungs[-1])} updates gave over {updates(rungs[-2])}, in points"
+    columns.append(Column("Gain", lambda row, _: _gain(before.get(row.model)), meaning, "Gain"))
+    newest: dict[str, tuple[Row, Group]] = {row.model: (row, rung) for rung in rungs for row in rung.rows}
+    ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(_mean(*found) or 0.0)))
+    lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
+    sentences = tuple(sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other))
+    note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
+    return Titled("By budget of training", note, Table(tuple(columns), lines), sentences)
+
+
+def ladder_of(group: Group, groups: Sequence[Group]) -> list[Group]:
+    """The groups that differ from a group in nothing but the budget, and itself, ascending."""
+    rungs = [each for each in groups if each.rows and each.ladder == group.ladder and each.split == group.split]
+    return sorted(rungs, key=lambda each: each.budget) if group.rows else []
+
+
+def updates(group: Group) -> str:
+    """The updates of a group as its title says them, or its budget where they are not stored."""
+    return group.name.partition(" after ")[2].removesuffix(" updates") or f"{group.budget} times"
+
+
+def _columns(rung: Group) -> tuple[Column, Column]:
+    by_model = {row.model: row for row in rung.rows}
+
+    def score(row: Row, _: Group) -> Cell:
+        found = by_model.get(row.model)
+        return Cell("") if found is None else score_cell(found.scores.get(rung.metric))
+
+    def place(row: Row, _: Group) -> Cell:
+        found = by_model.get(row.model)
+        return Cell("") if found is None else standing_cell(found.standings.get(rung.metric))
+
+    many = updates(rung)
+    return (
+        Column(f"After {many}", score, f"{rung.metric} after {many} updates, times 100", many),
+        Column(f"Place after {many}", place, f"places after {many} updates", "Place", descending=False),
+    )
+
+
+def _gain(row: Row | None) -> Cell:
+    if row is None or row.gain is None:
+        return Cell("")
+    return Cell(f"{100 * row.gain.difference:+.1f}", row.gain.difference)
+
+
+def _overtaking(one: Group, other: Group) -> list[str]:
+    """Which models are surely worse in the first group and surely better in the second, and which lose their lead."""
+    turned, lost = _changes(one, other)
+    said = []
+    if turned:
+        said.append(f"After {updates(other)} updates {_listed(turned)}, the other way round than after {updates(one)}.")
+    if lost:
+        said.append(f"What {updates(one)} updates told is not told after {updates(other)}: {_listed(lost)}.")
+    return said
+
+
+def _changes(one: Group, other: Group) -> tuple[list[str], list[str]]:
+    turned, lost = [], []
+    numbers = {row.model: number for number, row in enumerate(other.rows)}
+    for pair in one.comparisons.pairs if one.comparisons else ():
+        first, second = one.rows[pair.first].model, one.rows[pair.second].model
+        if pair.verdict != "better" or first not in numbers or second not in numbers or other.comparisons is None:
+            continue
+        later = other.comparisons.between(numbers[first], numbers[second])
+        if later is None:
+            continue
+        if later[1] == "worse":
+            turned.append(f"{second} is better than {first}")
+        elif later[1] != "better":
+            lost.append(f"{first} over {second}")
+    return turned, lost
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = len(parts) - _NAMED
+    return ", ".join(parts[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _mean(row: Row, group: Group) -> float | None:
+    spread = row.scores.get(group.metric)
+    return None if spread is None else spread.mean

@@ -1,0 +1,62 @@
+"""The table of budgets: scores, places and gains side by side, and who overtakes whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reports.tables.facts import learning_label
+from reports.tables.ladder import ladder_table
+from results.records import Quantity
+from results.runs.leaderboard import Group, Row
+from results.runs.spreads import Spread
+from results.runs.standings import Comparisons, Gain, PairVerdict, Standing
+from tests.reports.examples import group, row
+
+
+def placed(model: str, mean: float, best: int, worst: int, steps: float, gain: float | None = None) -> Row:
+    found = None if gain is None else Gain(2, 1008, 2.0, gain, finished=gain < 0.02)
+    return replace(
+        row(model),
+        scores={"CIDEr-D": Spread(mean, 0.01, 3)},
+        standings={"CIDEr-D": Standing(best, worst)},
+        costs={"train_steps": Quantity(steps)},
+        gain=found,
+    )
+
+
+def rung(budget: int, rows: list[Row], verdicts: list[PairVerdict]) -> Group:
+    pairs = Comparisons("CIDEr-D", 300, (1, 2, 3), tuple(range(len(rows))), tuple(verdicts), 0.02, None, 30.0, 0.5)
+    return replace(group(*rows), budget=budget, ladder="one", comparisons=pairs)
+
+
+def better(first: int, second: int) -> PairVerdict:
+    return PairVerdict(first, second, 0.1, 0.01, 0.2, 0.01, "better")
+
+
+SHORT = rung(1, [placed("a", 1.0, 1, 1, 504, 0.01), placed("b", 0.8, 2, 2, 504, 0.4)], [better(0, 1)])
+LONG = rung(2, [placed("b", 1.2, 1, 1, 1008), placed("a", 1.01, 2, 2, 1008)], [better(0, 1)])
+
+
+def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
+    found = ladder_table(LONG, [SHORT, LONG], {})
+    assert found is not None
+    assert [column.short for column in found.table.columns] == ["504", "Place", "1,008", "Place", "Gain"]
+    cells = {line.model: [cell.text for cell in line.cells] for line in found.table.lines}
+    assert cells == {"b": ["80.0", "2", "120.0", "1", "+40.0"], "a": ["100.0", "1", "101.0", "2", "+1.0"]}
+    assert [line.model for line in found.table.lines] == ["b", "a"]
+    assert ["b is better than a" in sentence for sentence in found.sentences] == [True]
+
+
+def test_one_budget_alone_and_shorter_rungs_have_no_table() -> None:
+    assert ladder_table(LONG, [LONG], {}) is None
+    assert ladder_table(SHORT, [SHORT, LONG], {}) is None
+    other = replace(LONG, ladder="another")
+    assert ladder_table(other, [SHORT, other], {}) is None
+
+
+@pytest.mark.parametrize(("gain", "label"), [(0.4, "still gains"), (0.01, None)])
+def test_a_row_that_still_gains_is_marked(gain: float, label: str | None) -> None:
+    badge = learning_label(placed("a", 1.0, 1, 1, 504, gain))
+    assert (badge and badge.label) == label
