@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, percent
 from results.runs.leaderboard import Group, Row
-from results.runs.standings import MARGIN_SHARE, NO_SCORES, Comparisons, Verdict
+from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Verdict
 
 _NAMED = 4
 _LONGER = {
@@ -35,10 +35,9 @@ def verdict(group: Group) -> tuple[str, ...]:
     without, found = len(models) - len(placed), group.comparisons
     sentences = [_cheapest(leaders), _unfinished(placed)]
     if found is not None:
-        leader = max(
-            (number for number in found.rows if group.rows[number] in placed),
-            key=lambda number: group.rows[number].scores[group.metric].mean or 0.0,
-        )
+        numbers = {number for number in found.rows if group.rows[number] in placed}
+        ahead = Counter(pair.first for pair in found.pairs if {pair.first, pair.second} <= numbers)
+        leader = max(numbers, key=lambda number: ahead[number])  # by the means of the seeds that are compared
         sentences = [_nothing_beats(leader, group, found), _told(found), *sentences]
     if without:
         why = _listed([row for row in models if row not in placed], group)
@@ -172,6 +171,10 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
         found.append("none above the floor" if below == everything > 1 else f"{below} not above the floor")
     if untested := sum(each is not None and each.reason == NO_SCORES for each in standings):
         found.append(f"{untested} without numbers of single images on {group.metric}")
+    if elsewhere := sum(each is not None and each.reason == OTHER_MACHINE for each in standings):
+        found.append(f"{elsewhere} made elsewhere than most rows")
+    if other := sum(each is not None and (each.reason or "").startswith("other seeds") for each in standings):
+        found.append(f"{other} of other seeds than most rows")
     return found
 
 

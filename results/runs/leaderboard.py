@@ -22,6 +22,7 @@ from results.runs.standings import (
     floor_rows,
     margin_of,
     reseeding,
+    shared_seeds,
     standings,
 )
 from results.statistics.learning import Learning, State, mean_learning
@@ -287,7 +288,8 @@ def _group(
     human = next((_mean(row, context.metric) for row in beside_rows if row.model == "human"), None)
     margin = margin_of(context.judging, human, (_mean(row, context.metric) for row, _ in rows))
     gains = [context.gain(runs, split, margin[0]) for runs in sorted_runs]
-    elsewhere, scored = made_elsewhere(sorted_runs), context.scored
+    seeds, scored = shared_seeds(sorted_runs), context.scored
+    elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in sorted_runs])
     longer = {number for number, gain in enumerate(gains) if gain}
     found, comparisons = standings(
         sorted_runs, floors, split, scored, context.metric, context.judging, margin, elsewhere, longer

@@ -392,7 +392,7 @@ def _places(
 
     Those in `without` are left out for the reason given; those in `unplaced` are compared, but have no place.
     """
-    seeds, reasons = _shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
+    seeds, reasons = shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
     scores: list[Array | None] = []
     for number, runs in enumerate(rows):
         all_seeds = [by_run.get((run.id, split), {}) for run in runs]
@@ -427,7 +427,7 @@ def _places(
     return found, _Compared(members, seeds, placing)
 
 
-def _shared_seeds(rows: Rows) -> tuple[int, ...]:
+def shared_seeds(rows: Rows) -> tuple[int, ...]:
     """The seeds that most rows of several seeds have, so that neither a control's seeds nor a gap decide places."""
     several = [{run.seed for run in runs} for runs in rows if len(runs) > 1]
     counts = Counter(seed for seeds in several for seed in seeds)
