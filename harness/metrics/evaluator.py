@@ -33,7 +33,7 @@ from harness.metrics.meteor import METEOR, MeteorSession
 from harness.metrics.ngrams import Corpus
 from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
-from harness.metrics.rounds import Round, mean_of_rounds, meteor_answers
+from harness.metrics.rounds import Answered, Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import TOKENIZERS, EvaluationSettings, Signature, evaluation_signature
 from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.utils.errors import BenchError
@@ -109,6 +109,7 @@ class Evaluator:
         self._java: Path | None = None
         self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S)
         self._references: dict[str, Tokens] = {}
+        self._answered: Answered = {}
 
     def warm_up(self, captions: Sequence[str]) -> None:
         """Start METEOR in the background for the words of `captions`; other words make it restart.
@@ -273,7 +274,7 @@ class Evaluator:
             with _timed(seconds, "METEOR"):
                 try:
                     ask = partial(self._meteor.statistics, progress=progress)
-                    found.append(mean_of_rounds([METEOR.statistics(each) for each in meteor_answers(rounds, ask)]))
+                    found.append(mean_of_rounds([METEOR.statistics(each) for each in meteor_answers(rounds, ask, self._answered)]))
                 except JavaError as error:
                     reasons["METEOR"] = str(error)
         if self.settings.spice and "SPICE" not in without:

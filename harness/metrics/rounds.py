@@ -64,24 +64,35 @@ def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[i
     return rounds
 
 
-def meteor_answers(rounds: Sequence[Round], ask: Ask) -> list[Array]:
-    """METEOR's (N, 23) statistics of every round; for several rounds `ask` gets every caption and reference once.
+Answered = dict[tuple[str, str], Array]
+"""METEOR's 23 numbers by caption and reference."""
+
+
+def meteor_answers(rounds: Sequence[Round], ask: Ask, known: Answered) -> list[Array]:
+    """METEOR's (N, 23) statistics of every round; `ask` gets every caption and reference once.
 
     METEOR takes the reference with the best score, on a tie the first.
+
+    Args:
+        known: answers of the call before, which are not asked for again; those of this call afterwards.
     """
-    if len(rounds) == 1:
-        return [ask(rounds[0].references, rounds[0].captions)]
-    pairs = (
+    pairs = dict.fromkeys(
         (caption, text)
         for each in rounds
         for image_id, caption in each.captions.items()
         for text in each.references[image_id]
     )
-    numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
-    answers = ask(
-        {number: [text] for (_, text), number in numbers.items()},
-        {number: caption for (caption, _), number in numbers.items()},
-    )
+    new = [pair for pair in pairs if pair not in known]
+    if new:
+        asked = ask(
+            {number: [text] for number, (_, text) in enumerate(new)},
+            {number: caption for number, (caption, _) in enumerate(new)},
+        )
+        known.update(zip(new, asked, strict=True))
+    for pair in known.keys() - pairs.keys():
+        del known[pair]
+    answers = np.stack([known[pair] for pair in pairs])
+    numbers = {pair: number for number, pair in enumerate(pairs)}
     scores = METEOR.statistics(answers).per_image()["METEOR"]
 
     def best(caption: str, texts: Sequence[str]) -> int:
