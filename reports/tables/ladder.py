@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from reports.tables.columns import Titled, score_cell, standing_cell
+from reports.tables.columns import PLACE, Titled, score_cell, standing_cell
 from reports.tables.table import Cell, Column, Table, line_of
 from results.runs.leaderboard import Group, Row
 
@@ -49,7 +50,7 @@ def _columns(rung: Group) -> tuple[Column, Column]:
 
     def score(row: Row, _: Group) -> Cell:
         found = by_model.get(row.model)
-        return Cell("") if found is None else score_cell(found.scores.get(rung.metric))
+        return Cell("") if found is None else replace(score_cell(found.scores.get(rung.metric)), spread="")
 
     def place(row: Row, _: Group) -> Cell:
         found = by_model.get(row.model)
@@ -58,7 +59,7 @@ def _columns(rung: Group) -> tuple[Column, Column]:
     many = updates(rung)
     return (
         Column(f"After {many}", score, f"{rung.metric} after {many} updates, times 100", many),
-        Column(f"Place after {many}", place, f"places after {many} updates", "Place", descending=False),
+        Column(f"Place after {many}", place, f"places after {many} updates", "Place", descending=False, key=PLACE),
     )
 
 
