@@ -156,7 +156,7 @@ class Finding:
 class ClaimRow:
     """A claim on one data set under one set of conditions; without findings where it has no runs to compare.
 
-    `number` is the claim's, from 1. `data` and `conditions` say where: those of the first finding's runs.
+    `number` is the claim's, from 1. `data` and `conditions` say where, and after how many updates: those of the first finding's runs.
     """
 
     number: int
@@ -351,7 +351,9 @@ def _row(
     run = pairs[0][0].run
     verdict, reason = _verdict(claim, findings, limit)
     shown = tuple((name, value) for name, value in run.conditions.items() if name not in CODE_FIELDS)
-    return ClaimRow(number, claim, verdict, reason, tuple(findings), run.dataset, shown)
+    steps = pairs[-1][0].row.costs.get("train_steps")
+    after = f" after {round(steps.value):,} updates" if steps is not None and steps.value else ""
+    return ClaimRow(number, claim, verdict, reason, tuple(findings), run.dataset + after, shown)
 
 
 def _verdict(claim: Claim, findings: Sequence[Finding], limit: float | None) -> tuple[Verdict, str]:
