@@ -274,7 +274,8 @@ class Evaluator:
             with _timed(seconds, "METEOR"):
                 try:
                     ask = partial(self._meteor.statistics, progress=progress)
-                    found.append(mean_of_rounds([METEOR.statistics(each) for each in meteor_answers(rounds, ask, self._answered)]))
+                    answers = meteor_answers(rounds, ask, self._answered)
+                    found.append(mean_of_rounds([METEOR.statistics(each) for each in answers]))
                 except JavaError as error:
                     reasons["METEOR"] = str(error)
         if self.settings.spice and "SPICE" not in without:

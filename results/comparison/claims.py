@@ -156,7 +156,8 @@ class Finding:
 class ClaimRow:
     """A claim on one data set under one set of conditions; without findings where it has no runs to compare.
 
-    `number` is the claim's, from 1. `data` and `conditions` say where, and after how many updates: those of the first finding's runs.
+    `number` is the claim's, from 1. `data` and `conditions` say where, and after how many updates: those of the first
+    finding's runs.
     """
 
     number: int
