@@ -39,7 +39,6 @@ EDITS = (
     (r"--image-size 224", "--image-size 64"),
     (r"--seeds \d+", "--seeds 1"),
     (r" --jobs \d+", ""),  # the suite's own number
-    (r"(stages\.0\.\w*(?:epochs?|every))=[\d.]+", r"\1=1"),
     (r" --open", ""),  # a browser
     (r"--data scenes ", "--data scenes_tiny "),
     (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),
