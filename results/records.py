@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -160,3 +161,8 @@ class Outcome:
     environment: dict[str, Any]
     checkpoint: str | None = None
     operators: dict[str, Any] = field(default_factory=dict)
+
+
+def budget_of(config: Mapping[str, Any]) -> int:
+    """How many times the epochs of its preset a run's configuration trains (`bench run --budgets`)."""
+    return int(config.get("preset", {}).get("schedule", {}).get("budget", 1))

@@ -16,13 +16,13 @@ from harness.benchmark.engines.estimate import BASE_BYTES
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Request, plan, resolve
-from harness.benchmark.run_config import RunConfig, budget_of
+from harness.benchmark.run_config import RunConfig
 from harness.benchmark.scoring import add_more_metrics, more_evaluator
 from harness.benchmark.timing import time_deferred
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
 from harness.measure.environment import describe_state
 from harness.utils.progress import Reporter
-from results.records import RunSpec
+from results.records import RunSpec, budget_of
 
 _RELEASE_S = 5.0
 """How long a worker that was ended may take to let go of the lock of its run."""

@@ -17,7 +17,7 @@ from harness.benchmark.engines.estimate import memory_bytes
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
-from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig, budget_of
+from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
@@ -28,7 +28,7 @@ from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results.records import RunSpec
+from results.records import RunSpec, budget_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +174,12 @@ def _configured(
     spec: RunSpec, opening: Opening, execution: ExecutionConfig, tuned: Tuned | None, budgets: Sequence[int]
 ) -> RunSpec:
     """The spec with its `RunConfig`."""
-    tuning, budget, longer = None, 1, None
+    tuning, longer = None, None
     if spec.kind == "trained":
-        budget = budget_of(spec.config)
-        longer = next((each for each in budgets if each > budget), None)
+        longer = next((each for each in budgets if each > budget_of(spec.config)), None)
     if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
         tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
-    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, budget=budget, longer=longer)
+    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer)
     return replace(spec, execution=config.model_dump(mode="json"))
 
 

@@ -33,7 +33,7 @@ from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import EvaluationBegins, Reporter
-from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec
+from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, budget_of
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends
 from zoo.laws import check_laws
@@ -79,7 +79,7 @@ def run(
     workspace.fetch_run(folder.name)
     torch.manual_seed(spec.seed)
     longer = None if config.longer is None else context.under(config.longer).tuned(config.tuned).preset.schedule
-    model, context, arguments = open_model(spec, context.under(config.budget).tuned(config.tuned), folder)
+    model, context, arguments = open_model(spec, context.under(budget_of(spec.config)).tuned(config.tuned), folder)
     if spec.kind != "stored":
         _save_description(spec, arguments, context, folder)
     kept = (

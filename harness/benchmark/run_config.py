@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, ValidationError
 
@@ -60,11 +60,6 @@ class Opening(Strict):
         return self.model_copy(update=changed)
 
 
-def budget_of(config: Mapping[str, Any]) -> int:
-    """The budget that a run's stored configuration was planned under."""
-    return int(config.get("preset", {}).get("schedule", {}).get("budget", 1))
-
-
 class AppliedTuning(Strict):
     """The tuned values of a run's model, for all stages or so many first ones; `label` is the signature's."""
 
@@ -77,15 +72,13 @@ class RunConfig(Strict):
     """What a run's row says of its execution (`RunSpec.execution`); what is scored is in its `config`.
 
     Attributes:
-        budget: as of `Schedule`.
         longer: the next budget of the ladder, whose run goes on from this one's trunk.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"budget", "longer"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer"})
     opening: Opening
     execution: ExecutionConfig = ExecutionConfig()
     tuned: AppliedTuning | None = None
-    budget: int = Field(1, gt=0)
     longer: int | None = None
 
     @classmethod

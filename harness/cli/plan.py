@@ -202,8 +202,8 @@ def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, else
     """Print the table of runs, and what all of them take."""
     from harness.benchmark.control import nothing_to_vary
     from harness.benchmark.plan import trained_whole
-    from harness.benchmark.run_config import budget_of
     from harness.measure.estimate import feature_bytes, run_bytes
+    from results.records import budget_of
 
     names = [model.name for model in asked.trained()]
     others = [model.name for model in asked.models if model.kind != "trained"]

@@ -84,7 +84,7 @@ def boards(contents: Contents) -> list[Board]:
                 images=contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
                 verdict=verdict(group),
-                pairs=pair_table(group, f"group-{len(found) + 1}-pairs"),
+                pairs=pair_table(group),
                 controls=control_sentences(controls),
                 signature=signature_text(group.signature, group.split) if group.rows else "",
             )

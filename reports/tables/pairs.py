@@ -26,19 +26,18 @@ class PairCell:
 class PairTable:
     """The compared rows of a group in its order, each with a cell for every one of them; None on the diagonal."""
 
-    id: str
     metric: str
     rows: tuple[tuple[str, tuple[PairCell | None, ...]], ...]
 
 
-def pair_table(group: Group, id: str) -> PairTable | None:
+def pair_table(group: Group) -> PairTable | None:
     """The pairs of a group; None where fewer than three rows were compared."""
     found = group.comparisons
     if found is None or len(found.rows) < 3:
         return None
     order = sorted(found.rows)
     rows = tuple((group.rows[one].model, tuple(_cell(group, one, other) for other in order)) for one in order)
-    return PairTable(id, group.metric, rows)
+    return PairTable(group.metric, rows)
 
 
 def _cell(group: Group, one: int, other: int) -> PairCell | None:

@@ -84,7 +84,7 @@ def _print_group(group: Group, groups: Sequence[Group], console: Console) -> Non
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
     for sentence in verdict(group):
         _say(sentence, console, "")
-    if (pairs := pair_table(group, "")) is not None:
+    if (pairs := pair_table(group)) is not None:
         _print_pairs(pairs, console)
     shown, gone = _fitted(table, group.metric, console)
     print_table(shown, console, group.metric)

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status
+from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status, budget_of
 from results.statistics.learning import Learning, idle_share, learning
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
@@ -97,7 +97,7 @@ class Run:
     @property
     def budget(self) -> int:
         """How many times the epochs of its preset it was trained for (`bench run --budgets`)."""
-        return int(self.config.get("preset", {}).get("schedule", {}).get("budget", 1))
+        return budget_of(self.config)
 
     @cached_property
     def ladder(self) -> object:

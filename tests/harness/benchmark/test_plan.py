@@ -13,10 +13,9 @@ from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.context import RunContext
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
-from harness.benchmark.run_config import budget_of
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from results.records import RunSpec
+from results.records import RunSpec, budget_of
 from tests.harness.benchmark.small_runs import save_run
 from zoo import ZooError, model_card, select_models
 from zoo.width import count_parameters
