@@ -71,14 +71,15 @@ class _Search:
             else:
                 high, above = middle, counted
         best = min(above, below if low else above, key=self.error)
-        return best if "d_ff" not in best.widths else self._with_d_ff(best)
+        return best if "d_ff" not in best.widths else self.filled(best, "d_ff")
 
-    def _with_d_ff(self, counted: _Counted) -> _Counted:
-        """With the `d_ff`, in which the count is linear, that comes nearest."""
-        width, d_ff = counted.widths["d_model"], counted.widths["d_ff"]
-        slope = self.at(width, d_ff=d_ff + _MULTIPLE).parameters - counted.parameters
+    def filled(self, counted: _Counted, name: str) -> _Counted:
+        """With the width `name`, in which the count is linear, that comes nearest."""
+        width = counted.widths["d_model"]
+        own = counted.widths.get(name, width)
+        slope = self.at(width, **{name: own + _MULTIPLE}).parameters - counted.parameters
         steps = round((self.target - counted.parameters) / slope) if slope else 0
-        return min(counted, self.at(width, d_ff=max(d_ff + steps * _MULTIPLE, _MULTIPLE)), key=self.error)
+        return min(counted, self.at(width, **{name: max(own + steps * _MULTIPLE, _MULTIPLE)}), key=self.error)
 
 
 def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments: Any) -> int:
@@ -99,7 +100,8 @@ def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int,
     """The widths that bring a model nearest to `parameters`: `d_model`, and the widths in proportion that it has.
 
     Layers, heads and lengths stay as they are. `d_model` is a multiple of the heads, and of 8 where that comes within
-    `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the target.
+    `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the target, and
+    where no `d_model` comes within the tolerance, the width of the words does.
 
     Args:
         name: a registered name.
@@ -132,7 +134,10 @@ def _match(name: str, target: int, vocab_size: int, visual_dim: int, arguments: 
         tried.append(search.nearest(step))
         if search.error(tried[-1]) <= TOLERANCE:
             return dict(tried[-1].widths)
+    tried += [search.filled(each, name) for each in tried for name in ("d_word", "d_embedding") if name in own]
     best = min(tried, key=search.error)
+    if search.error(best) <= TOLERANCE:
+        return dict(best.widths)
     raise ZooError(
         f"{name} cannot have {target:,} parameters within {TOLERANCE:.0%}: the nearest is {best.parameters:,} "
         f"(d_model {best.widths['d_model']})",

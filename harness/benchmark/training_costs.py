@@ -183,7 +183,7 @@ def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: in
 def usual_length(context: RunContext) -> int:
     """Tokens of the longest caption of a batch, the end token included: of one caption in a hundred."""
     vocabulary = context.inputs.vocabulary
-    read = as_read(context.data.train[:1000], vocabulary.preparation)
+    read = as_read(context.data.train[:200], vocabulary.preparation)
     lengths = [len(vocabulary.tokenize(caption)) + 1 for sample in read for caption in sample.captions]
     return min(round(float(np.percentile(lengths, 99))), context.preset.vocabulary.max_len - 1)
 

@@ -34,7 +34,9 @@ class LSTMCell(Looped):
     def __init__(self, d_input: int, d_hidden: int, d_past: int, *, maxout: bool = False, bias: bool = True) -> None:
         super().__init__()
         self.d_hidden, self.maxout, self.biased = d_hidden, maxout, bias
-        width = (5 if maxout else 4) * d_hidden
+        gates = 5 if maxout else 4
+        self.parts = {"input": gates, "recurrent": gates}
+        width = gates * d_hidden
         self.input = nn.Linear(d_input, width, bias)
         self.recurrent = nn.Linear(d_past, width, bias)
         for parameter in self.parameters():

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 4
-SOURCES = "499c657d"
+SOURCES = "b46e078e"
 
 
 @cache
