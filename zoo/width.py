@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,9 +100,9 @@ def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments
 def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int, **arguments: Any) -> dict[str, int]:
     """The widths that bring a model nearest to `parameters`: `d_model`, and the widths in proportion that it has.
 
-    Layers, heads and lengths stay as they are. `d_model` is a multiple of the heads, and of 8 where that comes within
-    `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the target, and
-    where no `d_model` comes within the tolerance, the width of the words does.
+    Layers, heads and lengths stay as they are. `d_model` is a multiple of heads that share it, and of 8 where that comes
+    within `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the target, and
+    where no `d_model` comes within the tolerance, the width of words or of attention does.
 
     Args:
         name: a registered name.
@@ -131,10 +132,11 @@ def _match(name: str, target: int, vocab_size: int, visual_dim: int, arguments: 
     search = _Search(name, target, vocab_size, visual_dim, arguments, widths)
     tried = []
     for step in _steps(own.get("n_heads") or 1):
-        tried.append(search.nearest(step))
-        if search.error(tried[-1]) <= TOLERANCE:
-            return dict(tried[-1].widths)
-    tried += [search.filled(each, name) for each in tried for name in ("d_word", "d_embedding") if name in own]
+        with suppress(ZooError):  # heads that share the width need more than an even one
+            tried.append(search.nearest(step))
+            if search.error(tried[-1]) <= TOLERANCE:
+                return dict(tried[-1].widths)
+    tried += [search.filled(each, name) for each in tried for name in _IN_PROPORTION if name in own]
     best = min(tried, key=search.error)
     if search.error(best) <= TOLERANCE:
         return dict(best.widths)
@@ -160,10 +162,7 @@ def _captioner(name: str) -> tuple[str, dict[str, Any]]:
 
 def _steps(n_heads: int) -> Iterator[int]:
     """Steps of `d_model`, from coarse to fine; even, since tables of sines and halved embeddings need it."""
-    coarse, fine = math.lcm(n_heads, _MULTIPLE), math.lcm(n_heads, 2)
-    yield coarse
-    if fine != coarse:
-        yield fine
+    yield from sorted({math.lcm(n_heads, _MULTIPLE), math.lcm(n_heads, 2), 2}, reverse=True)
 
 
 def _nearest_multiple(width: float) -> int:

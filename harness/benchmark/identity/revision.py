@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.benchmark.identity.sources import files_digest, harness_files
 
-REVISION = 4
+REVISION = 5
 SOURCES = "b46e078e"
 
 
