@@ -53,9 +53,12 @@ def tune(
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
     finalists: Annotated[
-        int, typer.Option(min=0, help="Best trials that are trained again with further seeds, as the preset is.")
+        int,
+        typer.Option(min=0, max=1000, help="Best trials that are trained again with further seeds, as the preset is."),
     ] = 2,
-    seeds: Annotated[int, typer.Option(min=1, help="Further training seeds of the preset and each finalist.")] = 2,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Further training seeds of the preset and each finalist.")
+    ] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampler that chooses values.")] = 0,
     tune_width: Annotated[
         bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
