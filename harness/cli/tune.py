@@ -52,6 +52,13 @@ def tune(
         ),
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
+    finalists: Annotated[
+        int,
+        typer.Option(min=0, max=1000, help="Best trials that are trained again with further seeds, as the preset is."),
+    ] = 2,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Further training seeds of the preset and each finalist.")
+    ] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampler that chooses values.")] = 0,
     tune_width: Annotated[
         bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
@@ -106,7 +113,7 @@ def tune(
     )
     with Reporter() as reporter:
         space = SearchSpace(width=WIDTHS if tune_width else ())
-        found = tuning.tune(request, reporter, trials=trials, space=space, seed=seed)
+        found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space, seed=seed)
     typer.echo(_table(found))
     for name, error in found.errors.items():
         typer.echo(f"{name} failed: {error}", err=True)
@@ -114,6 +121,7 @@ def tune(
     if export is not None and chosen:
         words = [f"bench tune --models {models} --trials {trials} --preset {options.preset}"]
         words += [f"--set {setting}" for setting in options.change or ()]
+        words += [f"--finalists {finalists} --seeds {seeds}"]
         words += [f"--seed {seed}"] if seed else []
         words += ["--tune-width"] if tune_width else []
         deliver(tuning.exported(found, " ".join(words)), export, "--export")
@@ -123,11 +131,12 @@ def tune(
 
 
 def _table(found: Tuning) -> str:
-    """A line a model; scores are points of validation CIDEr-D."""
-    header = ("Model", "Default", "Best", "Trials", "Pruned", "Failed", "Best values")
+    """A line a model; scores are points of validation CIDEr-D, means over seeds where there are several."""
+    header = ("Model", "Default", "Chosen", "Deviation", "Trials", "Pruned", "Failed", "Chosen values")
     rows = []
     for name, model in found.models.items():
-        scores = ["-" if score is None else f"{100 * score:.1f}" for score in (model.default, model.best)]
+        points = (model.default, model.best, model.deviation)
+        scores = ["-" if score is None else f"{100 * score:.1f}" for score in points]
         counts = [str(count) for count in (model.finished, model.pruned, model.failed)]
         values = "-" if model.best is None else model.values.describe()
         rows.append((name, *scores, *counts, values if model.done else f"not done: {values}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -15,20 +15,24 @@ from harness.utils.errors import BenchError
 WIDTHS: Final = (0.5, 0.75, 1.0, 1.5, 2.0)
 """What `--tune-width` searches: factors of the preset's d_model and d_ff."""
 
+TRIAL_SEED: Final = 1_000_000
+"""The training seed of all trials, which no run has by default: values are not chosen for the seeds that are shown."""
+
 
 class SearchSpace(Strict):
     """What is searched. It says nothing of a model, so that all models have the same one.
 
     Args:
         learning_rate: bounds of a factor of every stage's peak, searched on a logarithmic scale.
-        dropout_scale: bounds of a factor of the rates that a model was built with, its authors', in every stage. Below
-            2, since the largest rate of a registered model is 0.5 and rates are below 1.
+        dropout_scale: bounds of a factor of the rates that a model was built with, its authors', in every stage; every
+            other trial keeps the preset's dropout. Below 2, since the largest rate of a registered model is 0.5 and
+            rates are below 1.
         warmup: bounds of the warm-up, as a share of a stage's updates.
         clip_norm: limits of the gradient's norm; 0 is no limit.
         width: factors of d_model and d_ff; none where the width is not searched.
     """
 
-    learning_rate: tuple[float, float] = (0.1, 10.0)
+    learning_rate: tuple[float, float] = (0.3, 3.0)
     dropout_scale: tuple[float, float] = (0.0, 1.5)
     warmup: tuple[float, float] = (0.0, 0.3)
     clip_norm: tuple[float, ...] = (0.0, 0.5, 1.0, 5.0)
@@ -43,12 +47,22 @@ class Budget(Strict):
         updates: most optimiser steps of one of them.
         startup_trials: trainings before the sampler learns from scores, and before any is stopped early.
         seed: of the sampler.
+        finalists: the best trials, which are trained again as the preset is, on so many further training `seeds`.
     """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"finalists", "seeds"})
 
     trials: int = Field(gt=0)
     updates: int = Field(gt=0)
     startup_trials: int = Field(gt=0)
     seed: int = Field(0, ge=0)
+    finalists: int = Field(0, ge=0)
+    seeds: int = Field(0, ge=0)
+
+    @property
+    def further(self) -> int:
+        """Most trainings that follow the trials: those of the preset and the finalists on further seeds."""
+        return (self.finalists + 1) * self.seeds
 
 
 class TunedValues(Strict):
@@ -77,10 +91,14 @@ EndedAs = Literal["finished", "pruned", "failed"]
 
 
 class TunedTrial(TunedValues):
-    """A trial's values and how it ended; `score` is its best validation CIDEr-D as a fraction, if it finished."""
+    """A trial's values and how it ended; `score` is its best validation CIDEr-D as a fraction, if it finished.
+
+    `seed` is that of its training.
+    """
 
     state: EndedAs
     score: float | None = None
+    seed: int = TRIAL_SEED
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,10 @@ def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> 
     plot = search_plot("TuningFacts", "learning rate", "best validation CIDEr-D of a trial", series)
     if plot is None:
         return None
-    count, _, updates = label.partition("#")[0].partition("x")
+    searched, _, finals = label.partition("#")[0].partition("+")
+    count, _, updates = searched.partition("x")
+    finalists, _, seeds = finals.partition("x")
+    again = f"; then the best {finalists} and the preset again, with {seeds} further seeds" if finals else ""
     unscored = sum(score is None for found in by_model.values() for _, score in found)
     unknown = [model for model, found in by_model.items() if not found]
     trials = "1 trial that was" if unscored == 1 else f"{unscored} trials that were"
@@ -98,7 +101,7 @@ def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> 
     return TuningFacts(
         plot=plot,
         legend=legend((drawn.series.name for drawn in plot.drawn), by_model, colour),
-        budget=f"{count} trials of at most {updates} updates for each model, the untuned preset among them",
+        budget=f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}",
         left_out="; ".join(said),
     )
 

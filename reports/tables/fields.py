@@ -19,7 +19,8 @@ FIELDS = {
     "vocab": "vocabulary: preparation, threshold, and a digest of its entries",
     "size": "sizes of the models, with a digest",
     "schedule": "training schedule, with a digest of every stage",
-    "tuned": "settings tuned for each model: trials, updates of each, a digest of the search; without it, none were",
+    "tuned": "settings tuned for each model: trials, updates of each, finalists by further seeds, a digest of the "
+    "search; without it, none were",
     "reward": "what training rewards, where it does",
     "sentences": "scene graphs of captions that a stage learns from: parsed by rules, or of a file, with its digest",
     "pretraining": "what the weights were trained on before the run; none: nothing but what the run trains on",

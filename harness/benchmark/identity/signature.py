@@ -111,9 +111,10 @@ def _size(preset: Preset) -> str:
 
 
 def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
-    """How settings were tuned: trials and updates of each, and a digest of what was searched, where from and how."""
+    """How settings were tuned: trials, updates of each, finalists by further seeds, a digest of search and preset."""
     searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), keyed_preset(preset)]
-    return f"{budget.trials}x{budget.updates}#{digest(searched, 6)}"
+    finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""
+    return f"{budget.trials}x{budget.updates}{finals}#{digest(searched, 6)}"
 
 
 def _rewards(schedule: Schedule) -> dict[str, str]:

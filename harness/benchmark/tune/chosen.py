@@ -31,11 +31,12 @@ _MAX_CHARACTERS, _MAX_DEPTH = 1_000_000, 10
 
 
 class TunedModel(Strict):
-    """What a model's tuning came to; scores are validation CIDEr-D as fractions."""
+    """What a model's tuning came to; scores are validation CIDEr-D as fractions, as in `StudyStanding`."""
 
     values: TunedValues
     default: float | None = None
     best: float
+    deviation: float | None = None
     trials: tuple[TunedTrial, ...]
 
 
@@ -58,7 +59,13 @@ FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | N
 
 def chosen_of(found: StudyStanding) -> TunedModel:
     """What is kept of a study that is done, with a best trial."""
-    return TunedModel(values=found.values, default=found.default, best=found.best or 0.0, trials=found.trials)
+    return TunedModel(
+        values=found.values,
+        default=found.default,
+        best=found.best or 0.0,
+        deviation=found.deviation,
+        trials=found.trials,
+    )
 
 
 def from_workspace(workspace: Workspace) -> FindTuned:

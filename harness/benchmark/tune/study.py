@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any, Final
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.pruners import MedianPruner
 from optuna.trial import FrozenTrial, TrialState
 
-from harness.config.tuning import Budget, EndedAs, SearchSpace, TunedTrial, TunedValues
+from harness.config.tuning import TRIAL_SEED, Budget, EndedAs, SearchSpace, TunedTrial, TunedValues
 from harness.utils.atomic import write_text
 from harness.utils.hashing import digest
 from harness.utils.workspace import is_locked, locked
+from results.statistics.architecture import t_quantile
+from results.statistics.significance import ALPHA
 
 DEFAULT = "default"
 """User attribute of the trial that trains the preset as it is, whatever the nearest point of the space is."""
@@ -32,6 +36,8 @@ FOLDER = "folder"
 """User attribute: the number of the first of the trials that repeat each other, which names their folder."""
 REASON = "reason"
 """User attribute: why a trial failed."""
+SEED = "seed"
+"""User attribute of a trial that trains the preset or a finalist again: its further training seed."""
 _REPORTS = "reported.json"
 _STATES: Final[Mapping[TrialState, EndedAs]] = {
     TrialState.COMPLETE: "finished",
@@ -45,12 +51,14 @@ class ClaimedTrial:
     """A trial that this process does.
 
     Attributes:
+        seed: of its training; that of further seeds is never pruned.
         place: its number in the budget, from 1.
         known: the steps that were reported before an interruption.
     """
 
     trial: optuna.Trial
     values: TunedValues
+    seed: int
     place: int
     folder: Path
     known: frozenset[int]
@@ -60,11 +68,13 @@ class ClaimedTrial:
 class StudyStanding:
     """Where a study stands; `trials` are those that ended.
 
-    Scores are validation CIDEr-D as fractions, None where no trial gave one.
+    Scores are validation CIDEr-D as fractions, means over seeds, None where no trial gave one. `deviation` is that over
+    seeds, pooled over the preset and the finalists; None with one seed.
     """
 
     default: float | None
     best: float | None
+    deviation: float | None
     values: TunedValues
     finished: int
     pruned: int
@@ -100,6 +110,10 @@ class ModelStudy:
                     held.enter_context(locked(claim.folder / "lock", lambda: None))
             yield claim
 
+    def done(self) -> bool:
+        """Whether all that the budget asks for has ended."""
+        return standing(self.study, self._budget).done
+
     def running(self) -> list[Path]:
         """The locks of trials that have been taken and are not done."""
         return [self._lock_of(trial) for trial in counted(self.study) if trial.state == TrialState.RUNNING]
@@ -119,18 +133,28 @@ class ModelStudy:
         for trial in counted(self.study):
             if trial.state == TrialState.RUNNING and self._is_left(trial):
                 self._repeat(trial)
-        trials = counted(self.study)
-        if len(trials) >= self._budget.trials and all(trial.state != TrialState.WAITING for trial in trials):
-            return None
+        trials, draw = counted(self.study), dict[str, BaseDistribution]()
+        if all(trial.state != TrialState.WAITING for trial in trials):
+            if sum(SEED not in trial.user_attrs for trial in trials) < self._budget.trials:
+                draw = dict(self._distributions)
+                if len(trials) % 2 == 0:  # every other place keeps the preset's dropout
+                    del draw["dropout_scale"]
+            elif left := finals(trials, self._budget):
+                trial, further = left[0]
+                kept = {name: value for name, value in trial.user_attrs.items() if name == DEFAULT}
+                self._queue(trial.params, kept | {SEED: further}, {})
+            else:
+                return None
         # A seed for each place: a new process goes on with the numbers that an undisturbed one would draw.
         seed = int(digest([self._budget.seed, len(trials)], 8), 16)
         self.study.sampler = optuna.samplers.TPESampler(n_startup_trials=self._budget.startup_trials, seed=seed)
-        taken = self.study.ask(self._distributions)
+        taken = self.study.ask(draw)
         known = self.study.get_trials(deepcopy=False)[taken.number]
         place = [_first(trial) for trial in counted(self.study)].index(_first(known)) + 1
         folder = self._lock_of(known).parent
         folder.mkdir(parents=True, exist_ok=True)
-        return ClaimedTrial(taken, values_of(known), place, folder, frozenset(known.intermediate_values))
+        steps = frozenset(known.intermediate_values)
+        return ClaimedTrial(taken, values_of(known), seed_of(known), place, folder, steps)
 
     def _is_left(self, trial: FrozenTrial) -> bool:
         """Whether the process of a trial was ended; one that finishes it lets go of the lock after it has said so."""
@@ -140,7 +164,7 @@ class ModelStudy:
 
     def _repeat(self, trial: FrozenTrial) -> None:
         """Queue the trial of an ended process again; one whose values were not all drawn yet is as if it never was."""
-        if len(trial.params) == len(self._distributions):
+        if list(self._distributions)[-1] in trial.params:  # they are drawn in this order
             attributes = {**trial.user_attrs, REPEATS: trial.number, FOLDER: _first(trial)}
             reported = trial.intermediate_values | kept_reports(self._lock_of(trial).parent)
             self._queue(trial.params, attributes, reported)
@@ -151,7 +175,7 @@ class ModelStudy:
             optuna.create_trial(
                 state=TrialState.WAITING,
                 params=params,
-                distributions=self._distributions,
+                distributions={name: self._distributions[name] for name in params},
                 user_attrs=attributes,
                 intermediate_values=reported,
             )
@@ -179,7 +203,7 @@ def kept_reports(folder: Path) -> dict[int, float]:
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """What Optuna draws from, by the names of `TunedValues`."""
+    """What Optuna draws from, by the names of `TunedValues`; `dropout_scale` is not the last."""
     found: dict[str, BaseDistribution] = {
         "learning_rate": FloatDistribution(*space.learning_rate, log=True),
         "dropout_scale": FloatDistribution(*space.dropout_scale),
@@ -203,28 +227,74 @@ def values_of(trial: FrozenTrial) -> TunedValues:
     return TunedValues() if trial.user_attrs.get(DEFAULT) else TunedValues.of_params(trial.params)
 
 
+def seed_of(trial: FrozenTrial) -> int:
+    """The seed of a trial's training."""
+    return int(trial.user_attrs.get(SEED, TRIAL_SEED))
+
+
+def finals(trials: Sequence[FrozenTrial], budget: Budget) -> list[tuple[FrozenTrial, int]]:
+    """What is to be trained again and is not among `trials`: the preset and the best others, each with further seeds.
+
+    Nothing before all trials of the budget have ended, nor where none but the preset's has finished.
+    """
+    drawn = [trial for trial in trials if SEED not in trial.user_attrs]
+    if sum(trial.state.is_finished() for trial in drawn) < budget.trials:
+        return []
+    finished = [trial for trial in drawn if trial.state == TrialState.COMPLETE]
+    default = [trial for trial in finished if DEFAULT in trial.user_attrs]
+    others = [trial for trial in finished if DEFAULT not in trial.user_attrs]
+    best = sorted(others, key=lambda trial: -(trial.value or 0.0))[: budget.finalists]
+    there = {(values_of(trial), seed_of(trial)) for trial in trials}
+    again = [(trial, TRIAL_SEED + 1 + more) for more in range(budget.seeds) for trial in (*default, *best) if best]
+    return [(trial, seed) for trial, seed in again if (values_of(trial), seed) not in there]
+
+
 def standing(study: optuna.Study, budget: Budget) -> StudyStanding:
-    """Where a study stands."""
-    trials = counted(study)
-    by_state = {state: [trial for trial in trials if trial.state == state] for state in TrialState}
-    finished = by_state[TrialState.COMPLETE]
-    default = next((trial.value for trial in finished if trial.user_attrs.get(DEFAULT)), None)
-    # Of equal scores the first: the default's, where nothing is better.
-    best = max(finished, key=lambda trial: (trial.value or 0.0, -_first(trial)), default=None)
+    """Where a study stands, and what it has chosen so far."""
+    trials = [trial for trial in counted(study) if trial.state in _STATES]
+    states = [trial.state for trial in trials]
+    default, best, values, deviation = _chosen(trials)
     return StudyStanding(
         default=default,
-        best=None if best is None else best.value,
-        values=TunedValues() if best is None else values_of(best),
-        finished=len(finished),
-        pruned=len(by_state[TrialState.PRUNED]),
-        failed=len(by_state[TrialState.FAIL]),
-        done=sum(trial.state.is_finished() for trial in trials) >= budget.trials,
+        best=best,
+        deviation=deviation,
+        values=values,
+        finished=states.count(TrialState.COMPLETE),
+        pruned=states.count(TrialState.PRUNED),
+        failed=states.count(TrialState.FAIL),
+        done=len(trials) >= budget.trials and not finals(trials, budget),
         trials=tuple(
-            TunedTrial(**values_of(trial).model_dump(), state=_STATES[trial.state], score=trial.value)
+            TunedTrial(
+                **values_of(trial).model_dump(), state=_STATES[trial.state], score=trial.value, seed=seed_of(trial)
+            )
             for trial in trials
-            if trial.state in _STATES
         ),
     )
+
+
+def _chosen(trials: Sequence[FrozenTrial]) -> tuple[float | None, float | None, TunedValues, float | None]:
+    """Mean scores of the preset and of what is chosen, its values, and the deviation over seeds.
+
+    Chosen is the best mean over the most seeds of what never failed; the preset, unless that is above it by more than
+    noise: t's one-sided 95 % quantile times the standard error of a difference of two means.
+    """
+    scores: dict[TunedValues, list[float]] = {}
+    for trial in trials:
+        if trial.state == TrialState.COMPLETE:
+            scores.setdefault(values_of(trial), []).append(trial.value or 0.0)
+    failed = {values_of(trial) for trial in trials if trial.state == TrialState.FAIL}
+    seeds = max((len(found) for values, found in scores.items() if values not in failed), default=0)
+    final = {values: found for values, found in scores.items() if values not in failed and len(found) == seeds}
+    means = {values: fmean(found) for values, found in final.items()}
+    best = max(means, key=lambda values: means[values], default=TunedValues())  # of equal ones the first: the preset
+    default, deviation, noise = means.get(TunedValues()), None, 0.0
+    if seeds > 1:
+        deviation = fmean(variance(found) for found in final.values()) ** 0.5
+        degrees = np.asarray(len(final) * (seeds - 1))
+        noise = float(t_quantile(1 - 2 * ALPHA, degrees)) * deviation * (2 / seeds) ** 0.5
+    if default is not None and means[best] - default <= noise:
+        best = TunedValues()
+    return default, means.get(best), best, deviation
 
 
 def _first(trial: FrozenTrial) -> int:

@@ -29,7 +29,7 @@ from harness.benchmark.tune.storage import open_studies, studies_lock
 from harness.benchmark.tune.study import ClaimedTrial, ModelStudy, keep_reports, kept_reports, pruner
 from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
-from harness.config.tuning import Budget, SearchSpace, Tuned, TunedValues, default_params
+from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, Tuned, TunedValues, default_params
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
@@ -37,9 +37,6 @@ from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, Task
 from harness.utils.workspace import Workspace, locked
 from results.records import EpochRecord, RunSpec
-
-TRIAL_SEED = 1_000_000
-"""The training seed of all trials, which no run has by default: values are not chosen for the seeds that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +60,15 @@ class TrialOrder:
     """A trial for a worker.
 
     Attributes:
+        seed: of its training.
         place: its number in the budget, from 1.
         known: validation CIDEr-D by steps, as reported before an interruption.
-        finished: trials of the same model, for the pruner.
+        finished: trials of the same model, for the pruner; none for one that it may not end.
     """
 
     model: RequestedModel
     values: TunedValues
+    seed: int
     place: int
     folder: Path
     known: Mapping[int, float]
@@ -115,9 +114,15 @@ def open_study(model: RequestedModel, search: Search, context: RunContext) -> Mo
     return ModelStudy(study, search.space, search.budget, start, folder, lock)
 
 
-def trial_spec(model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None) -> RunSpec:
+def trial_spec(
+    model: RequestedModel,
+    context: RunContext,
+    workspace: Workspace,
+    tuned: Tuned | None = None,
+    seed: int = TRIAL_SEED,
+) -> RunSpec:
     """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
-    [spec] = plan_runs([model], 1, context, workspace, first_seed=TRIAL_SEED, tuned=tuned)
+    [spec] = plan_runs([model], 1, context, workspace, first_seed=seed, tuned=tuned)
     return spec
 
 
@@ -129,7 +134,7 @@ def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, 
     waiting = list(models)
     while waiting:
         trials.do(waiting)
-        waiting = [model for model in waiting if model.name not in trials.errors and studies[model.name].running()]
+        waiting = [model for model in waiting if model.name not in trials.errors and not studies[model.name].done()]
         if waiting:
             services.reporter.note(f"{waiting[0].name}: another process works on its last trials; waiting")
             wait_for(studies[waiting[0].name])
@@ -192,16 +197,17 @@ class _Trials:
         self.claims[model.name] = claim, lock
         trials = study.study.get_trials(deepcopy=False)
         known = trials[claim.trial.number].intermediate_values
-        finished = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        return TrialOrder(model, claim.values, claim.place, claim.folder, known, finished)
+        finished = [] if claim.seed != TRIAL_SEED else [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        return TrialOrder(model, claim.values, claim.seed, claim.place, claim.folder, known, finished)
 
     def _store(self, name: str, claim: ClaimedTrial, ended: TrialEnd) -> None:
         for step, cider in ended.reported.items():
             if step not in claim.known:
                 claim.trial.report(cider, step)
         self.studies[name].finish(claim, ended.state, ended.score, ended.reason)
-        place = f"{claim.place}/{self.search.budget.trials}"
-        self.services.reporter.note(f"{name} trial {place}: {ended.said} ({claim.values.describe()})")
+        place = f"{claim.place}/{self.search.budget.trials + self.search.budget.further}"
+        said = f"{ended.said} ({claim.values.describe()}; seed {claim.seed})"
+        self.services.reporter.note(f"{name} trial {place}: {said}")
 
     def _fail(self, name: str, said: str) -> None:
         self.errors[name] = said
@@ -257,7 +263,8 @@ def train_trial(order: TrialOrder, context: RunContext, reports: _Reports, servi
         TrainingDivergedError: the loss is no number any more.
         BenchError: as `harness.benchmark.train.fit`.
     """
-    spec = trial_spec(order.model, context, services.workspace, Tuned("trial", {order.model.name: order.values}))
+    values = Tuned("trial", {order.model.name: order.values})
+    spec = trial_spec(order.model, context, services.workspace, values, order.seed)
     stages = context.preset.schedule.stages
 
     def on_epoch(record: EpochRecord) -> None:

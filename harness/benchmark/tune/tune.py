@@ -39,12 +39,20 @@ class Tuning:
 
 
 def tune(
-    request: Request, reporter: Reporter, *, trials: int, space: SearchSpace | None = None, seed: int = 0
+    request: Request,
+    reporter: Reporter,
+    *,
+    trials: int,
+    finalists: int = 0,
+    seeds: int = 0,
+    space: SearchSpace | None = None,
+    seed: int = 0,
 ) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
     Args:
-        trials: of each model; `space` is what they search, `seed` the sampler's.
+        trials: of each model; `space` is what they search, `seed` the sampler's. The best `finalists` of them are
+            trained again, as the preset is, on so many further `seeds`.
 
     Raises:
         BenchError: nothing to tune, a preset that cannot be tuned, or what `open_context` refuses.
@@ -64,12 +72,16 @@ def tune(
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.
         startup = max(trials // 3, 2)
         updates = sum(context.updates())
-        budget = Budget(trials=trials, updates=updates, startup_trials=startup, seed=seed)
+        seeds = seeds if finalists else 0
+        budget = Budget(
+            trials=trials, updates=updates, startup_trials=startup, seed=seed, finalists=finalists, seeds=seeds
+        )
         label = tuned_field(space, budget, context.preset)
         jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
         execution = replace(request.execution, jobs=jobs)
         search = Search(workspace, opening, execution, space, budget, label)
-        reporter.note(f"tuning {len(models)} models, {budget.trials} trials of {budget.updates} updates each: {label}")
+        said = f"{trials} trials and at most {budget.further} on further seeds" if finalists else f"{trials} trials"
+        reporter.note(f"tuning {len(models)} models, {said}, of {updates} updates each: {label}")
         with limit_threads(jobs):
             errors = do_trials(models, search, engine, services)
         standings = {model.name: standing(open_study(model, search, context).study, budget) for model in models}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,12 +13,13 @@ import pytest
 from optuna.trial import TrialState
 
 from harness.benchmark.tune.storage import open_studies, studies_lock
-from harness.benchmark.tune.study import ModelStudy, counted, standing
+from harness.benchmark.tune.study import ClaimedTrial, ModelStudy, StudyStanding, counted, standing
 from harness.benchmark.tune.trials import wait_for
-from harness.config.tuning import Budget, SearchSpace, TunedValues
+from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
 from harness.utils.workspace import Workspace, is_locked, locked
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
+FINALS = BUDGET.model_copy(update={"finalists": 2, "seeds": 2})
 START = {"learning_rate": 1.0, "dropout_scale": 1.0, "warmup": 0.1, "clip_norm": 1.0}
 OpenStudy = Callable[..., ModelStudy]
 
@@ -44,14 +45,21 @@ def score(values: TunedValues) -> float:
     return 1 - abs((values.learning_rate or 1.0) - 1.5) / 10
 
 
-def work(study: ModelStudy, trials: int = 100) -> list[tuple[int, TunedValues]]:
-    """Do at most so many trials; their places and values."""
+def as_usual(claim: ClaimedTrial) -> float | None:
+    return score(claim.values)
+
+
+def work(
+    study: ModelStudy, trials: int = 100, judge: Callable[[ClaimedTrial], float | None] = as_usual
+) -> list[tuple[int, TunedValues]]:
+    """Do at most so many trials, of which those without a score fail; their places and values."""
     done = []
     for _ in range(trials):
         with study.claim() as claim:
             if claim is None:
                 break
-            study.finish(claim, TrialState.COMPLETE, score(claim.values))
+            found = judge(claim)
+            study.finish(claim, *((TrialState.FAIL, None, "nan") if found is None else (TrialState.COMPLETE, found)))
             done.append((claim.place, claim.values))
     return done
 
@@ -71,6 +79,18 @@ def test_the_first_trial_is_the_untuned_preset(open_study: OpenStudy) -> None:
     assert [place for place, _ in done] == [1, 2, 3, 4, 5, 6]
     assert done[0][1] == TunedValues()
     assert len({values.learning_rate for _, values in done}) == 6
+    assert all(0.3 <= values.learning_rate <= 3 for _, values in done[1:] if values.learning_rate)
+
+
+def test_every_other_trial_has_the_preset_s_dropout(open_study: OpenStudy) -> None:
+    """Also while the sampler learns, and where the process that drew it was ended."""
+    study = open_study()
+    found = []
+    while not study.done():
+        interrupt(study)
+        found += work(study, 1)
+    assert [values.dropout_scale is None for _, values in found] == [True, False] * 3
+    assert all(values.clip_norm is not None for _, values in found[1:])
 
 
 def test_all_models_explore_the_same_points(open_study: OpenStudy) -> None:
@@ -87,11 +107,11 @@ def test_all_models_explore_the_same_points(open_study: OpenStudy) -> None:
 
 
 def test_workers_never_do_one_trial_twice(open_study: OpenStudy) -> None:
-    studies = [open_study(on_disk=True) for _ in range(3)]
+    studies = [open_study("updown", FINALS, on_disk=True) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         done = [trial for trials in pool.map(work, studies) for trial in trials]
-    assert sorted(place for place, _ in done) == [1, 2, 3, 4, 5, 6]
-    assert [trial.state for trial in open_study(on_disk=True).study.trials] == [TrialState.COMPLETE] * 6
+    assert sorted(place for place, _ in done) == [*range(1, 13)]
+    assert [trial.state for trial in open_study(on_disk=True).study.trials] == [TrialState.COMPLETE] * 12
 
 
 def test_a_trial_of_a_live_process_is_left_to_it(open_study: OpenStudy) -> None:
@@ -139,11 +159,12 @@ def test_waiting_for_the_last_trial_ends_with_it_and_its_folder(open_study: Open
 
 
 def test_interrupted_trials_go_on_with_the_same_values(open_study: OpenStudy) -> None:
-    undisturbed = work(open_study("m2"))
-    found = []
-    for place in range(1, 7):
-        left = interrupt(open_study(), 0.3)
-        with (study := open_study()).claim() as claim:
+    undisturbed = work(open_study("m2", FINALS))
+    assert len(undisturbed) == 12
+    found, seeds = [], []
+    for place in range(1, 13):
+        left = interrupt(open_study("updown", FINALS), 0.3)
+        with (study := open_study("updown", FINALS)).claim() as claim:
             assert claim is not None
             assert (claim.place, claim.values) == left
             assert claim.place == place
@@ -152,8 +173,10 @@ def test_interrupted_trials_go_on_with_the_same_values(open_study: OpenStudy) ->
             study.finish(claim, TrialState.COMPLETE, score(claim.values))
         assert not claim.folder.exists()
         found.append(left)
+        seeds.append(claim.seed - TRIAL_SEED)
     assert found == undisturbed
-    assert work(open_study()) == []
+    assert seeds == [0] * 6 + [1] * 3 + [2] * 3
+    assert work(open_study("updown", FINALS)) == []
 
 
 def test_a_trial_killed_while_it_is_drawn_leaves_no_trace(open_study: OpenStudy) -> None:
@@ -187,3 +210,54 @@ def test_of_equal_scores_the_default_is_chosen(open_study: OpenStudy) -> None:
             assert claim is not None
             study.finish(claim, TrialState.COMPLETE, 0.25)
     assert standing(study.study, BUDGET).values == TunedValues()
+
+
+def chosen(open_study: OpenStudy, *scores: Sequence[float | None]) -> tuple[StudyStanding, list[TunedValues]]:
+    """Of a study whose first trials have the first of these scores, and further seeds the others; its values too."""
+    study = open_study(budget=FINALS)
+    places: dict[TunedValues, int] = {}
+
+    def judge(claim: ClaimedTrial) -> float | None:
+        return scores[places.setdefault(claim.values, len(places))][claim.seed - TRIAL_SEED]
+
+    work(study, judge=judge)
+    return standing(study.study, FINALS), list(places)
+
+
+def test_finalists_and_the_preset_are_trained_again(open_study: OpenStudy) -> None:
+    rest = [[0.2]] * 3
+    found, values = chosen(open_study, [0.50, 0.52, 0.51], [0.59, 0.60, 0.61], [0.62, 0.58, 0.58], *rest)
+    assert (found.done, found.values) == (True, values[1])
+    assert (found.default, found.best) == (pytest.approx(0.51), pytest.approx(0.60))
+    assert found.deviation == pytest.approx(((1e-4 + 1e-4 + 16e-4 / 3) / 3) ** 0.5)
+    again = [(trial.seed - TRIAL_SEED, trial.score) for trial in found.trials[6:]]
+    assert again == [(1, 0.52), (1, 0.58), (1, 0.60), (2, 0.51), (2, 0.58), (2, 0.61)]
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(0.9, True), (1.1, False)])
+def test_the_preset_is_kept_within_noise(open_study: OpenStudy, gain: float, kept: bool) -> None:
+    """Three finals of three seeds of deviation 1: t of six degrees is 1.943, and the error sqrt(2/3)."""
+    above = gain * 1.943 * (2 / 3) ** 0.5
+    seeds = [[each + more for each in (5.0, 4.0, 6.0)] for more in (0, above, above - 0.1)]
+    found, values = chosen(open_study, *seeds, *[[0.0]] * 3)
+    assert found.deviation == pytest.approx(1)
+    assert found.values == (TunedValues() if kept else values[1])
+    assert found.best == pytest.approx(5 if kept else 5 + above)
+
+
+def test_what_failed_with_any_seed_is_not_chosen(open_study: OpenStudy) -> None:
+    rest = [[0.1]] * 3
+    found, values = chosen(open_study, [0.5, 0.5, 0.5], [0.9, None, 0.9], [0.8, 0.8, 0.8], *rest)
+    assert found.values == values[2]
+    for preset in ([None], [0.9, 0.9, None]):
+        found, values = chosen(
+            lambda preset=preset, **more: open_study(str(preset), **more),
+            preset, [0.6, 0.6, 0.6], [0.7, 0.7, 0.7], *rest,
+        )  # fmt: skip
+        assert (found.done, found.default, found.values, found.best) == (True, None, values[2], pytest.approx(0.7))
+
+
+def test_where_only_the_preset_finished_nothing_follows(open_study: OpenStudy) -> None:
+    found, _ = chosen(open_study, [0.5], *[[None]] * 5)
+    assert (found.done, len(found.trials), found.values, found.best) == (True, 6, TunedValues(), 0.5)
+    assert found.deviation is None

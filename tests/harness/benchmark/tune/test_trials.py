@@ -18,7 +18,7 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.tune.study import pruner, standing
 from harness.benchmark.tune.trials import Search, TrialOrder, TrialWork, _Reports, do_trials, open_study
-from harness.config.tuning import Budget, SearchSpace, TunedValues
+from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -26,13 +26,14 @@ from tests.harness.benchmark.small_runs import FixedServices, run_config
 from tests.harness.benchmark.tune.conftest import requested
 from tests.harness.conftest import bench
 
-BUDGET = Budget(trials=6, updates=30, startup_trials=2)
+BUDGET = Budget(trials=6, updates=30, startup_trials=2, finalists=1, seeds=1)
 
 
 def train(order: TrialOrder, _: object, reports: Any, __: object) -> float:
-    """Three validations; those before the last one that its folder knows are not made again."""
+    """Three validations, worse ones with a further seed; those that its folder knows are not made again."""
     mark = order.folder / "epoch"
     best = 1 - abs((order.values.learning_rate or 1.0) - 1.5) / 10 - len(order.model.name) / 100
+    best -= 0.5 * (order.seed - TRIAL_SEED)
     for epoch in range(int(mark.read_text()) if mark.exists() else 0, 3):
         reports.report(best * (epoch + 1) / 3, 10 * (epoch + 1), last=epoch == 2)
         mark.write_text(str(epoch + 1))
@@ -87,7 +88,9 @@ def test_trials_are_the_same_with_however_many_processes(make: Callable[..., Tun
     assert (alone.do("updown", "m2"), spread.do("updown", "m2")) == ({}, {})
     for model in ("updown", "m2"):
         assert spread.trials(model) == alone.trials(model)
-    assert TrialState.PRUNED in {trial[0] for trial in alone.trials("updown")}, "else nothing is compared"
+    states = [trial[0] for trial in alone.trials("updown")]
+    assert TrialState.PRUNED in states[:6], "else nothing is compared"
+    assert states[6:] == [TrialState.COMPLETE] * 2, "no further seed is pruned"
     assert not list(spread.search.workspace.root.rglob("epoch"))
 
 
@@ -141,7 +144,7 @@ def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkey
 
 def test_a_node_without_the_workspace_is_named(make: Callable[..., Tuner]) -> None:
     search = make("there").search
-    order = TrialOrder(requested("updown")[0], TunedValues(), 1, search.workspace.root / "nowhere", {}, [])
+    order = TrialOrder(requested("updown")[0], TunedValues(), TRIAL_SEED, 1, search.workspace.root / "nowhere", {}, [])
     with pytest.raises(BenchError, match="nowhere"):
         TrialWork(search)(order)
 
@@ -153,7 +156,7 @@ def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
 
     def reports() -> _Reports:
         (tmp_path / "reported.json").unlink(missing_ok=True)
-        order = TrialOrder(requested("updown")[0], TunedValues(), 4, tmp_path, {}, study.trials)
+        order = TrialOrder(requested("updown")[0], TunedValues(), TRIAL_SEED, 4, tmp_path, {}, study.trials)
         return _Reports(order, BUDGET)
 
     reports().report(0.1, 9, last=False)  # the first third is too early

@@ -22,9 +22,9 @@ from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, shipped_for
 from harness.benchmark.tune.storage import open_studies
 from harness.config.execution import ExecutionConfig
-from harness.config.load import load_preset, preset_digest, shipped_preset
+from harness.config.load import list_tuned, load_preset, preset_digest, shipped_preset, shipped_tuned
 from harness.config.preset import Preset
-from harness.config.tuning import SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.tuning import TRIAL_SEED, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -56,7 +56,8 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, models = draw_scenes(train=24, val=4, test=6), "transformer_base,broken_raises"
-    killed = [*words("tune", data, tmp_path / "a", models), "--trials", 3, "--plugin", PLUGINS / "broken_models.py"]
+    budget = ("--trials", 3, "--finalists", 1, "--seeds", 1)
+    killed = [*words("tune", data, tmp_path / "a", models), *budget, "--plugin", PLUGINS / "broken_models.py"]
     plugin, environment = killed_at("training")  # in the third of the first trial's four steps
     assert bench_process(*killed, *plugin, **environment).returncode == -signal.SIGKILL
     assert [state for state, _, _ in trials_of(tmp_path / "a", "transformer_base")] == [TrialState.RUNNING]
@@ -65,10 +66,10 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         code, said = bench_or_raise(*killed, "--export", tmp_path / "tuned.yaml")
     assert code == 1, "models that fail say so, and stop no other"
     assert "broken_raises: failed: RuntimeError: shapes do not fit" in said
-    assert said.count("transformer_base trial") == 3
+    assert said.count("transformer_base trial") == 5
     with monkeypatch.context() as beside:
         beside.setattr(ExecutionConfig, "jobs_for", lambda *_: 2)  # though it is one model
-        assert bench_or_raise(*words("tune", data, tmp_path / "b", "transformer_base"), "--trials", 3)[0] == 0
+        assert bench_or_raise(*words("tune", data, tmp_path / "b", "transformer_base"), *budget)[0] == 0
     trials = trials_of(tmp_path / "a", "transformer_base")
     assert trials == trials_of(tmp_path / "b", "transformer_base"), "neither the kill nor --jobs is in the values"
 
@@ -78,6 +79,8 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert found.default is not None
     assert found.best >= found.default
     assert [trial.score for trial in found.trials] == [score for _, _, score in trials]
+    assert [trial.seed - TRIAL_SEED for trial in found.trials] == [0, 0, 0, 1, 1]
+    assert found.deviation is not None
 
     monkeypatch.setattr("harness.benchmark.tune.chosen.list_tuned", lambda: ["mine"])
     monkeypatch.setattr(
@@ -149,10 +152,17 @@ def test_the_signature_tells_space_budget_and_preset(small: RunContext) -> None:
         tuned_field(SearchSpace(), BUDGET, small.preset),
         tuned_field(SearchSpace(width=(0.5, 1.0)), BUDGET, small.preset),
         tuned_field(SearchSpace(), BUDGET.model_copy(update={"seed": 1}), small.preset),
+        tuned_field(SearchSpace(), BUDGET.model_copy(update={"finalists": 2, "seeds": 2}), small.preset),
         tuned_field(SearchSpace(), BUDGET, small.preset.model_copy(update={"size": {"d_model": 8}})),
     }
-    assert len(fields) == 4
-    assert {field.partition("#")[0] for field in fields} == {"3x2"}
+    assert len(fields) == 5
+    assert {field.partition("#")[0] for field in fields} == {"3x2", "3x2+2x2"}
+
+
+@pytest.mark.parametrize("name", list_tuned())
+def test_what_ships_has_the_label_that_its_runs_are_signed_with(name: str) -> None:
+    content = TunedFile.model_validate(yaml.safe_load(shipped_tuned(name)))
+    assert tuned_field(content.space, content.budget, load_preset(content.preset)) == content.tuned
 
 
 @pytest.mark.parametrize(
