@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from harness.config.load import load_preset
 from zoo import ModelCard, ZooError, create_model, list_models, registry
 from zoo import width as module
 from zoo.width import TOLERANCE, count_parameters, match_width
@@ -19,6 +20,15 @@ def test_every_model_comes_within_two_per_cent(name: str) -> None:
     sizes = SIZES | ({"visual_dim": 1024} if name == "cgru/paper-size" else {})
     widths = match_width(name, TARGET, **sizes, max_len=74)
     assert count_parameters(name, **sizes, max_len=74, **widths) == pytest.approx(TARGET, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", [name for name in TRAINED if "/" not in name or name.endswith("/small")])
+def test_so_does_every_architecture_of_the_default(name: str) -> None:
+    preset = load_preset("quick")
+    target, sizes = preset.parameters, {"vocab_size": 118, "visual_dim": 64}
+    assert count_parameters(name, **sizes, **preset.model_arguments(name, **sizes)) == pytest.approx(
+        target, rel=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("name", ["transformer_base", "updown", "cgru"])
