@@ -218,3 +218,18 @@ def test_versions_that_were_not_recorded_are_no_other_ones(run: Run, monkeypatch
     assert run("blind")[0] == 0
     monkeypatch.undo()
     assert run("blind", "--seeds", 2)[0] == 0
+
+
+def test_bench_work_executes_each_run_beside_its_own_plugins(data: Path, tmp_path: Path, without_meteor: None) -> None:  # noqa: ARG001
+    workspace, plugin = tmp_path / "workspace", plugin_of(tmp_path)
+    for models, more in (("mine", ("--plugin", plugin)), ("blind", ())):
+        words = [*run_words(data, workspace, models, TINY)[1:], "--backbone", "filterbank", *more]
+        with own_registry():
+            assert bench_or_raise("plan", *words, "--slurm", tmp_path / "array.sh", "--force")[0] == 0
+    with own_registry():
+        assert bench_or_raise("work", "--workspace", workspace)[0] == 0
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        assert {run.model: list(run.environment["plugins"]) for run in finished(store)} == {
+            "mine": ["mine.py"],
+            "blind": [],
+        }
