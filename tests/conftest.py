@@ -1,6 +1,7 @@
 """Settings of the whole suite, and the models that a law runs over."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,17 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 # The same examples every time, and none that fails because a machine is busy.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _plugins_of_one_test() -> Iterator[None]:
+    """The plug-ins that a test loads are in no run key of the next one."""
+    from harness.utils import plugins
+
+    before = dict(plugins._loaded)
+    yield
+    plugins._loaded.clear()
+    plugins._loaded.update(before)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

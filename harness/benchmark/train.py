@@ -20,6 +20,8 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from harness.benchmark.context import Execution, RunContext
+from harness.benchmark.identity.sources import check_plugins
+from harness.config.execution import ExecutionConfig
 from harness.config.preset import Decoding
 from harness.config.schedule import Schedule, Stage
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
@@ -111,7 +113,7 @@ def _collective(others: _Task | None, execution: Execution) -> Iterator[Collecti
     if others is None:
         yield SingleProcess()
         return
-    work = partial(_train_on_other_rank, pickle.dumps(others), execution.config.plugins)
+    work = partial(_train_on_other_rank, pickle.dumps(others), execution.config)
     with start_training(work, execution.device.type, execution.config.devices) as collective:
         yield collective
 
@@ -304,9 +306,10 @@ def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
     return cache_own_features(model, context, reporter)
 
 
-def _train_on_other_rank(pickled: bytes, plugins: Sequence[str], collective: Distributed) -> None:
+def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:
     """What every rank but 0 does: train its share of every batch, silently."""
-    load_plugins(plugins)
+    load_plugins(config.plugins)
+    check_plugins(config.digests)
     task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
     device = collective.device
     task.model.to(device)

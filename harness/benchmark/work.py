@@ -23,6 +23,8 @@ from rich.console import Console
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.earlier_stages import NOTE, adopt_training, without_what_was_not_seen
 from harness.benchmark.engines import Failure
+from harness.benchmark.identity.reuse import check_versions
+from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
@@ -200,10 +202,13 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
     store, workspace = services.store, services.workspace
     reporter = RunReporter(services.reporter, store, spec.key)
     device = torch.device(config.opening.device)
-    environment = services.environment(device)
+    environment = {**services.environment(device), "plugins": dict(config.execution.digests)}
     store.begin(spec.key, environment, spec.code)
     try:
         with contain_exits():
+            check_plugins(config.execution.digests)
+            if not (rerun or config.execution.accept_mixed):
+                check_versions(spec.key, store, environment)
             context = services.context(config)
             services.warm_up(config.opening, context)
             with _run_log(spec, config, workspace, reporter) as log:
@@ -350,6 +355,8 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
             f"no run {shortened(unknown)} in {store.name}", "leave the key out to execute all planned runs"
         )
     left = list(store.keys({"planned", "running"}) if keys is None else keys)
+    # First those without plug-ins: what one run loads stays loaded, and runs that were planned without it refuse that.
+    left.sort(key=lambda key: len(((store.spec(key).execution or {}).get("execution") or {}).get("plugins", ())))
     while (key := next_free(left, services.workspace)) is not None:
         if keys is None and store.status(key) not in {"planned", "running"}:
             continue

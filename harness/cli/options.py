@@ -360,6 +360,9 @@ class RunOptions:
     accept_code_changes: Annotated[
         bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
     ] = False
+    accept_mixed: Annotated[
+        bool, typer.Option("--accept-mixed", help="Add seeds to rows that other versions of torch or numpy made.")
+    ] = False
     margin: MarginOption = None
     place_unfinished: PlaceUnfinishedOption = False
     same_machine: SameMachineOption = False

@@ -79,6 +79,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         check_trackers(options.log)
 
     from harness.benchmark.hub_model import hub_options
+    from harness.benchmark.identity.sources import plugin_digests
     from harness.benchmark.plan import Request
     from harness.benchmark.pretrained import parse_places
     from harness.config.execution import ExecutionConfig
@@ -106,7 +107,13 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         rerun=options.rerun,
         accept_code_changes=options.accept_code_changes,
         execution=ExecutionConfig(
-            processes, at_once, options.compiled, absolute_plugins(options.plugin), tuple(options.log or ())
+            processes,
+            at_once,
+            options.compiled,
+            absolute_plugins(options.plugin),
+            tuple(options.log or ()),
+            plugin_digests(),
+            options.accept_mixed,
         ),
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),

@@ -31,8 +31,9 @@ Examples:
 
 _NOT_OF_TRIALS = (
     "seeds", "first_seed", "budgets", "control", "db", "storage", "devices", "hours_per_run", "compiled", "tuned",
-    "tuned_from", "untuned", "rerun", "accept_code_changes", "margin", "place_unfinished", "same_machine", "pretrained",
-    "prompt", "clean", "hub_attention", "hub_dtype", "more_metrics", "clip", "bert", "instances", "log",
+    "tuned_from", "untuned", "rerun", "accept_code_changes", "accept_mixed", "margin", "place_unfinished",
+    "same_machine", "pretrained", "prompt", "clean", "hub_attention", "hub_dtype", "more_metrics", "clip", "bert",
+    "instances", "log",
 )  # fmt: skip
 """Options of `bench run` that trials have no use for."""
 
@@ -90,6 +91,7 @@ def tune(
     from harness.benchmark.tune.storage import require_optuna
 
     require_optuna()
+    from harness.benchmark.identity.sources import plugin_digests
     from harness.benchmark.plan import Request
     from harness.benchmark.tune import tune as tuning
     from harness.config.execution import ExecutionConfig
@@ -108,7 +110,7 @@ def tune(
         device=options.device,
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,
-        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(options.plugin)),
+        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(options.plugin), digests=plugin_digests()),
         engine=choose_engine(on, Resources(cpus or 1.0, gpus, memory), at_once),
     )
     with Reporter() as reporter:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.utils.errors import BenchError
@@ -30,6 +31,8 @@ class ExecutionConfig:
         jobs: models at a time, each in its own process; `AUTO`: one per usable core up to `MAX_JOBS`, one on a GPU.
         compiled: whether training passes go through `torch.compile`.
         plugins: as given on the command line; worker processes load them too.
+        digests: of the loaded plug-ins, by name; other ones execute no run that was planned with these.
+        accept_mixed: whether a seed may join a row whose other seeds other versions of packages made.
         log: experiment trackers to show runs in, by name.
     """
 
@@ -38,6 +41,8 @@ class ExecutionConfig:
     compiled: bool = False
     plugins: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
+    accept_mixed: bool = False
 
     def check(self, device: torch.device) -> None:
         """Refuse more devices than are available, and several models at a time on several devices each.

@@ -83,8 +83,13 @@ def features_folder(dataset: Dataset, backbone: Backbone, cache_dir: Path, skip:
 
 def _key(dataset: Dataset, backbone: Backbone, skip: Collection[int]) -> str:
     """Hex digest of everything that determines the features."""
-    parts = [FORMAT, backbone.digest, backbone.preprocessing.key(), dataset.fingerprint, sorted(skip)]
+    parts = [FORMAT, backbone.digest, backbone.preprocessing.key(), dataset.fingerprint, sorted(skip), computed_by()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def computed_by() -> list[str]:
+    """Packages whose other versions extract features anew: timm, and torch, whose bug-fix releases are left out."""
+    return [f"torch {'.'.join(torch.__version__.split('.')[:2])}", f"timm {metadata.version('timm')}"]
 
 
 @dataclass(frozen=True)

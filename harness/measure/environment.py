@@ -17,7 +17,7 @@ import harness
 from harness.config.execution import usable_cores
 from harness.measure.energy import NvmlError, nvml_device
 
-_PACKAGES = ("torch", "timm", "numpy", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
+_PACKAGES = ("torch", "timm", "numpy", "transformers", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
 
 
 def describe_environment(device: torch.device | str) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Plug-ins: modules or files that call `zoo.register_model` when they are imported, and what their code may not do."""
+"""Plug-ins: modules or files that call `zoo.register_model` when they are imported, and what their code may not do.
+
+An audit hook sees which files of its own folder a plug-in opens. What it opens before its digest is asked for is in
+that; what it opens for the first time later is refused, since no run key would say what was in it.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,82 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.files import shortened
 
 _HINT = "give an importable module or a .py file"
-_loaded: set[str] = set()
-"""Names of modules, or packages, that plug-ins are."""
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_OTHERS = (Path(sys.prefix), *(Path(__file__).parents[2] / room for room in ("harness", "zoo", "results", "reports")))
+"""Folders that are not of a plug-in, even where they lie below its own."""
+_loaded: dict[str, Plugin] = {}
+"""By the name of the module."""
+_loading: Plugin | None = None
 _PROCESS, _exit = os.getpid(), os._exit
+
+
+@dataclass(slots=True)
+class Plugin:
+    """A plug-in that this process has loaded, or loads.
+
+    Attributes:
+        name: of its file, or of its module.
+        folders: its own, that of its file or its package: as it was named, and with links followed.
+        opened: the files there that it opened: name, time of change and size, by path.
+        sealed: whether its digest was asked for.
+    """
+
+    name: str
+    module: str
+    folders: tuple[Path, ...]
+    opened: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    sealed: bool = False
+
+    @property
+    def package(self) -> str:
+        """The module's outermost package, or itself."""
+        return self.module.partition(".")[0]
+
+    def hear(self, path: str) -> None:
+        """Take note that a file is opened; nothing where it is not the plug-in's own.
+
+        Raises:
+            BenchError: it has changed since it was opened, or nobody opened it before the digest was asked for.
+        """
+        for place in map(_source, (Path(path).absolute(), Path(path).resolve())):
+            if (name := self._named(place)) is None:
+                continue
+            state = place.stat() if place.is_file() else None
+            known, found = self.opened.get(str(place)), state and (name, state.st_mtime_ns, state.st_size)
+            if known is not None and known != found:
+                raise BenchError(
+                    f"--plugin {self.name}: {name} has changed since it was loaded", "type the same command again"
+                )
+            if known is None and found:
+                if self.sealed:
+                    raise BenchError(
+                        f"--plugin {self.name}: it opens {name} after the run's key was made, which has to tell of it",
+                        f"open it at the top of {self.name}, as the module is imported",
+                    )
+                self.opened[str(place)] = found
+            return
+
+    def _named(self, place: Path) -> str | None:
+        """A file's name in the plug-in's own folder; None where it lies elsewhere, or belongs to others there."""
+        for folder in self.folders:
+            if not place.is_relative_to(folder):
+                continue
+            within = place.relative_to(folder)
+            others = (each for each in _OTHERS if not folder.is_relative_to(each))
+            if _INSTALLED.isdisjoint(within.parts) and not any(map(place.is_relative_to, others)):
+                package = self.package if folder.name == self.package else ""
+                return str(package / within) if within.name else place.name
+        return None
 
 
 def load_plugins(names: Iterable[str] | None) -> None:
@@ -45,10 +114,13 @@ def load_plugin(name: str) -> None:
     path = Path(name)
     printed = io.StringIO()
     module = f"bench_plugin_{path.stem}" if path.suffix == ".py" else name
-    _loaded.add(module.partition(".")[0])
+    plugin = Plugin(path.name if path.suffix == ".py" else name, module, _own_folders(module, path))
+    if any(each.module == module and each.folders != plugin.folders for each in loaded_plugins()):
+        raise BenchError(f"--plugin {name}: another plug-in is named {plugin.name}", "rename one of the two")
+    _loaded[module] = plugin
     os._exit = _exit_by_exception
     try:
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), _all_for(plugin):
             _import(module, path)
     except KeyboardInterrupt:  # the user's, or SIGTERM
         raise
@@ -101,7 +173,84 @@ def place_in_plugin(error: BaseException) -> str | None:
 
 
 def _is_of_plugin(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _loaded
+    return _plugin_of(frame) is not None
+
+
+def _plugin_of(frame: FrameType) -> Plugin | None:
+    """The plug-in whose module, or other file of its own, the frame is of."""
+    package, file = str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename
+    return next((each for each in _loaded.values() if each.package == package or file in each.opened), None)
+
+
+def loaded_plugins() -> list[Plugin]:
+    """The plug-ins of this process, in the order in which they were loaded."""
+    return [plugin for plugin in _loaded.values() if plugin.module in sys.modules]
+
+
+def _own_folders(module: str, path: Path) -> tuple[Path, ...]:
+    if path.suffix == ".py":
+        return path.absolute().parent, path.resolve().parent
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except ValueError:  # no name of a module
+        spec = None
+    if spec is None:
+        return ()
+    place = Path(next(iter(spec.submodule_search_locations or ()), None) or spec.origin or "").absolute()
+    alone = not spec.submodule_search_locations and place.parent.name not in _INSTALLED
+    place = place.parent if alone else place  # what lies beside an installed module is of other packages
+    return place, place.resolve()
+
+
+def _source(place: Path) -> Path:
+    """The source of byte code; other files as they are."""
+    try:
+        return Path(importlib.util.source_from_cache(str(place))) if place.suffix == ".pyc" else place
+    except ValueError:
+        return place
+
+
+@contextmanager
+def _all_for(plugin: Plugin) -> Iterator[None]:
+    """While a plug-in is imported, all that is opened is opened for it; later, what its code asks for."""
+    global _loading
+    _listen()
+    _loading = plugin
+    try:
+        yield
+    finally:
+        _loading = None
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    """The audit hook; files that are only written, or emptied first, are no input."""
+    if event != "open" or not _loaded:
+        return
+    path, _, flags = arguments
+    if isinstance(path, int) or flags & (os.O_WRONLY | os.O_TRUNC):
+        return
+    plugin, frame = _loading, None if _loading else sys._getframe(1)
+    while plugin is None and frame is not None:
+        plugin, frame = _plugin_of(frame), frame.f_back
+    if plugin is not None:
+        plugin.hear(os.fsdecode(path))
+
+
+@cache
+def _listen() -> None:
+    """Once a process: nothing takes an audit hook away again."""
+    import safetensors
+
+    opening: Any = safetensors.safe_open
+
+    def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
+        sys.audit("open", filename, "r", os.O_RDONLY)  # its own code, in Rust, tells no hook
+        return opening(filename, *arguments, **options)
+
+    for module in list(sys.modules.values()):
+        if vars(module).get("safe_open") is opening:
+            module.safe_open = safe_open  # type: ignore[attr-defined]
+    sys.addaudithook(_hear)
 
 
 def _exit_by_exception(status: int) -> NoReturn:

@@ -202,11 +202,13 @@ def line_of(
 
 
 def badges(row: Row, group: Group) -> tuple[Badge, ...]:
-    """What a reader must know of the row: what its model may have seen, how its training ended, that it is outdated."""
+    """What a reader must know of the row: what its model may have seen, how its training ended, what made it."""
     found = (contamination(row.pretraining, group.dataset, group.split), learning_label(row))
     outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None
     elsewhere = Badge("made elsewhere", f"Computed on {row.elsewhere}, unlike most rows.") if row.elsewhere else None
-    return tuple(badge for badge in (*found, outdated, elsewhere) if badge)
+    names = ", ".join(row.plugins)
+    beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.") if names else None
+    return tuple(badge for badge in (*found, outdated, elsewhere, beside) if badge)
 
 
 def differences(differs: Mapping[str, str | None]) -> str:

@@ -33,7 +33,7 @@ _BESIDE = {
     f"{RANKING_METRIC}_published_matches": "boolean",
 }
 _LAST = {
-    **dict.fromkeys(("other_machines", "runs", "pretraining", "outdated"), "string"),
+    **dict.fromkeys(("other_machines", "runs", "pretraining", "outdated", "elsewhere", "plugins"), "string"),
     **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
 }
 
@@ -103,6 +103,8 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "runs": " ".join(row.keys),
         "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
         "outdated": row.outdated,
+        "elsewhere": row.elsewhere,
+        "plugins": ", ".join(row.plugins) or None,
         "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,
         "signature": signature_text(runs[0].signature),

@@ -112,6 +112,9 @@ class Results:
         - runs (string): keys of the runs, separated by spaces
         - pretraining (string): what the weights were trained on before the run; missing: nothing
         - outdated (string): why it is not of the newest code; missing: it is
+        - elsewhere (string): on what processor or by which versions it, or some of its seeds, was computed; missing: as
+          most rows of the group
+        - plugins (string): the plug-ins that were loaded; missing: none
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
         return leaderboard_frame(self._store, split, metric, judging)

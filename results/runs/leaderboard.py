@@ -44,8 +44,9 @@ class Row:
     such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
-    row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it was computed,
-    None where as most rows of the group; `gain` what the next longer training of it gives, None where there was none.
+    row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it, or some of
+    its seeds, was computed, None where as most rows of the group; `plugins` names those that were loaded; `gain` what
+    the next longer training of it gives, None where there was none.
     `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
     are those of `results.runs.more_metrics`, empty unless asked for.
     """
@@ -64,6 +65,7 @@ class Row:
     learning: dict[int, Learning] = field(default_factory=dict)
     outdated: str | None = None
     elsewhere: str | None = None
+    plugins: tuple[str, ...] = ()
     gain: Gain | None = None
     pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
@@ -289,10 +291,11 @@ def _group(
     margin = margin_of(context.judging, human, (_mean(row, context.metric) for row, _ in rows))
     gains = [context.gain(runs, split, margin[0]) for runs in sorted_runs]
     seeds, scored = shared_seeds(sorted_runs), context.scored
-    elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in sorted_runs])
+    elsewhere = made_elsewhere(sorted_runs)
+    compared_elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in sorted_runs])
     longer = {number for number, gain in enumerate(gains) if gain}
     found, comparisons = standings(
-        sorted_runs, floors, split, scored, context.metric, context.judging, margin, elsewhere, longer
+        sorted_runs, floors, split, scored, context.metric, context.judging, margin, compared_elsewhere, longer
     )
     return Group(
         dataset=first.dataset,
@@ -359,6 +362,7 @@ def _row(
         other_machines=other_machines,
         code_version=runs[0].code_version,
         differs=differs,
+        plugins=_plugins(runs[0]),
         pretraining=runs[0].pretraining,
         held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
         more=spreads({run.seed: run.more.get(split, {}) for run in runs}),
@@ -395,19 +399,23 @@ def _identity(group: Group) -> dict[str, str]:
 _NAMED = 3
 
 
+def _plugins(run: Run) -> tuple[str, ...]:
+    return tuple(run.environment.get("plugins") or ())
+
+
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
     """By key, why a run is not of the newest code: another results revision, or other sources of its model.
 
-    The newest code is that of the run that finished last, of a model that of its own last run.
+    The newest code is that of the run that finished last, of a model that of its own last run beside the same plug-ins.
     """
     in_time = sorted((run for run in runs if run.code is not None), key=lambda run: run.ended)
-    newest = {run.model: run for run in in_time}
+    newest = {(run.model, _plugins(run)): run for run in in_time}
     found = {}
     for run in runs:
         if run.code is None:
             found[run.key] = f"captionbench {run.code_version} made it, which did not record its code"
             continue
-        last, of_model = in_time[-1].code, newest[run.model].code
+        last, of_model = in_time[-1].code, newest[run.model, _plugins(run)].code
         assert last is not None
         assert of_model is not None
         if run.code.revision != last.revision:

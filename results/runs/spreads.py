@@ -83,28 +83,37 @@ def machines_of_most(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, s
     return found
 
 
-_COMPUTING = ("torch", "numpy", "timm")
+_COMPUTING: Final = ("torch", "numpy", "timm", "transformers")
 """Packages whose versions bits depend on."""
 
 
-def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
-    """By row number, on what processor or by which versions a row was computed, where not as most rows were."""
-    made = [tuple(dict.fromkeys(_made_on(run.environment) for run in runs)) for runs in rows]
-    counts = Counter(one for of_row in made for one in of_row)
-    most = max(counts, key=lambda each: (counts[each], each), default="")
-    return {
-        number: " and ".join(one or "an unknown machine" for one in of_row if one != most)
-        for number, of_row in enumerate(made)
-        if set(of_row) != {most}
-    }
-
-
-def _made_on(environment: Mapping[str, Any]) -> str:
+def versions(environment: Mapping[str, Any]) -> dict[str, str]:
+    """By package, the version that a run was computed by, of those that bits depend on and that it recorded."""
     packages = environment.get("packages")
     known = packages if isinstance(packages, dict) else {}
-    return ", ".join(
-        filter(None, (_name(environment), *(f"{name} {known[name]}" for name in _COMPUTING if name in known)))
-    )
+    return {name: str(known[name]) for name in _COMPUTING if known.get(name)}
+
+
+def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
+    """By row number, on what processor or by which versions a row, or some of its seeds, was computed, unlike most."""
+    made = [[{"": _name(run.environment), **versions(run.environment)} for run in runs] for runs in rows]
+    most: dict[str, str] = {}
+    for what in ("", *_COMPUTING):
+        counts = Counter(value for of_row in made for value in {one[what] for one in of_row if what in one})
+        most[what] = max(counts, key=lambda value: (counts[value], value), default="")
+    found: dict[int, str] = {}
+    for number, (runs, of_row) in enumerate(zip(rows, made, strict=True)):
+        others: dict[str, list[str]] = {}
+        for run, one in zip(runs, of_row, strict=True):
+            for what, value in one.items():
+                if value != most[what]:
+                    others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(str(run.seed))
+        if others:
+            found[number] = " and ".join(
+                said if len(seeds) == len(runs) else f"{said} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})"
+                for said, seeds in others.items()
+            )
+    return found
 
 
 def _name(environment: Mapping[str, Any]) -> str:

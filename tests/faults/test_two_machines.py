@@ -31,7 +31,7 @@ def test_another_machine_goes_on_from_the_storage(tmp_path: Path) -> None:
     for file in first.glob("bench.sqlite*"):  # with its log; stands for a server of results
         shutil.move(file, second)
     shutil.rmtree(first)
-    done = bench_process(*words(second, "--storage", remote))
+    done = bench_process(*words(second, "--storage", remote), *plugin)
     assert done.returncode == 0, done.stderr
     assert "epoch 1:" not in done.stdout, "it goes on from the checkpoint that was sent"
     assert scores_and_captions(second) == scores_and_captions(alone)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from harness.utils.errors import BenchError
 from results.records import RunSpec
-from results.runs.reading import finished
+from results.runs.leaderboard import rows_of
+from results.runs.reading import finished, one_run
 from results.runs.run import Run
+from results.runs.spreads import versions
 from results.store.store import Store
 
 _FILES_NAMED = 3
@@ -41,6 +45,30 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
             said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
         settled.append(spec)
     return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
+
+
+def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
+    """Refuse to add a seed to a row whose finished seeds were made by other versions of packages that bits depend on.
+
+    Args:
+        environment: in which the run would be executed.
+
+    Raises:
+        BenchError: naming the versions.
+    """
+    run, here = one_run(store, key), versions(environment)
+    rows = rows_of([run, *finished(store, run.fingerprint, model=run.model)])
+    others = [versions(other.environment) for runs in rows if run in runs for other in runs]
+    there = dict.fromkeys(
+        f"{name} {version}" for other in others for name, version in other.items() if here.get(name, version) != version
+    )
+    if there:
+        names = dict.fromkeys(said.partition(" ")[0] for said in there)
+        raise BenchError(
+            f"other seeds of its row were made by {', '.join(there)}; here is "
+            + ", ".join(f"{name} {here[name]}" for name in names),
+            "add --accept-mixed, and the row is marked; or make all its seeds here: --rerun",
+        )
 
 
 def _nearest(runs: Sequence[Run], spec: RunSpec) -> Run | None:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from harness.benchmark.identity.revision import results_revision
-from harness.benchmark.identity.sources import files_digest, harness_files, model_files
+from harness.benchmark.identity.sources import Files, files_digest, harness_files, model_files, plugin_files
 from harness.config.features import FeatureConfig
 from harness.config.preset import NOT_IN_KEY, Preset
 from harness.utils.hashing import digest
@@ -68,32 +68,47 @@ def identify(
 
 
 @cache
-def code_of_reference() -> CodeRecord:
-    """The code of a row without a model."""
+def _harness() -> CodeRecord:
     files = harness_files()
     return CodeRecord(None, files_digest(files), results_revision(), files)
 
 
+def _code(own: Files) -> CodeRecord:
+    """The code of these files, of every loaded plug-in, which may change any score, and of the harness."""
+    own, shared = _with_plugins(own), _harness()
+    return CodeRecord(files_digest(own) if own else None, shared.harness, shared.revision, {**shared.files, **own})
+
+
+def _with_plugins(own: Files) -> Files:
+    found = dict(own)
+    for plugin, files in plugin_files().items():
+        found |= {name if found.get(name, said) == said else f"{plugin}: {name}": said for name, said in files.items()}
+    return found
+
+
+def code_of_reference() -> CodeRecord:
+    """The code of a row without a model."""
+    return _code({})
+
+
 def code_of_hub() -> CodeRecord:
     """The code of a checkpoint of transformers' own interface: the release of that library, and the harness."""
-    own = {"transformers": version("transformers")}
-    shared = code_of_reference()
-    return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
+    return _code({"transformers": version("transformers")})
 
 
 def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
     """The code of a model built with these arguments, and of the harness."""
-    card = model_card(model)
-    own = model_files([card, *_parts({**card.arguments, **arguments}).values()])
-    shared = code_of_reference()
-    return CodeRecord(files_digest(own), shared.harness, shared.revision, {**shared.files, **own})
+    return _code(_files(model, arguments))
 
 
 def model_sources(model: str, arguments: Mapping[str, Any]) -> str:
     """A digest of the same sources as they are, refactored or not: for what need not outlive an edit."""
+    return files_digest(_code(_files(model, arguments)).files)
+
+
+def _files(model: str, arguments: Mapping[str, Any]) -> Files:
     card = model_card(model)
-    own = model_files([card, *_parts({**card.arguments, **arguments}).values()])
-    return files_digest({**code_of_reference().files, **own})
+    return model_files([card, *_parts({**card.arguments, **arguments}).values()])
 
 
 def _parts(arguments: Mapping[str, Any]) -> dict[str, ModelCard]:

@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ import harness
 import zoo
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
+from harness.utils.plugins import loaded_plugins
 from zoo.registry import ModelCard
 
 _ROOT = Path(harness.__file__).resolve().parent.parent
@@ -40,6 +41,45 @@ def model_files(cards: Iterable[ModelCard]) -> Files:
     """
     modules = {path for card in cards for path in _closure(*_module_of(card))}
     return {_shown(path): _digest_file(path) for path in sorted(modules)}
+
+
+def plugin_files() -> dict[str, Files]:
+    """Each plug-in's code and all that it opened of its own folder, by its name; what it opens later is refused.
+
+    Raises:
+        BenchError: one of these files has changed since it was loaded.
+    """
+    found: dict[str, Files] = {}
+    for plugin in loaded_plugins():
+        file = getattr(sys.modules[plugin.module], "__file__", None)
+        code = _closure(plugin.module, Path(file).resolve()) if file else set[Path]()
+        for path in [*map(str, code), *plugin.opened]:
+            plugin.hear(path)
+        plugin.sealed = True
+        found[plugin.name] = {name: _digest_file(Path(path)) for path, (name, *_) in sorted(plugin.opened.items())}
+    return found
+
+
+def plugin_digests() -> dict[str, str]:
+    """One digest over the files of each loaded plug-in, by its name; BenchError as `plugin_files`."""
+    return {name: files_digest(files) for name, files in plugin_files().items()}
+
+
+def check_plugins(planned: Mapping[str, str]) -> None:
+    """Refuse to execute what was planned with other plug-ins than this process has loaded.
+
+    Args:
+        planned: their digests.
+
+    Raises:
+        BenchError: naming the plug-ins that differ.
+    """
+    found = plugin_digests()
+    if other := sorted(name for name in {**found, **planned} if found.get(name) != planned.get(name)):
+        raise BenchError(
+            f"--plugin {', '.join(other)}: this process has not loaded what the run was planned with",
+            "type the `bench run` again; `bench work KEY` executes one run in a process of its own",
+        )
 
 
 def harness_files() -> Files:
@@ -104,8 +144,10 @@ def _digest_file(path: Path) -> str:
 
 @cache
 def _digest_version(path: Path, _modified: int, _size: int) -> str:
-    content = path.read_bytes()
-    return tree_digest(content.decode()) if path.suffix == ".py" else hashlib.sha256(content).hexdigest()[:_LENGTH]
+    if path.suffix == ".py":
+        return tree_digest(path.read_bytes().decode())
+    with path.open("rb") as file:  # a plug-in's weights, perhaps
+        return hashlib.file_digest(file, "sha256").hexdigest()[:_LENGTH]
 
 
 def _shown(path: Path) -> str:

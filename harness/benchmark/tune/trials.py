@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines import Engine, Failure
+from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.benchmark.run import open_model
 from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
@@ -244,6 +245,7 @@ class TrialWork:
         if self.services is None:
             self.services = Services(self.search.workspace, Reporter())
         self.services.load(self.search.execution.plugins)
+        check_plugins(self.search.execution.digests)
         with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
             reports = _Reports(order, self.search.budget)
             try:

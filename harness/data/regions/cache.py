@@ -23,7 +23,7 @@ import torch
 from harness.config.features import RegionConfig
 from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset
-from harness.data.feature_cache import make_once
+from harness.data.feature_cache import computed_by, make_once
 from harness.data.features import Features
 from harness.data.regions.features import BOXES, COLUMNS, FEATURES, INDEX, META, RegionFeatures
 from harness.data.regions.hdf5 import RegionHdf5
@@ -71,7 +71,7 @@ def prepare_regions(
     if source.boxes_only:
         settings += [f"roi{config.bins}", backbone.describe()]
     depends = _depends(source, config, backbone)
-    folder = _folder(depends, dataset, cache_dir, skip)
+    folder = _folder([*depends, *_made_by(source)], dataset, cache_dir, skip)
     reporter = reporter or silent()
 
     def convert() -> None:
@@ -94,7 +94,7 @@ def regions_folder(
 ) -> Path:
     """Where the regions of all images but those in `skip` are, or will be; BenchError as `prepare_regions`."""
     source = open_source(config.source, dataset)
-    return _folder(_depends(source, config, backbone), dataset, cache_dir, skip)
+    return _folder([*_depends(source, config, backbone), *_made_by(source)], dataset, cache_dir, skip)
 
 
 def _depends(source: RegionSource, config: RegionConfig, backbone: Backbone) -> list[Any]:
@@ -106,6 +106,10 @@ def _depends(source: RegionSource, config: RegionConfig, backbone: Backbone) -> 
     return [
         FORMAT, source.fingerprint, config.keep, config.bins, backbone.digest, backbone.preprocessing.key()
     ]  # fmt: skip
+
+
+def _made_by(source: RegionSource) -> list[str]:
+    return computed_by() if source.boxes_only else []
 
 
 def _folder(depends: Sequence[Any], dataset: Dataset, cache_dir: Path, skip: Collection[int]) -> Path:

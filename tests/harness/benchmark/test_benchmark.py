@@ -191,7 +191,7 @@ def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Pat
     killers = [killed_at(moment) for moment in moments]
     ends, said = ends_of((words(data, tmp_path, MODELS, *plugin), moment) for plugin, moment in killers)
     assert ends == [-signal.SIGKILL] * len(moments), said
-    finished = bench(*words(data, tmp_path, MODELS))
+    finished = bench(*words(data, tmp_path, MODELS, *killers[0][0]))
     assert finished.exit_code == 0, finished.output
     assert "re-used" in finished.stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
@@ -205,7 +205,7 @@ def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path,
     assert "expansionnet_v2: failed: WorkerDied: its process was ended by SIGKILL" in died.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         assert {row.error_class for row in failures(store)} == {"WorkerDied"}
-    assert bench(*words(data, tmp_path, MODELS)).exit_code == 0
+    assert bench(*words(data, tmp_path, MODELS, *plugin)).exit_code == 0
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
 
@@ -242,7 +242,7 @@ def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path)
 
 
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
-    plugin = ("--plugin", PLUGINS / "broken_models.py")
+    plugin = ("--plugin", PLUGINS / "broken_models.py", "--accept-code-changes")
     with own_registry():
         done = bench(*words(data, undisturbed, "broken_raises,broken_nan,blind", *plugin))
     assert done.exit_code == 1
@@ -313,7 +313,7 @@ def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path:
     for row in rows(tmp_path).values():
         assert "not timed yet" in (row.costs["latency_median"].reason or "")
         assert row.costs["train_seconds"].value
-    again = bench(*tiny_words(data, tmp_path, "blind,transformer_base"))
+    again = bench(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin))
     assert "2 re-used" in again.stdout
     for row in rows(tmp_path).values():
         assert row.costs["latency_median"].value
@@ -321,7 +321,7 @@ def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path:
         for row in rows(tmp_path).values():
             add_costs(store, row.keys[0], {"latency_median": Quantity(None, DEFERRED, "s")}, {})
     (tmp_path / "runs" / rows(tmp_path)["blind"].keys[0] / "vocabulary.json").unlink()
-    assert bench(*tiny_words(data, tmp_path, "blind,transformer_base")).exit_code == 0
+    assert bench(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin)).exit_code == 0
     costs = {model: row.costs["latency_median"] for model, row in rows(tmp_path).items()}
     assert "vocabulary.json" in (costs["blind"].reason or "")
     assert costs["transformer_base"].value

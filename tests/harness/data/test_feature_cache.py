@@ -71,6 +71,23 @@ def test_what_determines_the_features_is_in_the_key(dataset: Dataset, tmp_path: 
     assert len(digests) == 5
 
 
+def test_other_releases_of_timm_and_torch_extract_anew(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = []
+    for torch_version, timm_version in (
+        ("9.1.0", "1.0.1"),
+        ("9.1.2+cu1", "1.0.1"),
+        ("9.2.0", "1.0.1"),
+        ("9.1.0", "1.0.2"),
+    ):
+        monkeypatch.setattr(torch, "__version__", torch_version)
+        monkeypatch.setattr(feature_cache.metadata, "version", lambda _, version=timm_version: version)
+        extracted(dataset, tmp_path, backbone := CountingBackbone())
+        counts.append(sum(backbone.batches))
+    assert counts == [IMAGES, 0, IMAGES, IMAGES], "a bug-fix release of torch keeps them"
+
+
 def test_images_are_read_at_most_two_batches_ahead(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

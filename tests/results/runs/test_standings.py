@@ -205,6 +205,16 @@ def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store, mak
     assert [row.standings["CIDEr-D"].reason for row in same.rows] == [None, None, OTHER_MACHINE]
 
 
+def test_a_row_of_mixed_seeds_is_marked_though_they_are_not_compared(store: Store, make: Any) -> None:
+    for model, numpy in (("a", {}), ("b", {3: "2.1"})):
+        for seed in (1, 2, 3) if numpy else (1, 2):
+            packages = {"numpy": numpy.get(seed, "2.4"), "timm": None}
+            finish(store, make, model, seed, level(1.0, 0.01 * seed), environment={"packages": packages})
+    (group,) = leaderboard(store, judging=Judging(same_machine=True))
+    assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": "numpy 2.1 (seed 3)"}
+    assert all(row.standings["CIDEr-D"].reason != OTHER_MACHINE for row in group.rows), "of the seeds that both have"
+
+
 def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: Any) -> None:
     seeds = [level(0.5, 0.02), level(0.6, 0.03), level(0.52, 0.01)]
     for seed, by_image in enumerate(seeds, start=1):

@@ -63,7 +63,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert [state for state, _, _ in trials_of(tmp_path / "a", "transformer_base")] == [TrialState.RUNNING]
 
     with own_registry():
-        code, said = bench_or_raise(*killed, "--export", tmp_path / "tuned.yaml")
+        code, said = bench_or_raise(*killed, *plugin, "--export", tmp_path / "tuned.yaml")
     assert code == 1, "models that fail say so, and stop no other"
     assert "broken_raises: failed: RuntimeError: shapes do not fit" in said
     assert said.count("transformer_base trial") == 5
@@ -87,10 +87,10 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         "harness.benchmark.tune.chosen.shipped_tuned", lambda _: (tmp_path / "tuned.yaml").read_text("utf-8")
     )
     shipped = ("--set", "tuned=mine")
-    code, said = bench_or_raise(*words("run", data, tmp_path / "a", "transformer_base,blind"), *shipped)
+    code, said = bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base,blind"), *shipped)
     assert "untuned: blind: 'mine' has no tuned values" in said
-    assert bench_or_raise(*words("run", data, tmp_path / "a", "transformer_base"), *shipped, "--untuned")[0] == 0
-    with Store(tmp_path / "a" / "bench.sqlite", read_only=True) as store:
+    assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *shipped, "--untuned")[0] == 0
+    with Store(tmp_path / "b" / "bench.sqlite", read_only=True) as store:
         by_label = {group.signature.get("tuned"): group for group in leaderboard(store)}
     assert {label: {row.model for row in group.rows} for label, group in by_label.items()} == {
         file.tuned: {"transformer_base"},
@@ -98,7 +98,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     }
     assert dict(by_label[file.tuned].signature.items() ^ by_label[None].signature.items()) == {"tuned": file.tuned}
     for same in (("--tuned",), ("--tuned-from", tmp_path / "tuned.yaml")):
-        said = bench_or_raise(*words("run", data, tmp_path / "a", "transformer_base"), *same)[1]
+        said = bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *same)[1]
         assert "0 finished, 1 re-used" in said, same
 
 

@@ -162,7 +162,9 @@ def test_a_kill_at_any_moment_leaves_nothing_half_done(
     assert killed == 4
 
 
-def test_boxes_are_pooled_after_all_are_checked(make_dataset: Make, tmp_path: Path) -> None:
+def test_boxes_are_pooled_after_all_are_checked(
+    make_dataset: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = make_dataset((1, 2, 3), b1=((0.0, 0.0, 40.0, 30.0), (0.0, 0.0, 20.0, 30.0)), b2=((9.0, 9.0, 90.0, 9.0),))
     told: list[dict[int, str]] = []
 
@@ -187,6 +189,10 @@ def test_boxes_are_pooled_after_all_are_checked(make_dataset: Make, tmp_path: Pa
     np.testing.assert_allclose(features.padded([1])[0][0, 1], left, atol=2e-3)
     assert prepared(bins=2).dim == 4 * features.dim
     assert prepared(bins=2).digest != features.digest
+    monkeypatch.setattr(torch, "__version__", "9.1.0")
+    again = prepared()
+    assert again.folder != features.folder, "pooled anew by another torch"
+    assert again.digest == features.digest, "the signature is of what goes in"
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"dim": 4}', "[1]"])

@@ -1,0 +1,235 @@
+"""Attempts at a wrong score that nobody notices: other code, other data of a plug-in, other versions of packages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch.nn import functional
+
+from harness.benchmark.identity.run_key import code_of_reference
+from harness.benchmark.identity.sources import check_plugins, plugin_digests
+from harness.measure import environment
+from harness.utils.errors import BenchError
+from harness.utils.plugins import load_plugin
+from results import Store
+from results.runs.leaderboard import Row, leaderboard
+from results.runs.reading import failures, finished
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, own_registry, run_words
+
+MINE = """
+import functools
+import json
+from pathlib import Path
+
+from zoo import ModelCard, register_model
+from zoo.models.expansionnet import ExpansionNet
+
+HERE = Path(__file__).parent
+{at_the_top}
+
+class Mine(ExpansionNet):
+    @functools.wraps(ExpansionNet.__init__)
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        {in_the_constructor}
+
+    def decode(self, memory, tokens):
+        {in_training}
+        return super().decode(memory, tokens)
+
+arguments = {{"encoder": "self_attention", "decoder": "self_attention"}}
+register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments))
+"""
+READ = 'json.loads((HERE / "mine.json").read_text())'
+
+
+@pytest.fixture(scope="module")
+def data(draw_scenes: DrawScenes) -> Path:
+    return draw_scenes(train=8, val=2, test=3)
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(data: Path, tmp_path: Path, without_meteor: None) -> Run:  # noqa: ARG001
+    """`run(models, *more)`: the exit code of a `bench run`, and what it printed on one line."""
+
+    def running(models: str, *more: object) -> tuple[int, str]:
+        words = [*run_words(data, tmp_path / "workspace", models, TINY), "--backbone", "filterbank", "--jobs", 1]
+        with own_registry():
+            code, said = bench_or_raise(*words, *more)
+        return code, " ".join(said.split())
+
+    return running
+
+
+def plugin_of(
+    folder: Path, at_the_top: str = "pass", in_the_constructor: str = "pass", in_training: str = "pass"
+) -> Path:
+    """A plug-in with a model `mine`, beside `mine.json`."""
+    plugin = folder / "mine.py"
+    plugin.write_text(
+        MINE.format(at_the_top=at_the_top, in_the_constructor=in_the_constructor, in_training=in_training)
+    )
+    (folder / "mine.json").write_text('{"width": 1}')
+    return plugin
+
+
+def rows(workspace: Path) -> list[Row]:
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        return [row for group in leaderboard(store) if group.split == "test" for row in group.rows]
+
+
+def test_a_file_that_a_plugin_reads_is_in_the_key(run: Run, tmp_path: Path) -> None:
+    plugin = plugin_of(tmp_path, f"SIZES = {READ}")
+    assert "1 finished, 0 re-used" in run("mine", "--plugin", plugin)[1]
+    assert "0 finished, 1 re-used" in run("mine", "--plugin", plugin)[1]
+    (tmp_path / "mine.json").write_text('{"width": 2}')
+    said = run("mine", "--plugin", plugin, "--seeds", 2)[1]
+    assert "new, because mine.json changed since" in said
+    assert "2 finished, 0 re-used" in said
+    assert sorted(row.seeds for row in rows(tmp_path / "workspace")) == [(0,), (0, 1)]
+
+
+@pytest.mark.parametrize("when", ["in_the_constructor", "in_training"])
+def test_a_file_that_is_read_only_later_is_refused(run: Run, tmp_path: Path, when: str) -> None:
+    plugin = plugin_of(tmp_path, **{when: f"self.sizes = {READ}"})
+    assert run("mine", "--plugin", plugin)[0] == 1
+    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
+        [failed] = failures(store)
+    assert "it opens mine.json after the run's key was made" in str(failed.reason)
+    plugin_of(tmp_path, f"SIZES = {READ}", **{when: f"self.sizes = {READ}"})
+    assert run("mine", "--plugin", plugin)[0] == 0, "what the key tells of may be opened again"
+
+
+def test_a_file_that_changes_after_the_plugin_was_loaded_is_refused(tmp_path: Path) -> None:
+    with own_registry():
+        load_plugin(str(plugin_of(tmp_path, f"SIZES = {READ}")))
+        check_plugins(plugin_digests())
+        (tmp_path / "mine.json").write_text('{"width": 22}')
+        with pytest.raises(BenchError, match=r"mine\.json has changed since it was loaded"):
+            code_of_reference()
+
+
+def test_weights_and_a_packages_own_files_count_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "attacked" / "inner"
+    package.mkdir(parents=True)
+    (tmp_path / "beside.json").write_text("{}")
+    safetensors.torch.save_file({"a": torch.ones(1)}, package / "weights.safetensors")
+    (package.parent / "__init__.py").write_text("from attacked import inner\n")
+    (package / "__init__.py").write_text(
+        "import pathlib, safetensors.torch\nhere = pathlib.Path(__file__).parent\n"
+        "safetensors.torch.load_file(here / 'weights.safetensors')\n"
+        "(here.parents[1] / 'beside.json').read_text()\n(here / 'log.txt').write_text('written alone')\n"
+    )
+    digests = []
+    for value in (1, 1, 2):  # without byte code, with it, and with other weights
+        for name in ("attacked", "attacked.inner"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        safetensors.torch.save_file({"a": torch.full((1,), float(value))}, package / "weights.safetensors")
+        load_plugin("attacked")
+        digests.append(plugin_digests())
+    assert digests[0] == digests[1] != digests[2]
+    files = code_of_reference().files
+    own = {name for name in files if name.partition("/")[0] not in {"harness", "zoo"}}
+    names = ("__init__.py", "inner/__init__.py", "inner/weights.safetensors")
+    assert own == {f"attacked/{name}" for name in names}
+
+
+def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with own_registry():
+        load_plugin(str(plugin_of(tmp_path)))
+        with pytest.raises(BenchError, match=r"another plug-in is named mine\.py"):
+            load_plugin(str(plugin_of(tmp_path / "other")))
+
+
+def test_a_plugin_is_in_the_key_of_every_run_beside_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functional, "layer_norm", functional.layer_norm)  # is put back
+    patch = tmp_path / "patch.py"
+    patch.write_text(
+        "from torch.nn import functional\nusual = functional.layer_norm\n"
+        "functional.layer_norm = lambda *given, **named: 0.1 * usual(*given, **named)\n"
+    )
+    models, workspace = "transformer_base,majority", tmp_path / "workspace"
+    assert "2 finished" in run(models)[1]
+    assert "3 finished, 0 re-used" in run(models, "--plugin", patch, "--seeds", 2, "--first-seed", 1)[1]
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        beside = {run.key: run.environment["plugins"] for run in finished(store)}
+    assert [sorted(each) for each in beside.values()].count(["patch.py"]) == 3
+    usual, patched = sorted(rows(workspace), key=lambda row: row.seeds)
+    assert (usual.seeds, usual.plugins, usual.outdated) == ((0,), (), None)
+    assert (patched.seeds, patched.plugins, patched.outdated) == ((1, 2), ("patch.py",), None)
+    assert "0 finished, 2 re-used" in run(models)[1], "the key of a run without plug-ins is what it was"
+    assert "Made beside --plugin patch.py" in bench("export", "leaderboard", "--workspace", workspace).output
+
+
+def test_runs_planned_with_other_plugins_are_refused(tmp_path: Path) -> None:
+    check_plugins({})
+    with own_registry():
+        load_plugin(str(plugin_of(tmp_path)))
+        check_plugins(plugin_digests())
+        for planned in ({}, {"mine.py": "0"}, {**plugin_digests(), "more.py": "0"}):
+            with pytest.raises(BenchError, match=r"mine\.py|more\.py"):
+                check_plugins(planned)
+
+
+def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, version = tmp_path / "workspace", environment.package_version
+    assert run("blind,majority")[0] == 0
+    monkeypatch.setattr(environment, "package_version", lambda name: "2.1.3" if name == "numpy" else version(name))
+    code, said = run("blind,majority", "--seeds", 2)
+    assert code == 1
+    assert "1 failed" in said
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        reason = str(failures(store)[0].reason)
+    assert f"made by numpy {metadata.version('numpy')}; here is numpy 2.1.3" in reason
+    assert "--accept-mixed" in reason
+    code, said = run("blind", "--seeds", 2, "--accept-mixed")
+    assert code == 0
+    mark = "numpy 2.1.3 (seed 1)"
+    assert [row.elsewhere for row in rows(workspace)] == [mark]
+    assert mark in said
+    assert mark in (workspace / "report" / "index.html").read_text(encoding="utf-8")
+    for format in ("markdown", "csv", "json"):
+        assert mark in bench("export", "leaderboard", "--workspace", workspace, "--format", format).output.replace(
+            "\\", ""
+        )
+    assert run("blind", "--seeds", 2, "--rerun")[0] == 0
+    assert [row.elsewhere for row in rows(workspace)] == [None]
+
+
+def test_versions_that_were_not_recorded_are_no_other_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "package_version", lambda _: None)
+    assert run("blind")[0] == 0
+    monkeypatch.undo()
+    assert run("blind", "--seeds", 2)[0] == 0
+
+
+def test_bench_work_executes_each_run_beside_its_own_plugins(data: Path, tmp_path: Path, without_meteor: None) -> None:  # noqa: ARG001
+    workspace, plugin = tmp_path / "workspace", plugin_of(tmp_path)
+    for models, more in (("mine", ("--plugin", plugin)), ("blind", ())):
+        words = [*run_words(data, workspace, models, TINY)[1:], "--backbone", "filterbank", *more]
+        with own_registry():
+            assert bench_or_raise("plan", *words, "--slurm", tmp_path / "array.sh", "--force")[0] == 0
+    with own_registry():
+        assert bench_or_raise("work", "--workspace", workspace)[0] == 0
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        assert {run.model: list(run.environment["plugins"]) for run in finished(store)} == {
+            "mine": ["mine.py"],
+            "blind": [],
+        }
