@@ -100,9 +100,9 @@ def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments
 def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int, **arguments: Any) -> dict[str, int]:
     """The widths that bring a model nearest to `parameters`: `d_model`, and the widths in proportion that it has.
 
-    Layers, heads and lengths stay as they are. `d_model` is a multiple of heads that share it, and of 8 where that comes
-    within `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the target, and
-    where no `d_model` comes within the tolerance, the width of words or of attention does.
+    Layers, heads and lengths stay as they are. `d_model` is a multiple of heads that share it, and of 8 where that
+    comes within `TOLERANCE`; other widths keep their proportions to it, but `d_ff` then takes up what is left to the
+    target, and where no `d_model` comes within the tolerance, the width of words or of attention does.
 
     Args:
         name: a registered name.

@@ -119,7 +119,10 @@ class Muon(AdamW):
         eps: float = 1e-9,
         weight_decay: float = 0.0,
     ) -> None:
-        groups = [{"params": list(matrices), "parts": list(matrices.values())}, {"params": list(others)}]
+        groups: list[dict[str, Any]] = [
+            {"params": list(matrices), "parts": list(matrices.values())},
+            {"params": list(others)},
+        ]
         super().__init__(groups, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
         self._momenta: dict[torch.Size, Tensor] = {}
 
@@ -168,7 +171,7 @@ class Muon(AdamW):
             zeros = [parameter.new_zeros(parameter.numel() // shape.numel(), *shape) for parameter in parameters]
             stack = torch.cat([state.get("momentum", none) for state, none in zip(states, zeros, strict=True)])
             self._momenta[shape] = stack
-            for state, view in zip(states, stack.split([len(each) for each in zeros]), strict=True):
+            for state, view in zip(states, torch.split(stack, [len(each) for each in zeros]), strict=True):
                 state["momentum"] = view
                 state["step"] = torch.zeros(())  # AdamW asks every state for it when one is loaded
         return stack
@@ -176,7 +179,7 @@ class Muon(AdamW):
 
 def _wide(matrix: Tensor, rows: int, tall: bool) -> Sequence[Tensor]:
     """The matrices that `rows` rows each make of a matrix, turned where they are tall."""
-    parts = (matrix,) if len(matrix) == rows else matrix.split(rows)
+    parts = (matrix,) if len(matrix) == rows else torch.split(matrix, rows)
     return [part.mT for part in parts] if tall else parts
 
 
@@ -185,28 +188,34 @@ def hidden_matrices(model: nn.Module) -> dict[Parameter, int]:
 
     They are the weights of linear and recurrent layers, but not those that words go in or come out by: of an embedding,
     and of a layer named `vocabulary`. What else is a table, as the memory of an attention, is no matrix of a product
-    with vectors, whatever its rank. A module says in `parts` which of its layers compute several projections in one;
+    with vectors, whatever its rank. A module says in `matrices_in` which of its layers compute several projections in one;
     a layer named `qkv`, as timm's and transformers' are, computes three. GPT-2's are taken whole.
     """
     found: dict[Parameter, int] = {}
     for name, module in model.named_modules():
         for weight, parts in _matrices(module):
-            found[weight] = 3 if name.rpartition(".")[2] == "qkv" else parts
+            found[weight] = 3 if _last(name) == "qkv" else parts
     for module in model.modules():
-        for name, parts in getattr(module, "parts", {}).items():
+        for name, parts in getattr(module, "matrices_in", {}).items():
             for layer in module.get_submodule(name).modules():
                 if isinstance(layer, nn.Linear):
-                    found[layer.weight] = parts
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding) or name.rpartition(".")[2] == "vocabulary":
-            found.pop(module.weight, None)
+                    found[layer.get_parameter("weight")] = parts
+    words = (
+        each for name, each in model.named_modules() if isinstance(each, nn.Embedding) or _last(name) == "vocabulary"
+    )
+    for weight in (weight for module in words for weight in module.parameters(recurse=False)):
+        found.pop(weight, None)
     return found
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _matrices(module: nn.Module) -> Iterator[tuple[Parameter, int]]:
     """The matrices that a module itself multiplies by, with the number of their parts."""
     if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":  # GPT-2's linear layer in transformers
-        yield module.weight, 1
+        yield module.get_parameter("weight"), 1
     elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
         parts = 4 if isinstance(module, nn.LSTM | nn.LSTMCell) else 3 if isinstance(module, nn.GRU | nn.GRUCell) else 1
         yield from ((each, parts) for each in module.parameters(recurse=False) if each.ndim == 2)

@@ -112,7 +112,7 @@ class AttentionOnAttention(nn.Module):
     def __init__(self, d_model: int, dropout: float | None = None) -> None:
         super().__init__()
         self.mix = nn.Linear(2 * d_model, 2 * d_model)
-        self.parts = {"mix": 2}
+        self.matrices_in = {"mix": 2}
         self.dropout = nn.Dropout(dropout) if dropout is not None else None
 
     def forward(self, attended: Tensor, query: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class LSTMCell(Looped):
         super().__init__()
         self.d_hidden, self.maxout, self.biased = d_hidden, maxout, bias
         gates = 5 if maxout else 4
-        self.parts = {"input": gates, "recurrent": gates}
+        self.matrices_in = {"input": gates, "recurrent": gates}
         width = gates * d_hidden
         self.input = nn.Linear(d_input, width, bias)
         self.recurrent = nn.Linear(d_past, width, bias)

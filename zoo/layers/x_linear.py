@@ -66,7 +66,7 @@ class TwoProjections(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.linear = LoopedLinear(d_model, 2 * d_model)
-        self.parts = {"linear": 2}
+        self.matrices_in = {"linear": 2}
         self.norm = nn.GroupNorm(2 * n_heads, 2 * d_model)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:

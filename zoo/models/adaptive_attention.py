@@ -113,7 +113,7 @@ class AdaptiveAttention(RecurrentCaptioner):
         self.image_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_embedding, d_model, d_model)
         self.image_gates = nn.Linear(d_model, 4 * d_model)
-        self.parts = {"image_gates": 4}
+        self.matrices_in = {"image_gates": 4}
         self.sentinel_input = nn.Linear(d_embedding, d_model)
         self.sentinel_image = nn.Linear(d_model, d_model)
         self.sentinel_past = LoopedLinear(d_model, d_model)

@@ -31,7 +31,7 @@ class InnerResidual(nn.Module):
         super().__init__()
         self.glu = glu
         self.output = nn.Linear(d_model, 2 * d_model if glu else d_model)
-        self.parts = {"output": 2 if glu else 1}
+        self.matrices_in = {"output": 2 if glu else 1}
         self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(d_model)
 

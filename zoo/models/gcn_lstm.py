@@ -265,7 +265,7 @@ class GCNLSTM(RecurrentCaptioner):
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
         self.image_gates = nn.Linear(visual_dim, 4 * d_model, bias=False)
-        self.parts = {"image_gates": 4}
+        self.matrices_in = {"image_gates": 4}
         nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
         self.attention = DroppedAttention(d_model, visual_dim, d_attention, dropout)
         self.language_dropout = nn.Dropout(dropout)

@@ -143,7 +143,7 @@ class SentenceDecoder(nn.Module):
         self.graph = SentenceGraph(d_embedding, d_model, dropout)
         self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
         self.image_gates = nn.Linear(d_model, 4 * d_model, bias=False)
-        self.parts = {"image_gates": 4}
+        self.matrices_in = {"image_gates": 4}
         nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
         self.attention = AdditiveAttention(d_model, d_model, d_attention)
         self.language_lstm = LSTMCell(2 * d_model, d_model, d_model)
@@ -231,7 +231,7 @@ class SGAE(RecurrentCaptioner):
         self.dictionary = nn.Parameter(torch.rand(n_entries, d_model) / 100)
         self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
         self.image_gates = nn.Linear(d_model, 4 * d_model, bias=False)
-        self.parts = {"image_gates": 4}
+        self.matrices_in = {"image_gates": 4}
         nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
         self.node_attention = AdditiveAttention(d_model, d_model, d_attention)
         self.entry_attention = AdditiveAttention(d_model, d_model, d_attention)

@@ -218,7 +218,7 @@ class UpDown(RecurrentCaptioner):
         self.image_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_embedding, d_model, 2 * d_model)
         self.image_gates = nn.Linear(d_model, 4 * d_model, bias=False)
-        self.parts = {"image_gates": 4}
+        self.matrices_in = {"image_gates": 4}
         nn.init.uniform_(self.image_gates.weight, -(d_model**-0.5), d_model**-0.5)
         self.attention = AdditiveAttention(d_model, d_model, d_attention)
         self.language_lstm = LSTMCell(d_model, d_model, 2 * d_model)

@@ -67,7 +67,7 @@ class XLAN(RecurrentCaptioner):
         self.attended = LoopedLinear((n_attention_layers + 1) * d_model, d_model)
         self.attended_norm = nn.LayerNorm(d_model)
         self.context = LoopedLinear(2 * d_model, 2 * d_model)
-        self.parts = {"context": 2}
+        self.matrices_in = {"context": 2}
         self.dropout = nn.Dropout(dropout)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)

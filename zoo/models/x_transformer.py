@@ -119,7 +119,7 @@ class XTransformer(Captioner):
             for index in range(n_decoder_layers)
         )
         self.decoder_output = nn.Linear((n_decoder_layers + 1) * d_model, 2 * d_model)
-        self.parts = {"decoder_output": 2}
+        self.matrices_in = {"decoder_output": 2}
         self.decoder_norm = nn.LayerNorm(d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)

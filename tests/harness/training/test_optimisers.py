@@ -220,7 +220,7 @@ def test_words_tables_and_vectors_are_no_hidden_matrices() -> None:
             self.words, self.table = nn.Embedding(11, 4), Parameter(torch.ones(4, 4))
             self.lstm, self.gru, self.norm = nn.LSTM(4, 8), nn.GRUCell(8, 8), nn.LayerNorm(8)
             self.attention, self.gates = nn.MultiheadAttention(8, 2), nn.Linear(8, 16)
-            self.parts = {"gates": 2}
+            self.matrices_in = {"gates": 2}
             self.vocabulary = nn.Linear(16, 11)
 
     model = Model()
