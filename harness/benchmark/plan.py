@@ -108,7 +108,7 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
     return Opening(
         data=request.data,
         images=request.images,
-        preset=request.preset.untuned(),
+        preset=request.preset,
         features=request.features,
         sees={model.name: model.visual for model in models},
         graphs=tuple(sorted(graph_kinds(models))),

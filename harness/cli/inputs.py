@@ -123,24 +123,19 @@ def refuse_without_more(more: str, **options: object) -> None:
         raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
 
 
-def check_tuned(tuned: bool, tuned_from: str | None, untuned: bool) -> None:
-    """BenchError where options name tuned values of several places."""
-    named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
-    if len(chosen := [option for option, given in named.items() if given]) > 1:
-        raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
+def check_tuned(tuned: bool, tuned_from: str | None) -> None:
+    """BenchError where options name tuned values of two places."""
+    if tuned and tuned_from is not None:
+        raise BenchError("--tuned and --tuned-from contradict each other", "leave one of them out")
 
 
-def find_tuned(
-    preset: Preset, workspace: Workspace, tuned: bool, tuned_from: str | None, untuned: bool
-) -> FindTuned | None:
-    """What finds the tuned values that the options of `check_tuned` name; without them those that ship, if any do."""
-    from harness.benchmark.tune.chosen import from_file, from_workspace, shipped_for
+def find_tuned(workspace: Workspace, tuned: bool, tuned_from: str | None) -> FindTuned | None:
+    """What finds the tuned values that the options of `check_tuned` name, if they name any."""
+    from harness.benchmark.tune.chosen import from_file, from_workspace
 
     if tuned_from is not None:
         return from_file(tuned_from)
-    if tuned:
-        return from_workspace(workspace)
-    return None if untuned else shipped_for(preset)
+    return from_workspace(workspace) if tuned else None
 
 
 def check_precision(name: str) -> None:

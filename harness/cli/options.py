@@ -353,9 +353,6 @@ class RunOptions:
             metavar="FILE", callback=refuse_empty, help="The same, with the values of a file of bench tune --export."
         ),
     ] = None
-    untuned: Annotated[
-        bool, typer.Option("--untuned", help="Train as the preset is, where tuned values of it ship.")
-    ] = False
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False
     accept_code_changes: Annotated[
         bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")

@@ -58,7 +58,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     if not options.more_metrics:
         refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
     check_seeds(options.first_seed, seeds, 2 if options.control else 1)
-    check_tuned(options.tuned, options.tuned_from, options.untuned)
+    check_tuned(options.tuned, options.tuned_from)
     processes = process_count(options.devices)
     if options.on != HERE and is_launched():
         raise BenchError(
@@ -118,7 +118,7 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
-        tuned=find_tuned(settings, place, options.tuned, options.tuned_from, options.untuned),
+        tuned=find_tuned(place, options.tuned, options.tuned_from),
         engine=choose_engine(options.on, resources, at_once),
     )
 

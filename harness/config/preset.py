@@ -25,7 +25,6 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
     "timed_seeds": "number of seeds whose captions are timed: affects costs, no score",
     "latency_repeats": "number of images whose captioning is timed: affects costs, no score",
     "energy_seconds": "length of the energy measurement: affects costs, no score",
-    "tuned": "where tuned values come from; the values are in the key, as the preset that they make",
     "recipe.models": "which models may use the preset",
     "recipe.published": "scores to compare with",
 }
@@ -143,7 +142,7 @@ class Preset(Strict):
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
-        {"parameters", "recipe", "energy_seconds", "tuned", "features", "seeds", "timed_seeds"}
+        {"parameters", "recipe", "energy_seconds", "features", "seeds", "timed_seeds"}
     )
     name: str
     summary: str
@@ -163,7 +162,6 @@ class Preset(Strict):
     recipe: Recipe | None = None
     features: FeatureConfig | None = Field(None, description="of the embedded data, where the command names none")
     seeds: int = Field(1, gt=0, description="of each model, where the command names no number")
-    tuned: str | None = Field(None, description="whose values ship, for `bench run` to train with; see docs/tuning.md")
 
     @field_validator("size", mode="before")
     @classmethod
@@ -194,10 +192,6 @@ class Preset(Strict):
             *_unusual_training(self.schedule),
             *self.decoding.paper_deviations(),
         )
-
-    def untuned(self) -> Preset:
-        """The preset with its own values for every model, wherever tuned ones may be."""
-        return self.model_copy(update={"tuned": None})
 
     def check_model(self, model: str) -> None:
         """Refuse a model that the preset is not for.

@@ -188,8 +188,8 @@ def hidden_matrices(model: nn.Module) -> dict[Parameter, int]:
 
     They are the weights of linear and recurrent layers, but not those that words go in or come out by: of an embedding,
     and of a layer named `vocabulary`. What else is a table, as the memory of an attention, is no matrix of a product
-    with vectors, whatever its rank. A module says in `matrices_in` which of its layers compute several projections in one;
-    a layer named `qkv`, as timm's and transformers' are, computes three. GPT-2's are taken whole.
+    with vectors, whatever its rank. A module says in `matrices_in` which of its layers compute several projections at
+    once; a layer named `qkv`, as timm's and transformers' are, computes three. GPT-2's are taken whole.
     """
     found: dict[Parameter, int] = {}
     for name, module in model.named_modules():

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 5
-SOURCES = "228d6143"
+SOURCES = "cbfd08c5"
 
 
 @cache

@@ -128,44 +128,6 @@ def from_file(name: str) -> FindTuned:
     return find
 
 
-def shipped_for(preset: Preset) -> FindTuned | None:
-    """Finds the values that ship and that the preset names (`Preset.tuned`), if it names any.
-
-    Under other conditions than theirs all models have the preset's own values, and so has a model that was not tuned.
-
-    Raises:
-        BenchError: no such values ship.
-    """
-    name = preset.tuned
-    if name is None:
-        return None
-    if name not in list_tuned():
-        raise BenchError(
-            f"preset {preset.name!r}: tuned: no values ship under the name {name!r}",
-            f"leave it out with --untuned, or choose one of: {', '.join(list_tuned()) or 'none'}",
-        )
-    content = _read(name)
-
-    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
-        if other := _other_conditions(content, context):
-            reporter.note(
-                f"untuned: the tuned values of {name!r} are of other conditions ({other}); all models train with the "
-                "preset's own",
-                style="yellow",
-            )
-            return None
-        if missing := [model.name for model in models if model.name not in content.models]:
-            reporter.note(
-                f"untuned: {', '.join(missing)}: {name!r} has no tuned values; trained with the preset's own, and in "
-                "tables of their own",
-                style="yellow",
-            )
-        found = {model.name: content.models[model.name] for model in models if model.name in content.models}
-        return _tuned(content.tuned, found, reporter) if found else None
-
-    return find
-
-
 def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, first: Sequence[Stage] = ()) -> Tuned:
     """What `bench run` trains with; `first` are the stages that the values are for, where others may follow."""
     values = {name: found.values for name, found in models.items()}

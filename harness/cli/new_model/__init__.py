@@ -55,7 +55,7 @@ def new_model(
     typer.echo(f"{model}: a GRU that attends to the image, to be made your own (docs/own_model.md)")
     typer.echo(f"{test}: the laws that a model must keep")
     typer.echo(f"next: pytest {test}")
-    typer.echo(f"then: bench run --models {name},transformer_base --plugin {model} --untuned")
+    typer.echo(f"then: bench run --models {name},transformer_base --plugin {model}")
 
 
 def named(stem: str, name: str) -> str:

@@ -39,7 +39,7 @@ def data(draw_scenes: DrawScenes) -> Path:
 
 
 def words(data: Path, workspace: Path, budgets: str, models: str = MODELS) -> list[object]:
-    shown = ("--backbone", "filterbank", "--untuned", "--jobs", 1, "--budgets", budgets)
+    shown = ("--backbone", "filterbank", "--jobs", 1, "--budgets", budgets)
     return [*run_words(data, workspace, models, SETTINGS), *shown]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,18 @@ import optuna
 import pytest
 import yaml
 from optuna.trial import TrialState
-from rich.console import Console
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import plan_runs
 from harness.benchmark.run_config import AppliedTuning
-from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, shipped_for
+from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace
 from harness.benchmark.tune.storage import open_studies
 from harness.config.execution import ExecutionConfig
-from harness.config.load import list_tuned, load_preset, preset_digest, shipped_preset, shipped_tuned
+from harness.config.load import list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
 from harness.config.tuning import TRIAL_SEED, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
 from results.runs.leaderboard import leaderboard
@@ -82,14 +79,9 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert [trial.seed - TRIAL_SEED for trial in found.trials] == [0, 0, 0, 1, 1]
     assert found.deviation is not None
 
-    monkeypatch.setattr("harness.benchmark.tune.chosen.list_tuned", lambda: ["mine"])
-    monkeypatch.setattr(
-        "harness.benchmark.tune.chosen.shipped_tuned", lambda _: (tmp_path / "tuned.yaml").read_text("utf-8")
-    )
-    shipped = ("--set", "tuned=mine")
-    code, said = bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base,blind"), *shipped)
-    assert "untuned: blind: 'mine' has no tuned values" in said
-    assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *shipped, "--untuned")[0] == 0
+    of_file = ("--tuned-from", tmp_path / "tuned.yaml")
+    assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base,blind"))[0] == 0
+    assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *of_file)[0] == 0
     with Store(tmp_path / "b" / "bench.sqlite", read_only=True) as store:
         by_label = {group.signature.get("tuned"): group for group in leaderboard(store)}
     assert {label: {row.model for row in group.rows} for label, group in by_label.items()} == {
@@ -97,7 +89,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         None: {"transformer_base", "blind"},
     }
     assert dict(by_label[file.tuned].signature.items() ^ by_label[None].signature.items()) == {"tuned": file.tuned}
-    for same in (("--tuned",), ("--tuned-from", tmp_path / "tuned.yaml")):
+    for same in (("--tuned",), of_file):
         said = bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *same)[1]
         assert "0 finished, 1 re-used" in said, same
 
@@ -276,50 +268,3 @@ def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp
     for change in ("clip_norm=3", "learning_rate.peak=0.5", "learning_rate.floor=0.5", "batch_size=3"):
         with pytest.raises(BenchError, match="other conditions: preset "):
             find(load_preset("smoke", (*longer, at + change)))
-
-
-@pytest.mark.parametrize(
-    ("changes", "names", "tuned", "said"),
-    [
-        ({}, ("updown",), ["updown"], []),
-        ({}, ("updown", "m2"), ["updown"], ["untuned: m2: 'mine' has no tuned values"]),
-        ({}, ("m2",), [], ["untuned: m2: 'mine' has no tuned values"]),
-        ({"data": "coco#1"}, ("updown",), [], ["of other conditions (data coco#1, here scenes#"]),
-        ({"features": "r101"}, ("updown",), [], ["of other conditions (features r101, here "]),
-        ({"tuned": "3x2#000000"}, ("updown",), [], ["of other conditions (preset 3x2#000000, here 3x2#"]),
-    ],
-)  # fmt: skip
-def test_shipped_values_are_for_their_conditions_and_models(
-    changes: dict[str, Any],
-    names: Sequence[str],
-    tuned: list[str],
-    said: list[str],
-    small: RunContext,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("harness.benchmark.tune.chosen.list_tuned", lambda: ["mine"])
-    monkeypatch.setattr("harness.benchmark.tune.chosen.shipped_tuned", lambda _: dumped(tuned_file(small), **changes))
-    find = shipped_for(small.preset.model_copy(update={"tuned": "mine"}))
-    assert find is not None
-    console = Console(file=StringIO(), width=400)
-    found = find(small, requested(*names), Reporter(console))
-    assert ([] if found is None else list(found.values)) == tuned
-    lines = [line for line in console.file.getvalue().splitlines() if line.startswith("untuned")]  # type: ignore[attr-defined]
-    assert len(lines) == len(said)
-    assert all(part in line for part, line in zip(said, lines, strict=True))
-
-
-def test_a_preset_that_names_no_values_has_its_own(small: RunContext) -> None:
-    assert shipped_for(small.preset) is None
-    with pytest.raises(BenchError, match="no values ship under the name 'none'") as caught:
-        shipped_for(small.preset.model_copy(update={"tuned": "none"}))
-    assert "--untuned" in str(caught.value.hint)
-
-
-def test_where_values_come_from_is_in_no_digest() -> None:
-    plain, named = (load_preset("small", changes) for changes in ((), ("tuned=small",)))
-    assert "tuned" not in plain.model_dump(mode="json")
-    assert preset_digest(named) == preset_digest(plain)
-    assert tuned_field(SearchSpace(), BUDGET, named) == tuned_field(SearchSpace(), BUDGET, plain)
-    assert shipped_preset(named)["deviations"] == []
-    assert named.untuned() == plain
