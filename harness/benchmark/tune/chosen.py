@@ -15,7 +15,7 @@ from harness.benchmark.tune.storage import open_studies, studies_file, studies_l
 from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
-from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.progress import Reporter
@@ -170,12 +170,13 @@ def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, fir
     """What `bench run` trains with; `first` are the stages that the values are for, where others may follow."""
     values = {name: found.values for name, found in models.items()}
     trials = {name: found.trials for name, found in models.items()}
-    if not first:
+    stage = label.partition(":")[2]
+    if not first and not stage:
         reporter.note(f"trained models have their tuned values, of {label}")
         return Tuned(label, values, trials)
-    names = "+".join(stage.name for stage in first)
-    reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own afterwards")
-    return Tuned(f"{label}:{names}", values, trials, len(first))
+    names = stage or "+".join(each.name for each in first)
+    reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own elsewhere")
+    return Tuned(label if stage else f"{label}:{names}", values, trials, stage or len(first))
 
 
 def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
@@ -192,8 +193,7 @@ def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
 
 def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset) -> bool:
     """Whether the preset with these stages alone is the searched one, whatever its name."""
-    schedule = preset.schedule.model_copy(update={"stages": stages})
-    searched = preset.model_copy(update={"name": content.preset, "schedule": schedule})
+    searched = with_stages(preset.model_copy(update={"name": content.preset}), stages)
     return tuned_field(content.space, content.budget, searched) == content.tuned
 
 
