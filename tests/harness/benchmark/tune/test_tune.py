@@ -102,6 +102,34 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         assert "0 finished, 1 re-used" in said, same
 
 
+def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
+    draw_scenes: DrawScenes, tmp_path: Path
+) -> None:
+    data, place, models = draw_scenes(train=24, val=4, test=6), tmp_path / "killed", "transformer_base"
+    settings = SETTINGS | {f"schedule.stages.1.self_critical.{name}": 2 for name in ("samples", "max_len")}
+    more = ["--preset", "quick-scst", *set_options(settings | {"schedule.stages.1.epochs": 2})]
+    tuning = [*words("tune", data, place, models), *more, "--stage", "scst"]
+    tuning += ["--trials", 2, "--finalists", 1, "--seeds", 1]
+    for moment in ("training", "captioning"):  # in the first stage, then in the searched one
+        plugin, environment = killed_at(moment)
+        assert bench_process(*tuning, *plugin, **environment).returncode == -signal.SIGKILL
+    with own_registry():
+        assert bench_or_raise(*tuning, *plugin, "--export", tmp_path / "tuned.yaml")[0] == 0
+    assert not [path for path in (place / "tuning").iterdir() if path.is_dir()]
+
+    content = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
+    assert (content.space.stage, content.budget.updates) == ("scst", 2)
+    assert bench_or_raise(*words("tune", data, tmp_path / "b", models), *more, "--trials", 1, "--finalists", 0)[0] == 0
+    alone, whole = (trials_of(each, models)[0][2] for each in (place, tmp_path / "b"))
+    assert alone, "else nothing is compared"
+    assert alone == whole, "the preset, whether its stages are trained at once or not"
+    for same in (("--tuned",), ("--tuned-from", tmp_path / "tuned.yaml")):
+        with own_registry():
+            assert bench_or_raise(*words("run", data, place, models), *more, *plugin, *same)[0] == 0
+    with Store(place / "bench.sqlite", read_only=True) as store:
+        assert {group.signature["tuned"] for group in leaderboard(store)} == {content.tuned}
+
+
 def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
     models = requested("updown", "transformer_base")
     values = {"updown": TunedValues(learning_rate=4.0, clip_norm=5.0), "transformer_base": TunedValues()}
@@ -171,6 +199,9 @@ def test_what_ships_has_the_label_that_its_runs_are_signed_with(name: str) -> No
         (("--preset", "expansionnet-v2-paper"), "is a paper's recipe"),
         (("--models", "human,majority"), "names nothing that is trained: human, majority"),
         (("--precision", "fp8"), "--precision 'fp8' is unknown"),
+        (("--preset", "scenes-scst", "--stage", "rl"), "--stage 'rl' is no stage of the preset 'scenes-scst'"),
+        (("--preset", "quick-sentences", "--stage", "xe"), "--stage xe: not every model trains"),
+        (("--preset", "scenes-scst", "--stage", "scst", "--tune-width"), "--stage and --tune-width contradict"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(options: Sequence[str], message: str, tmp_path: Path) -> None:
@@ -253,6 +284,32 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
     with pytest.raises(BenchError, match="other conditions: preset "):
         from_file(str(file))(context, requested("updown"), SILENT)
+
+
+def test_values_of_one_stage_are_for_it_alone(
+    small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, preset, space = tmp_path / "tuned.yaml", load_preset("quick-scst"), SearchSpace(stage="scst")
+    context = replace(small, preset=preset)
+    model = TunedModel(
+        values=TunedValues(learning_rate=3.0), best=0.5, trials=(TunedTrial(learning_rate=3.0, state="finished"),)
+    )
+    changes = {"preset": "quick-scst", "space": space, "models": {"updown": model}}
+    label = tuned_field(space, BUDGET, preset)
+    file.write_text(dumped(tuned_file(context), **changes, tuned=label), encoding="utf-8")
+    monkeypatch.setattr("harness.benchmark.tune.chosen.list_tuned", lambda: ["mine"])
+    monkeypatch.setattr("harness.benchmark.tune.chosen.shipped_tuned", lambda _: file.read_text("utf-8"))
+    shipped = shipped_for(preset.model_copy(update={"tuned": "mine"}))
+    assert shipped is not None
+    for find in (from_file(str(file)), shipped):
+        found = find(context, requested("updown"), SILENT)
+        assert found is not None
+        assert (found.label, found.stages) == (label, "scst")
+        [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=found)
+        peaks = [stage["learning_rate"]["peak"] for stage in spec.config["preset"]["schedule"]["stages"]]
+        first, second = (stage.learning_rate.peak for stage in preset.schedule.stages)
+        assert peaks == [first, 3 * second]
+        assert spec.config["tuning"]["trials"][0]["learning_rate"] == 3 * second
 
 
 def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp_path: Path) -> None:
