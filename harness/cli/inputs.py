@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,21 +124,21 @@ def refuse_without_more(more: str, **options: object) -> None:
         raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
 
 
-def check_tuned(tuned: bool, tuned_from: str | None, untuned: bool) -> None:
+def check_tuned(tuned: bool, tuned_from: list[str] | None, untuned: bool) -> None:
     """BenchError where options name tuned values of several places."""
-    named = {"--tuned": tuned, "--tuned-from": tuned_from is not None, "--untuned": untuned}
+    named = {"--tuned": tuned, "--tuned-from": bool(tuned_from), "--untuned": untuned}
     if len(chosen := [option for option, given in named.items() if given]) > 1:
         raise BenchError(f"{' and '.join(chosen)} contradict each other", "leave all but one of them out")
 
 
 def find_tuned(
-    preset: Preset, workspace: Workspace, tuned: bool, tuned_from: str | None, untuned: bool
+    preset: Preset, workspace: Workspace, tuned: bool, tuned_from: list[str] | None, untuned: bool
 ) -> FindTuned | None:
     """What finds the tuned values that the options of `check_tuned` name; without them those that ship, if any do."""
-    from harness.benchmark.tune.chosen import from_file, from_workspace, shipped_for
+    from harness.benchmark.tune.chosen import from_file, from_workspace, one_after_other, shipped_for
 
-    if tuned_from is not None:
-        return from_file(tuned_from)
+    if tuned_from:
+        return reduce(one_after_other, map(from_file, tuned_from))
     if tuned:
         return from_workspace(workspace)
     return None if untuned else shipped_for(preset)

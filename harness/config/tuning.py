@@ -70,13 +70,19 @@ class Budget(Strict):
 
 
 class TunedValues(Strict):
-    """One point of the search space; None is what the preset has, so that no values at all are the untuned preset."""
+    """One point of the search space; None is what the preset has, so that no values at all are the untuned preset.
+
+    `then` has those of single stages, by name, of other searches.
+    """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"then"})
 
     learning_rate: float | None = Field(None, gt=0)
     dropout_scale: float | None = Field(None, ge=0)
     warmup: float | None = Field(None, ge=0, le=1)
     clip_norm: float | None = Field(None, ge=0)
     width: float | None = Field(None, gt=0)
+    then: tuple[tuple[str, TunedValues], ...] = ()
 
     @classmethod
     def of_params(cls, params: Mapping[str, Any]) -> TunedValues:
@@ -165,7 +171,10 @@ def tuned_preset(preset: Preset, values: TunedValues, stages: int | str | None =
     for place, stage in enumerate(tuned):
         if stage.name == stages if isinstance(stages, str) else stages is None or place < stages:
             tuned[place] = _tuned_stage(stage, values, preset.schedule.budget)
-    return with_stages(preset.model_copy(update={"size": size}), tuned)
+    preset = with_stages(preset.model_copy(update={"size": size}), tuned)
+    for name, others in values.then:
+        preset = tuned_preset(preset, others, name)
+    return preset
 
 
 def with_stages(preset: Preset, stages: Sequence[Stage]) -> Preset:

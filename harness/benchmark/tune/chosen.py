@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,30 @@ def from_file(name: str) -> FindTuned:
         found = {model.name: content.models[model.name] for model in models}
         whole = content.preset == context.preset.name and stages == context.preset.schedule.stages
         return _tuned(content.tuned, found, reporter, () if whole else stages)
+
+    return find
+
+
+def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
+    """Finds the values of two files together, of which the second one's are for a single stage.
+
+    Raises:
+        BenchError: when called, the second one's are for other stages, or the first one's for that stage too.
+    """
+
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
+        one, other = (finder(context, models, reporter) for finder in (first, second))
+        assert one is not None, "a file has values or is refused"
+        assert other is not None, "as above"
+        covered = {name for label in one.label.split(",") for name in label.partition(":")[2].split("+")}
+        if not isinstance(other.stages, str) or other.stages in covered or "" in covered:
+            raise BenchError(
+                f"--tuned-from: {other.label} cannot follow {one.label}: each must be for stages of its own",
+                "name the file of the first stages, then those of bench tune --stage NAME for later ones",
+            )
+        after = {name: (*own.then, (other.stages, other.values[name])) for name, own in one.values.items()}
+        values = {name: own.model_copy(update={"then": after[name]}) for name, own in one.values.items()}
+        return replace(one, label=f"{one.label},{other.label}", values=values)
 
     return find
 

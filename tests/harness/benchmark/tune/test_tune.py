@@ -19,7 +19,7 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import plan_runs
 from harness.benchmark.run_config import AppliedTuning
-from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, shipped_for
+from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, one_after_other, shipped_for
 from harness.benchmark.tune.storage import open_studies
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_tuned, load_preset, preset_digest, shipped_preset, shipped_tuned
@@ -310,6 +310,33 @@ def test_values_of_one_stage_are_for_it_alone(
         first, second = (stage.learning_rate.peak for stage in preset.schedule.stages)
         assert peaks == [first, 3 * second]
         assert spec.config["tuning"]["trials"][0]["learning_rate"] == 3 * second
+
+
+def test_two_files_are_for_stages_of_their_own(small: RunContext, tmp_path: Path) -> None:
+    context = replace(small, preset=load_preset("quick-scst"))
+    files, labels, own = {}, [], [stage.learning_rate.peak for stage in context.preset.schedule.stages]
+    for factor, name in enumerate(("xe", "scst"), start=2):
+        space, preset = SearchSpace(stage=name), load_preset("quick-scst", ("stages=[xe]",) if name == "xe" else ())
+        model = TunedModel(values=TunedValues(learning_rate=factor), best=0.5, trials=())
+        labels.append(tuned_field(space, BUDGET, preset))
+        changes = {"preset": "quick-scst", "space": space, "tuned": labels[-1], "models": {"updown": model}}
+        files[name] = tmp_path / name
+        files[name].write_text(dumped(tuned_file(context), **changes), encoding="utf-8")
+
+    def found(*stages: str) -> Tuned | None:
+        finders = [from_file(str(files[name])) for name in stages]
+        return one_after_other(*finders)(context, requested("updown"), SILENT)
+
+    tuned = found("xe", "scst")
+    assert tuned is not None
+    assert tuned.label == ",".join(labels)
+    [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=tuned)
+    peaks = [stage["learning_rate"]["peak"] for stage in spec.config["preset"]["schedule"]["stages"]]
+    assert peaks == [2 * own[0], 3 * own[1]]
+    applied = AppliedTuning(label=tuned.label, values=tuned.values["updown"], stages=tuned.stages)
+    assert AppliedTuning.model_validate_json(applied.model_dump_json()) == applied, "as a row keeps it"
+    with pytest.raises(BenchError, match="each must be for stages of its own"):
+        found("scst", "scst")
 
 
 def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp_path: Path) -> None:
