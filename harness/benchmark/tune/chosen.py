@@ -130,10 +130,10 @@ def from_file(name: str) -> FindTuned:
 
 
 def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
-    """Finds the values of two files together, of which the second one's are for a single stage.
+    """Finds the values of two files together, of which the second one's are for a single later stage.
 
     Raises:
-        BenchError: when called, the second one's are for other stages, or the first one's for that stage too.
+        BenchError: when called, they are for others: the same two files make one condition, and not two.
     """
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
@@ -141,9 +141,10 @@ def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
         assert one is not None, "a file has values or is refused"
         assert other is not None, "as above"
         covered = {name for label in one.label.split(",") for name in label.partition(":")[2].split("+")}
-        if not isinstance(other.stages, str) or other.stages in covered or "" in covered:
+        order = [stage.name for stage in context.preset.schedule.stages]
+        if not isinstance(other.stages, str) or covered & {"", *order[order.index(other.stages) :]}:
             raise BenchError(
-                f"--tuned-from: {other.label} cannot follow {one.label}: each must be for stages of its own",
+                f"--tuned-from: {other.label} cannot follow {one.label}: it must be for one later stage",
                 "name the file of the first stages, then those of bench tune --stage NAME for later ones",
             )
         after = {name: (*own.then, (other.stages, other.values[name])) for name, own in one.values.items()}

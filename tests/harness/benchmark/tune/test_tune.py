@@ -312,7 +312,7 @@ def test_values_of_one_stage_are_for_it_alone(
         assert spec.config["tuning"]["trials"][0]["learning_rate"] == 3 * second
 
 
-def test_two_files_are_for_stages_of_their_own(small: RunContext, tmp_path: Path) -> None:
+def test_a_second_file_is_for_a_later_stage(small: RunContext, tmp_path: Path) -> None:
     context = replace(small, preset=load_preset("quick-scst"))
     files, labels, own = {}, [], [stage.learning_rate.peak for stage in context.preset.schedule.stages]
     for factor, name in enumerate(("xe", "scst"), start=2):
@@ -335,8 +335,9 @@ def test_two_files_are_for_stages_of_their_own(small: RunContext, tmp_path: Path
     assert peaks == [2 * own[0], 3 * own[1]]
     applied = AppliedTuning(label=tuned.label, values=tuned.values["updown"], stages=tuned.stages)
     assert AppliedTuning.model_validate_json(applied.model_dump_json()) == applied, "as a row keeps it"
-    with pytest.raises(BenchError, match="each must be for stages of its own"):
-        found("scst", "scst")
+    for wrong in (("scst", "scst"), ("scst", "xe")):
+        with pytest.raises(BenchError, match="it must be for one later stage"):
+            found(*wrong)
 
 
 def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp_path: Path) -> None:
