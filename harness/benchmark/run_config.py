@@ -61,11 +61,11 @@ class Opening(Strict):
 
 
 class AppliedTuning(Strict):
-    """The tuned values of a run's model, for all stages or so many first ones; `label` is the signature's."""
+    """Tuned values of a run's model, for all stages, so many first ones or a named one; `label` is the signature's."""
 
     label: str
     values: TunedValues
-    stages: int | None = None
+    stages: int | str | None = None
 
 
 class RunConfig(Strict):

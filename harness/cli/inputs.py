@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,18 +124,18 @@ def refuse_without_more(more: str, **options: object) -> None:
         raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
 
 
-def check_tuned(tuned: bool, tuned_from: str | None) -> None:
+def check_tuned(tuned: bool, tuned_from: list[str] | None) -> None:
     """BenchError where options name tuned values of two places."""
-    if tuned and tuned_from is not None:
+    if tuned and tuned_from:
         raise BenchError("--tuned and --tuned-from contradict each other", "leave one of them out")
 
 
-def find_tuned(workspace: Workspace, tuned: bool, tuned_from: str | None) -> FindTuned | None:
+def find_tuned(workspace: Workspace, tuned: bool, tuned_from: list[str] | None) -> FindTuned | None:
     """What finds the tuned values that the options of `check_tuned` name, if they name any."""
-    from harness.benchmark.tune.chosen import from_file, from_workspace
+    from harness.benchmark.tune.chosen import from_file, from_workspace, one_after_other
 
-    if tuned_from is not None:
-        return from_file(tuned_from)
+    if tuned_from:
+        return reduce(one_after_other, map(from_file, tuned_from))
     return from_workspace(workspace) if tuned else None
 
 

@@ -348,9 +348,9 @@ class RunOptions:
         bool, typer.Option("--tuned", help="Train each model with its tuned values, of this workspace's bench tune.")
     ] = False
     tuned_from: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            metavar="FILE", callback=refuse_empty, help="The same, with the values of a file of bench tune --export."
+            metavar="FILE", help="The same, of a file of bench tune --export; again for one of a later stage (--stage)."
         ),
     ] = None
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False

@@ -64,6 +64,13 @@ def tune(
     tune_width: Annotated[
         bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
     ] = False,
+    stage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Search the values of this stage alone, as a self-critical one; earlier stages are the preset's own.",
+        ),
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from."),
@@ -114,7 +121,7 @@ def tune(
         engine=choose_engine(on, Resources(cpus or 1.0, gpus, memory), at_once),
     )
     with Reporter() as reporter:
-        space = SearchSpace(width=WIDTHS if tune_width else ())
+        space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
         found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space, seed=seed)
     typer.echo(_table(found))
     for name, error in found.errors.items():
@@ -126,6 +133,7 @@ def tune(
         words += [f"--finalists {finalists} --seeds {seeds}"]
         words += [f"--seed {seed}"] if seed else []
         words += ["--tune-width"] if tune_width else []
+        words += [f"--stage {stage}"] if stage else []
         deliver(tuning.exported(found, " ".join(words)), export, "--export")
         typer.echo(f"values of {', '.join(chosen)}: {export}")
     if len(chosen) < len(found.models):

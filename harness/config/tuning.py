@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from harness.config.preset import Preset
-from harness.config.schedule import Schedule, Stage, Strict
+from harness.config.schedule import Stage, Strict
 from harness.utils.errors import BenchError
 
 WIDTHS: Final = (0.5, 0.75, 1.0, 1.5, 2.0)
@@ -30,13 +30,17 @@ class SearchSpace(Strict):
         warmup: bounds of the warm-up, as a share of a stage's updates.
         clip_norm: limits of the gradient's norm; 0 is no limit.
         width: factors of d_model and d_ff; none where the width is not searched.
+        stage: the one stage that is searched, the last one of its preset; None is all stages.
     """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"stage"})
 
     learning_rate: tuple[float, float] = (0.3, 3.0)
     dropout_scale: tuple[float, float] = (0.0, 1.5)
     warmup: tuple[float, float] = (0.0, 0.3)
     clip_norm: tuple[float, ...] = (0.0, 0.5, 1.0, 5.0)
     width: tuple[float, ...] = ()
+    stage: str | None = None
 
 
 class Budget(Strict):
@@ -44,7 +48,7 @@ class Budget(Strict):
 
     Args:
         trials: trainings, the untuned one included, and those that were stopped early.
-        updates: most optimiser steps of one of them.
+        updates: most optimiser steps of one of them, in what is searched.
         startup_trials: trainings before the sampler learns from scores, and before any is stopped early.
         seed: of the sampler.
         finalists: the best trials, which are trained again as the preset is, on so many further training `seeds`.
@@ -66,13 +70,19 @@ class Budget(Strict):
 
 
 class TunedValues(Strict):
-    """One point of the search space; None is what the preset has, so that no values at all are the untuned preset."""
+    """One point of the search space; None is what the preset has, so that no values at all are the untuned preset.
+
+    `then` has those of single stages, by name, of other searches.
+    """
+
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"then"})
 
     learning_rate: float | None = Field(None, gt=0)
     dropout_scale: float | None = Field(None, ge=0)
     warmup: float | None = Field(None, ge=0, le=1)
     clip_norm: float | None = Field(None, ge=0)
     width: float | None = Field(None, gt=0)
+    then: tuple[tuple[str, TunedValues], ...] = ()
 
     @classmethod
     def of_params(cls, params: Mapping[str, Any]) -> TunedValues:
@@ -106,21 +116,23 @@ class Tuned:
     """Tuned values by model, and the trials that they were chosen from, where these are known.
 
     `label` is the signature's, the same for all models that were tuned alike. A model without values is trained as the
-    preset is, and signed so. With `stages`, the values are for so many first stages alone, which they were found for.
+    preset is, and signed so. With `stages`, the values are for so many first stages alone, or for the one of this name,
+    which they were found for.
     """
 
     label: str
     values: Mapping[str, TunedValues]
     trials: Mapping[str, Sequence[TunedTrial]] = field(default_factory=dict)
-    stages: int | None = None
+    stages: int | str | None = None
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
         """What a run of the model stores: its values, and learning rate and score of each trial.
 
         Args:
-            preset: untuned; its first stage's learning rate is the one that trials multiply.
+            preset: untuned; the learning rate of the named stage, or of the first one, is what trials multiply.
         """
-        peak = preset.schedule.stages[0].learning_rate.peak
+        stages = preset.schedule.stages
+        peak = next((stage for stage in stages if stage.name == self.stages), stages[0]).learning_rate.peak
         trials = [
             {"learning_rate": peak * (trial.learning_rate or 1.0), "state": trial.state, "score": trial.score}
             for trial in self.trials.get(model, ())
@@ -135,30 +147,39 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
     Args:
         updates: of each stage.
     """
-    stage = preset.schedule.stages[0]
+    place = -1 if space.stage else 0
+    stage, steps = preset.schedule.stages[place], updates[place]
     found = {
         "learning_rate": 1.0,
         "dropout_scale": _within(_dropout_scale_of(stage), space.dropout_scale),
-        "warmup": _within(stage.learning_rate.warmup_of(updates[0]) / updates[0], space.warmup),
+        "warmup": _within(stage.learning_rate.warmup_of(steps) / steps, space.warmup),
         "clip_norm": min(space.clip_norm, key=lambda limit: abs(limit - (stage.clip_norm or 0.0))),
     }
     return found | ({"width": 1.0} if space.width else {})
 
 
-def tuned_preset(preset: Preset, values: TunedValues, first_stages: int | None = None) -> Preset:
-    """The preset with these values in all its stages, or in so many first ones.
+def tuned_preset(preset: Preset, values: TunedValues, stages: int | str | None = None) -> Preset:
+    """The preset with these values in all its stages, in so many first ones, or in the one of this name.
 
     Raises:
         BenchError: a width for a preset that leaves it to the models.
     """
     if values == TunedValues():
         return preset
-    schedule: Schedule = preset.schedule
-    tuned = [_tuned_stage(stage, values, schedule.budget) for stage in schedule.stages]
-    stages = (*tuned[:first_stages], *schedule.stages[len(tuned[:first_stages]) :])
     size = preset.size if values.width is None else scaled(preset, values.width)
-    changed = {"schedule": schedule.model_copy(update={"stages": stages}), "size": size}
-    return preset.model_copy(update=changed)
+    tuned = list(preset.schedule.stages)
+    for place, stage in enumerate(tuned):
+        if stage.name == stages if isinstance(stages, str) else stages is None or place < stages:
+            tuned[place] = _tuned_stage(stage, values, preset.schedule.budget)
+    preset = with_stages(preset.model_copy(update={"size": size}), tuned)
+    for name, others in values.then:
+        preset = tuned_preset(preset, others, name)
+    return preset
+
+
+def with_stages(preset: Preset, stages: Sequence[Stage]) -> Preset:
+    """The preset with these stages in place of its own."""
+    return preset.model_copy(update={"schedule": preset.schedule.model_copy(update={"stages": tuple(stages)})})
 
 
 def scaled(preset: Preset, factor: float) -> dict[str, int | float]:

@@ -111,10 +111,14 @@ def _size(preset: Preset) -> str:
 
 
 def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
-    """How settings were tuned: trials, updates of each, finalists by further seeds, a digest of search and preset."""
+    """How settings were tuned: trials, updates of each, finalists by further seeds, a digest of search and preset.
+
+    After a colon the one stage that was searched, where it was one alone.
+    """
     searched = [space.model_dump(mode="json"), budget.model_dump(mode="json"), keyed_preset(preset)]
     finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""
-    return f"{budget.trials}x{budget.updates}{finals}#{digest(searched, 6)}"
+    stage = f":{space.stage}" if space.stage else ""
+    return f"{budget.trials}x{budget.updates}{finals}#{digest(searched, 6)}{stage}"
 
 
 def _rewards(schedule: Schedule) -> dict[str, str]:

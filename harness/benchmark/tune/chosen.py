@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from harness.benchmark.tune.storage import open_studies, studies_file, studies_l
 from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
-from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.progress import Reporter
@@ -128,16 +129,42 @@ def from_file(name: str) -> FindTuned:
     return find
 
 
+def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
+    """Finds the values of two files together, of which the second one's are for a single later stage.
+
+    Raises:
+        BenchError: when called, they are for others: the same two files make one condition, and not two.
+    """
+
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
+        one, other = (finder(context, models, reporter) for finder in (first, second))
+        assert one is not None, "a file has values or is refused"
+        assert other is not None, "as above"
+        covered = {name for label in one.label.split(",") for name in label.partition(":")[2].split("+")}
+        order = [stage.name for stage in context.preset.schedule.stages]
+        if not isinstance(other.stages, str) or covered & {"", *order[order.index(other.stages) :]}:
+            raise BenchError(
+                f"--tuned-from: {other.label} cannot follow {one.label}: it must be for one later stage",
+                "name the file of the first stages, then those of bench tune --stage NAME for later ones",
+            )
+        after = {name: (*own.then, (other.stages, other.values[name])) for name, own in one.values.items()}
+        values = {name: own.model_copy(update={"then": after[name]}) for name, own in one.values.items()}
+        return replace(one, label=f"{one.label},{other.label}", values=values)
+
+    return find
+
+
 def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, first: Sequence[Stage] = ()) -> Tuned:
     """What `bench run` trains with; `first` are the stages that the values are for, where others may follow."""
     values = {name: found.values for name, found in models.items()}
     trials = {name: found.trials for name, found in models.items()}
-    if not first:
+    stage = label.partition(":")[2]
+    if not first and not stage:
         reporter.note(f"trained models have their tuned values, of {label}")
         return Tuned(label, values, trials)
-    names = "+".join(stage.name for stage in first)
-    reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own afterwards")
-    return Tuned(f"{label}:{names}", values, trials, len(first))
+    names = stage or "+".join(each.name for each in first)
+    reporter.note(f"trained models have their tuned values in {names}, of {label}, and the preset's own elsewhere")
+    return Tuned(label if stage else f"{label}:{names}", values, trials, stage or len(first))
 
 
 def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
@@ -154,8 +181,7 @@ def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
 
 def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset) -> bool:
     """Whether the preset with these stages alone is the searched one, whatever its name."""
-    schedule = preset.schedule.model_copy(update={"stages": stages})
-    searched = preset.model_copy(update={"name": content.preset, "schedule": schedule})
+    searched = with_stages(preset.model_copy(update={"name": content.preset}), stages)
     return tuned_field(content.space, content.budget, searched) == content.tuned
 
 

@@ -114,6 +114,10 @@ class ModelStudy:
         """Whether all that the budget asks for has ended."""
         return standing(self.study, self._budget).done
 
+    def clear(self) -> None:
+        """Delete what trials shared on disk, once none is left."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def running(self) -> list[Path]:
         """The locks of trials that have been taken and are not done."""
         return [self._lock_of(trial) for trial in counted(self.study) if trial.state == TrialState.RUNNING]

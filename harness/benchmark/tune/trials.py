@@ -9,9 +9,10 @@ those before: so the values are the same with however many workers. One model's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,16 @@ from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.benchmark.run import open_model
 from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
 from harness.benchmark.tune.storage import open_studies, studies_lock
 from harness.benchmark.tune.study import ClaimedTrial, ModelStudy, keep_reports, kept_reports, pruner
 from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
-from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, Tuned, TunedValues, default_params
+from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, Tuned, TunedValues, default_params, with_stages
+from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
+from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.plugins import contain_exits
@@ -65,6 +69,7 @@ class TrialOrder:
         place: its number in the budget, from 1.
         known: validation CIDEr-D by steps, as reported before an interruption.
         finished: trials of the same model, for the pruner; none for one that it may not end.
+        stage: the one that the values are for; None is all.
     """
 
     model: RequestedModel
@@ -74,6 +79,7 @@ class TrialOrder:
     folder: Path
     known: Mapping[int, float]
     finished: Sequence[FrozenTrial]
+    stage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,9 @@ def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, 
         if waiting:
             services.reporter.note(f"{waiting[0].name}: another process works on its last trials; waiting")
             wait_for(studies[waiting[0].name])
+    for study in studies.values():
+        if study.done():
+            study.clear()
     return trials.errors
 
 
@@ -199,7 +208,8 @@ class _Trials:
         trials = study.study.get_trials(deepcopy=False)
         known = trials[claim.trial.number].intermediate_values
         finished = [] if claim.seed != TRIAL_SEED else [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        return TrialOrder(model, claim.values, claim.seed, claim.place, claim.folder, known, finished)
+        stage = self.search.space.stage
+        return TrialOrder(model, claim.values, claim.seed, claim.place, claim.folder, known, finished, stage)
 
     def _store(self, name: str, claim: ClaimedTrial, ended: TrialEnd) -> None:
         for step, cider in ended.reported.items():
@@ -265,19 +275,37 @@ def train_trial(order: TrialOrder, context: RunContext, reports: _Reports, servi
         TrainingDivergedError: the loss is no number any more.
         BenchError: as `harness.benchmark.train.fit`.
     """
-    values = Tuned("trial", {order.model.name: order.values})
+    values = Tuned("trial", {order.model.name: order.values}, stages=order.stage)
     spec = trial_spec(order.model, context, services.workspace, values, order.seed)
-    stages = context.preset.schedule.stages
+    stages, reporter = context.preset.schedule.stages, TrialReporter(services.reporter)
+    before = 0 if order.stage is None or len(stages) == 1 else _begin(order, spec, context, reporter)
 
     def on_epoch(record: EpochRecord) -> None:
         if record.val_cider is not None:
             last = record.stage + 1 == len(stages) and record.epoch + 1 == stages[-1].epochs
-            reports.report(record.val_cider, record.step, last=last)
+            reports.report(record.val_cider, record.step - before, last=last)
 
-    tuned = context.tuned(AppliedTuning(label="trial", values=order.values))
+    tuned = context.tuned(AppliedTuning(label="trial", values=order.values, stages=order.stage))
     torch.manual_seed(spec.seed)
     model, own, _ = open_model(spec, tuned, order.folder)
-    return fit(model, spec.seed, own, order.folder, on_epoch, TrialReporter(services.reporter)).best_cider
+    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best_cider
+
+
+def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Reporter) -> int:
+    """Let a trial go on from the stages before the searched one, which all of its seed share; gives their updates."""
+    shared = order.folder.parent / f"before-{order.seed}"
+    shared.mkdir(exist_ok=True)
+    earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
+    with locked(shared / "lock", lambda: None):
+        torch.manual_seed(spec.seed)
+        model, own, _ = open_model(spec, earlier, shared)
+        steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).steps  # at once where it has ended
+        if last_checkpoint(order.folder / CHECKPOINTS) is None:
+            position = read_position(last_checkpoint(shared / CHECKPOINTS) or shared)
+            assert position is not None, "training has just read it"
+            position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}
+            save_first_checkpoint(order.folder / CHECKPOINTS, shared / WEIGHTS, {"position": position})
+    return steps
 
 
 class _Reports:

@@ -20,8 +20,9 @@ from harness.benchmark.tune.study import StudyStanding, standing
 from harness.benchmark.tune.trials import Search, do_trials, open_study
 from harness.benchmark.work import Services
 from harness.config.preset import Preset
-from harness.config.tuning import Budget, SearchSpace, scaled
+from harness.config.tuning import Budget, SearchSpace, scaled, with_stages
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.progress import Reporter
 
 
@@ -59,6 +60,10 @@ def tune(
     """
     models, workspace, space = _trained(request, reporter), request.workspace, space or SearchSpace()
     _check(request.preset, space)
+    if space.stage:
+        stages = request.preset.schedule.stages
+        last = [stage.name for stage in stages].index(space.stage)
+        request = replace(request, preset=with_stages(request.preset, stages[: last + 1]))
     with ExitStack() as stack:
         engine = stack.enter_context(closing(request.engine))
         engine.check(workspace)
@@ -71,7 +76,7 @@ def tune(
             reporter.note(warning, style="yellow")
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.
         startup = max(trials // 3, 2)
-        updates = sum(context.updates())
+        updates = sum(context.updates()[-1 if space.stage else 0 :])
         seeds = seeds if finalists else 0
         budget = Budget(
             trials=trials, updates=updates, startup_trials=startup, seed=seed, finalists=finalists, seeds=seeds
@@ -108,6 +113,21 @@ def _check(preset: Preset, space: SearchSpace) -> None:
         )
     if space.width:
         scaled(preset, 1.0)
+    if space.stage is None:
+        return
+    names = [stage.name for stage in preset.schedule.stages]
+    if names.count(space.stage) != 1:
+        raise BenchError(
+            f"--stage {shortened(space.stage)!r} is no stage of the preset {preset.name!r}",
+            f"choose one of: {', '.join(names)}",
+        )
+    if graphs := [stage.name for stage in preset.schedule.stages if not stage.gives_ciders]:
+        raise BenchError(
+            f"--stage {space.stage}: not every model trains {', '.join(graphs)} of the preset {preset.name!r}",
+            f"keep others alone: --set 'stages=[{','.join(name for name in names if name not in graphs)}]'",
+        )
+    if space.width:
+        raise BenchError("--stage and --tune-width contradict each other: a width is of all stages", "leave one out")
 
 
 def finished_models(tuning: Tuning) -> list[str]:

@@ -48,6 +48,9 @@ def test_values_change_every_stage_and_nothing_else(name: str) -> None:
 def test_the_untuned_preset_has_a_point_in_the_space(name: str) -> None:
     preset, space = load_preset(name), SearchSpace(width=(0.5, 1.0))
     point = default_params(preset, space, [400] * len(preset.schedule.stages))
+    last = preset.schedule.stages[-1]
+    alone = default_params(preset, SearchSpace(stage=last.name), [400] * len(preset.schedule.stages))
+    assert alone["warmup"] == min(last.learning_rate.warmup_of(400) / 400, 0.3)
     for setting, bounds in space.model_dump().items():
         inside = point[setting] in bounds or (len(bounds) == 2 and bounds[0] <= point[setting] <= bounds[1])
         assert inside, setting

@@ -17,7 +17,7 @@ from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import plan_runs
 from harness.benchmark.run_config import AppliedTuning
-from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace
+from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, one_after_other
 from harness.benchmark.tune.storage import open_studies
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_tuned, load_preset, shipped_tuned
@@ -94,6 +94,34 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         assert "0 finished, 1 re-used" in said, same
 
 
+def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
+    draw_scenes: DrawScenes, tmp_path: Path
+) -> None:
+    data, place, models = draw_scenes(train=24, val=4, test=6), tmp_path / "killed", "transformer_base"
+    settings = SETTINGS | {f"schedule.stages.1.self_critical.{name}": 2 for name in ("samples", "max_len")}
+    more = ["--preset", "quick-scst", *set_options(settings | {"schedule.stages.1.epochs": 2})]
+    tuning = [*words("tune", data, place, models), *more, "--stage", "scst"]
+    tuning += ["--trials", 2, "--finalists", 1, "--seeds", 1]
+    for moment in ("training", "captioning"):  # in the first stage, then in the searched one
+        plugin, environment = killed_at(moment)
+        assert bench_process(*tuning, *plugin, **environment).returncode == -signal.SIGKILL
+    with own_registry():
+        assert bench_or_raise(*tuning, *plugin, "--export", tmp_path / "tuned.yaml")[0] == 0
+    assert not [path for path in (place / "tuning").iterdir() if path.is_dir()]
+
+    content = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
+    assert (content.space.stage, content.budget.updates) == ("scst", 2)
+    assert bench_or_raise(*words("tune", data, tmp_path / "b", models), *more, "--trials", 1, "--finalists", 0)[0] == 0
+    alone, whole = (trials_of(each, models)[0][2] for each in (place, tmp_path / "b"))
+    assert alone, "else nothing is compared"
+    assert alone == whole, "the preset, whether its stages are trained at once or not"
+    for same in (("--tuned",), ("--tuned-from", tmp_path / "tuned.yaml")):
+        with own_registry():
+            assert bench_or_raise(*words("run", data, place, models), *more, *plugin, *same)[0] == 0
+    with Store(place / "bench.sqlite", read_only=True) as store:
+        assert {group.signature["tuned"] for group in leaderboard(store)} == {content.tuned}
+
+
 def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
     models = requested("updown", "transformer_base")
     values = {"updown": TunedValues(learning_rate=4.0, clip_norm=5.0), "transformer_base": TunedValues()}
@@ -163,6 +191,9 @@ def test_what_ships_has_the_label_that_its_runs_are_signed_with(name: str) -> No
         (("--preset", "expansionnet-v2-paper"), "is a paper's recipe"),
         (("--models", "human,majority"), "names nothing that is trained: human, majority"),
         (("--precision", "fp8"), "--precision 'fp8' is unknown"),
+        (("--preset", "scenes-scst", "--stage", "rl"), "--stage 'rl' is no stage of the preset 'scenes-scst'"),
+        (("--preset", "quick-sentences", "--stage", "xe"), "--stage xe: not every model trains"),
+        (("--preset", "scenes-scst", "--stage", "scst", "--tune-width"), "--stage and --tune-width contradict"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(options: Sequence[str], message: str, tmp_path: Path) -> None:
@@ -245,6 +276,54 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
     with pytest.raises(BenchError, match="other conditions: preset "):
         from_file(str(file))(context, requested("updown"), SILENT)
+
+
+def test_values_of_one_stage_are_for_it_alone(small: RunContext, tmp_path: Path) -> None:
+    file, preset, space = tmp_path / "tuned.yaml", load_preset("quick-scst"), SearchSpace(stage="scst")
+    context = replace(small, preset=preset)
+    model = TunedModel(
+        values=TunedValues(learning_rate=3.0), best=0.5, trials=(TunedTrial(learning_rate=3.0, state="finished"),)
+    )
+    changes = {"preset": "quick-scst", "space": space, "models": {"updown": model}}
+    label = tuned_field(space, BUDGET, preset)
+    file.write_text(dumped(tuned_file(context), **changes, tuned=label), encoding="utf-8")
+    find = from_file(str(file))
+    found = find(context, requested("updown"), SILENT)
+    assert found is not None
+    assert (found.label, found.stages) == (label, "scst")
+    [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=found)
+    peaks = [stage["learning_rate"]["peak"] for stage in spec.config["preset"]["schedule"]["stages"]]
+    first, second = (stage.learning_rate.peak for stage in preset.schedule.stages)
+    assert peaks == [first, 3 * second]
+    assert spec.config["tuning"]["trials"][0]["learning_rate"] == 3 * second
+
+
+def test_a_second_file_is_for_a_later_stage(small: RunContext, tmp_path: Path) -> None:
+    context = replace(small, preset=load_preset("quick-scst"))
+    files, labels, own = {}, [], [stage.learning_rate.peak for stage in context.preset.schedule.stages]
+    for factor, name in enumerate(("xe", "scst"), start=2):
+        space, preset = SearchSpace(stage=name), load_preset("quick-scst", ("stages=[xe]",) if name == "xe" else ())
+        model = TunedModel(values=TunedValues(learning_rate=factor), best=0.5, trials=())
+        labels.append(tuned_field(space, BUDGET, preset))
+        changes = {"preset": "quick-scst", "space": space, "tuned": labels[-1], "models": {"updown": model}}
+        files[name] = tmp_path / name
+        files[name].write_text(dumped(tuned_file(context), **changes), encoding="utf-8")
+
+    def found(*stages: str) -> Tuned | None:
+        finders = [from_file(str(files[name])) for name in stages]
+        return one_after_other(*finders)(context, requested("updown"), SILENT)
+
+    tuned = found("xe", "scst")
+    assert tuned is not None
+    assert tuned.label == ",".join(labels)
+    [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=tuned)
+    peaks = [stage["learning_rate"]["peak"] for stage in spec.config["preset"]["schedule"]["stages"]]
+    assert peaks == [2 * own[0], 3 * own[1]]
+    applied = AppliedTuning(label=tuned.label, values=tuned.values["updown"], stages=tuned.stages)
+    assert AppliedTuning.model_validate_json(applied.model_dump_json()) == applied, "as a row keeps it"
+    for wrong in (("scst", "scst"), ("scst", "xe")):
+        with pytest.raises(BenchError, match="it must be for one later stage"):
+            found(*wrong)
 
 
 def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp_path: Path) -> None:
