@@ -54,8 +54,8 @@ class TunedFile(Strict):
     models: dict[str, TunedModel] = Field(min_length=1)
 
 
-FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None]
-"""Finds the tuned values of models under these conditions; None where the preset's own are to be used."""
+FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned]
+"""Finds the tuned values of models under these conditions."""
 
 
 def chosen_of(found: StudyStanding) -> TunedModel:
@@ -136,10 +136,8 @@ def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
         BenchError: when called, they are for others: the same two files make one condition, and not two.
     """
 
-    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned | None:
+    def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
         one, other = (finder(context, models, reporter) for finder in (first, second))
-        assert one is not None, "a file has values or is refused"
-        assert other is not None, "as above"
         covered = {name for label in one.label.split(",") for name in label.partition(":")[2].split("+")}
         order = [stage.name for stage in context.preset.schedule.stages]
         if not isinstance(other.stages, str) or covered & {"", *order[order.index(other.stages) :]}:
@@ -189,7 +187,7 @@ def _as_long_as(stage: Stage, other: Stage) -> Stage:
     return stage.model_copy(update={"epochs": other.epochs, "validate_every": other.validate_every})
 
 
-def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool = True) -> str:
+def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool) -> str:
     """In what the conditions differ from those that the values were found under; empty where they do not.
 
     Args:
