@@ -192,9 +192,9 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
 
 def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     card = model_card(model)
-    arguments = context.preset.model_arguments(
-        model, vocab_size=len(context.inputs.vocabulary), visual_dim=context.data.visual_dim
-    )
+    sizes = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
+    arguments = context.preset.model_arguments(model, **sizes)
+    _, unmatched = context.preset.matched_widths(model, **sizes)
     grid = context.data.grid
     if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
         arguments = {**arguments, "grid_dim": grid.dim}
@@ -206,6 +206,8 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
         "evaluated": {split: len(samples) for split, samples in context.data.evaluated.items()},
         "card": _card(model, card.pretraining),
     }
+    if unmatched:
+        config["unmatched"] = unmatched
     signature = context.signature | pretraining_field(card.pretraining)
     if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
         # A control's change of the preprocessing has a field of its own.

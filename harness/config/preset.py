@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -133,9 +133,9 @@ class Preset(Strict):
     """All settings that the controlled track holds equal between models, under one name.
 
     `size` goes to every model; what it leaves out is each model's own, as published. With `parameters`, each model is
-    as wide as brings it to that many, and the widths of `size` serve for their proportions alone. With `small_models`,
-    sizes that only some models have (lengths of expansions, for example) come from the `small` arguments of each
-    model's card, not from the paper.
+    as wide as brings it to that many, or to as many as the model of that name has at `size`; the widths of `size` then
+    serve for their proportions, and for models that no width fits. With `small_models`, sizes that only some models
+    have (lengths of expansions, for example) come from the `small` arguments of each model's card, not from the paper.
 
     A preset with a `recipe` belongs to the paper track: it trains and evaluates the models of one paper as their
     authors did, with settings that the controlled track refuses.
@@ -147,7 +147,9 @@ class Preset(Strict):
     name: str
     summary: str
     size: dict[str, int | float]
-    parameters: int | None = Field(None, gt=0, le=10**12, description="of every model, by its width (`zoo.width`)")
+    parameters: Annotated[int, Field(gt=0, le=10**12)] | str | None = Field(
+        None, description="of every model, by its width (`zoo.width`): a number, or the model that has as many"
+    )
     small_models: bool = False
     vocabulary: VocabularyConfig = VocabularyConfig()
     decoding: Decoding = Decoding()
@@ -219,15 +221,36 @@ class Preset(Strict):
             ZooError: the model cannot have as many parameters as the preset says.
         """
         self.check_model(model)
-        arguments = {**self.size, **(model_card(model).small if self.small_models else {})}
+        arguments = self._unmatched(model)
         if self.parameters is None:
             return arguments
         if vocab_size is None or visual_dim is None:
             raise ValueError(f"the width of {model} depends on vocab_size and visual_dim")
-        from zoo.width import match_width  # with torch, which configuration alone does not need
+        return arguments | self.matched_widths(model, vocab_size=vocab_size, visual_dim=visual_dim)[0]
 
-        widths = match_width(model, self.parameters, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
-        return arguments | widths
+    def matched_widths(self, model: str, *, vocab_size: int, visual_dim: int) -> tuple[dict[str, int], str]:
+        """The widths at which a model has `parameters`, and why there are none where it keeps those of `size`.
+
+        Raises:
+            ZooError: no width fits, and `size` has no `d_model` to keep.
+        """
+        if self.parameters is None:
+            return {}, ""
+        from zoo.width import count_parameters, match_width  # with torch, which configuration alone does not need
+
+        sizes = {"vocab_size": vocab_size, "visual_dim": visual_dim}
+        target = self.parameters
+        if isinstance(target, str):
+            target = count_parameters(target, **sizes, **self._unmatched(target))
+        try:
+            return match_width(model, target, **sizes, **self._unmatched(model)), ""
+        except Exception as error:  # of a model of one's own, building without memory may raise anything
+            if "d_model" not in self.size:
+                raise
+            return {}, str(error)
+
+    def _unmatched(self, model: str) -> dict[str, Any]:
+        return {**self.size, **(model_card(model).small if self.small_models else {})}
 
 
 def _unusual_training(schedule: Schedule) -> Iterator[str]:

@@ -208,7 +208,9 @@ def badges(row: Row, group: Group) -> tuple[Badge, ...]:
     elsewhere = Badge("made elsewhere", f"Computed on {row.elsewhere}, unlike most rows.") if row.elsewhere else None
     names = ", ".join(row.plugins)
     beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.") if names else None
-    return tuple(badge for badge in (*found, outdated, elsewhere, beside) if badge)
+    why = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."
+    unmatched = Badge("size not matched", why) if row.unmatched else None
+    return tuple(badge for badge in (*found, outdated, elsewhere, beside, unmatched) if badge)
 
 
 def differences(differs: Mapping[str, str | None]) -> str:

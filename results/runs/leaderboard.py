@@ -45,8 +45,9 @@ class Row:
     row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
     row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it, or some of
-    its seeds, was computed, None where as most rows of the group; `plugins` names those that were loaded; `gain` what
-    the next longer training of it gives, None where there was none.
+    its seeds, was computed, None where as most rows of the group; `plugins` names those that were loaded; `unmatched`
+    why the model has not as many parameters as the others, "" where it has; `gain` what the next longer training of it
+    gives, None where there was none.
     `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
     are those of `results.runs.more_metrics`, empty unless asked for.
     """
@@ -66,6 +67,7 @@ class Row:
     outdated: str | None = None
     elsewhere: str | None = None
     plugins: tuple[str, ...] = ()
+    unmatched: str = ""
     gain: Gain | None = None
     pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
@@ -363,6 +365,7 @@ def _row(
         code_version=runs[0].code_version,
         differs=differs,
         plugins=_plugins(runs[0]),
+        unmatched=str(runs[0].config.get("unmatched", "")),
         pretraining=runs[0].pretraining,
         held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
         more=spreads({run.seed: run.more.get(split, {}) for run in runs}),

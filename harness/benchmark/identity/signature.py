@@ -107,7 +107,8 @@ def _size(preset: Preset) -> str:
     if preset.parameters is None:
         return f"{preset.name}#{digest([preset.size, preset.small_models], 6)}"
     equal = [preset.size, preset.small_models, preset.parameters]
-    return f"{preset.name}:{preset.parameters / 1e6:g}M#{digest(equal, 6)}"
+    target = preset.parameters if isinstance(preset.parameters, str) else f"{preset.parameters / 1e6:g}M"
+    return f"{preset.name}:{target}#{digest(equal, 6)}"
 
 
 def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
