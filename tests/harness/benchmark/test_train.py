@@ -86,8 +86,8 @@ def reporter(said: io.StringIO | None = None) -> Reporter:
 def model_of(name: str, context: RunContext) -> Captioner:
     """An untrained one, the same every time."""
     torch.manual_seed(3)
-    arguments = model_arguments(name, context.preset.model_arguments(name), context.data.backbone)
     size = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
+    arguments = model_arguments(name, context.preset.model_arguments(name, **size), context.data.backbone)
     return build_model(name, arguments, **size, backbone=context.data.backbone)
 
 

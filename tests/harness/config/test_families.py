@@ -10,6 +10,7 @@ from harness.benchmark.identity.signature import model_signature
 from harness.config.load import load_preset
 from harness.config.preset import Preset
 from harness.metrics.signature import EvaluationSettings
+from zoo.errors import ZooError
 from zoo.width import count_parameters
 
 COUNTED = {
@@ -97,3 +98,26 @@ def test_models_of_the_new_families_keep_their_own_dropout(name: str) -> None:
     shared = load_preset(f"matched-width{'-scst' * name.endswith('-scst')}").schedule.stages
     kept = [stage.model_dump(exclude={"dropout", "dropout_scale"}) for stage in stages]
     assert kept == [stage.model_dump(exclude={"dropout", "dropout_scale"}) for stage in shared]
+
+
+def test_a_model_may_say_how_many_parameters_all_others_have() -> None:
+    preset = load_preset("quick", ("size.d_model=48",))
+    sizes: dict[str, Any] = {"vocab_size": 118, "visual_dim": 64}
+    target = count_parameters("transformer_base", **sizes, **preset.size)
+    widths, why = preset.matched_widths("cgru", **sizes)
+    assert why == ""
+    assert count_parameters("cgru", **sizes, **preset.model_arguments("cgru", **sizes)) == pytest.approx(target, 0.02)
+    assert widths["d_model"] != 48
+    assert signed_size(preset).startswith("quick:transformer_base#")
+    with pytest.raises(ZooError, match="unknown model 'nobody'"):
+        load_preset("quick", ("parameters=nobody",)).model_arguments("cgru", **sizes)
+
+
+def test_a_model_that_no_width_fits_keeps_the_presets_sizes() -> None:
+    preset = load_preset("quick", ("size.d_model=8", "size.d_ff=8"))
+    sizes: dict[str, Any] = {"vocab_size": 118, "visual_dim": 64}
+    assert preset.model_arguments("dlct", **sizes)["d_model"] == 8
+    widths, why = preset.matched_widths("dlct", **sizes)
+    assert (widths, why.split(":")[0]) == ({}, "dlct cannot have 4,686 parameters within 2%")
+    with pytest.raises(ZooError, match="dlct cannot have"):  # a preset without a width promises the number
+        load_preset("matched-parameters", ("parameters=4000",)).model_arguments("dlct", **sizes)

@@ -55,7 +55,7 @@ def test_stages_are_kept_by_name_whatever_the_order_of_overrides() -> None:
 
 
 def test_model_arguments_add_what_a_glob_matches() -> None:
-    preset = load_preset("quick")
+    preset = load_preset("small")
     assert "static_lengths" in preset.model_arguments("expansionnet_v2")
     assert "static_lengths" not in preset.model_arguments("transformer_base")
 

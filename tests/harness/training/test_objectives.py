@@ -165,7 +165,7 @@ SMALL = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_la
 )
 def test_compiled_steps_equal_eager_ones(name: str, backend: str) -> None:
     torch.manual_seed(0)
-    arguments = load_preset("quick", SMALL).model_arguments(name)
+    arguments = load_preset("quick", (*SMALL, "parameters=null")).model_arguments(name)
     model = create_model(name, vocab_size=40, visual_dim=8, **arguments).double().train()
     model.set_dropout(0.0)
     visual = batch_of(example_visual(model.visual, length=6), 2).to("cpu", torch.double)
