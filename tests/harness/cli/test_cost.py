@@ -86,7 +86,7 @@ def test_a_table_with_noise_and_reasons(asked: list[BenchmarkJob]) -> None:
 
 def test_everything_is_kept_and_a_failure_is_told(asked: list[BenchmarkJob], tmp_path: Path) -> None:
     out = tmp_path / "costs.json"
-    command = [*MEASURE, "--models", "m2,updown", "--preset", "quick", "--set", "size.d_model=64", "--out", str(out)]
+    command = [*MEASURE, "--models", "m2,updown", "--preset", "quick", "--set", "parameters=null", "--out", str(out)]
     result = bench(*command, "--precision", "fp32,bf16", "--format", "csv")
     assert result.exit_code == 1
     assert "failed: m2: m2 could not be measured: out of memory" in result.stderr
