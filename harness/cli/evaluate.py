@@ -76,8 +76,9 @@ def evaluate(
 
     Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
-    from harness.data.formats import check_predictions, read_predictions, read_references
+    from harness.data.formats import read_references
     from harness.data.nocaps import read_domains
+    from harness.data.predictions import check_predictions, read_predictions
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.evaluator import evaluate as run
     from harness.metrics.more.measure import MoreSettings
@@ -189,7 +190,7 @@ def _measure(
     Raises:
         BenchError: a file or folder cannot be used, or `sets` lacks images.
     """
-    from harness.data.formats import read_caption_sets
+    from harness.data.predictions import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 

@@ -17,7 +17,8 @@ from harness.benchmark.pretrained import Pretrained
 from harness.data import open_dataset
 from harness.data.backbones.backbone import open_backbone
 from harness.data.backbones.timm_backbone import _read
-from harness.data.formats import read_predictions, read_references
+from harness.data.formats import read_references
+from harness.data.predictions import read_predictions
 from harness.data.regions.box_files import CocoBoxes
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5

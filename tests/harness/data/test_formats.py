@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.formats import (
-    check_predictions,
     read_image_ids,
-    read_predictions,
     read_references,
     sanitise_caption,
 )
+from harness.data.predictions import check_predictions, read_predictions
 from harness.utils.errors import BenchError
 
 COCO = {
