@@ -116,6 +116,12 @@ class Group:
     reseeding: Reseeding | None = None
 
     @property
+    def is_as_given(self) -> bool:
+        """Whether its rows are captions that other systems wrote, compared as they are."""
+        compared = self.comparisons is not None and bool(self.comparisons.seeds)
+        return self.track == "captions" and not compared
+
+    @property
     def name(self) -> str:
         """Data set and split, that its models were trained with rewards where others were not, and for how long."""
         rewards = "reward" in self.separating and "reward" in self.signature
