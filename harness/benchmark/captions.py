@@ -18,7 +18,7 @@ from harness.benchmark.scoring import score_split, within
 from harness.config.model_patterns import CAPTIONS
 from harness.config.schedule import Strict
 from harness.data.formats import References
-from harness.data.predictions import check_predictions, read_predictions
+from harness.data.predictions import PLACES, check_predictions, read_predictions
 from harness.metrics.evaluator import Evaluator
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
@@ -216,7 +216,7 @@ def captions_by_split(
         raise BenchError(f"{path}: {error}", error.hint) from error
     notes = [f"left out: {note}" for note in notes]
     if found.by_place:
-        notes.append("its images are places in the list of references, or have no name")
+        notes.append(PLACES)
     by_split = {
         split: {each.image_id: captions[each.image_id] for each in of if each.image_id in captions}
         for split, of in covered.items()

@@ -37,6 +37,7 @@ _FORMS: Final = (
 _TWICE: Final = "predicted more than once"
 _NO_IMAGE: Final = f"without a {WHOLE_NUMBER} or a file name as their image"
 EMPTY: Final = "with an empty caption"
+PLACES: Final = "images are taken by their places in the list of references, since no ids name them"
 _COCO_NAME: Final = re.compile(r"(?:^|_)(\d{12})$")
 
 
