@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from glob import glob
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +101,9 @@ class CaptionsFile:
             "source": "the card of its captions",
         }
         # Who has seen the training captions of this data set alone has seen what models that are trained here see.
-        alike = card.trained_on and not card.overlap and all(_plain(each) in _plain(dataset) for each in card.trained_on)
+        alike = (
+            card.trained_on and not card.overlap and all(_plain(each) in _plain(dataset) for each in card.trained_on)
+        )
         return {
             **card.model_dump(mode="json"),
             "family": self.name,
@@ -161,10 +162,11 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
 
 def _paths(word: str) -> list[Path]:
     path = expanded(word.removeprefix(CAPTIONS))
-    matching = [] if path.is_file() else [each for each in sorted(glob(str(path))) if not each.endswith(CARD)]
+    patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
+    matching = [each for each in patterns if not each.name.endswith(CARD)]
     if not matching:
         require_file(path, "of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'")
-    return [Path(each) for each in matching] or [path]
+    return matching or [path]
 
 
 def _cards(file: Path) -> dict[str, SystemCard]:

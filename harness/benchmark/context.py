@@ -39,8 +39,8 @@ from harness.data.prepare_features import (
     warn_of_preprocessing,
 )
 from harness.data.regions.features import VisualFeatures, both_streams
-from harness.data.vocabularies import SubwordVocabulary
 from harness.data.verify import has_pictures
+from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
 from harness.training.sentence_graphs import check_sentences, open_sentences

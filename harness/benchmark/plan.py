@@ -196,9 +196,7 @@ def _configured(
     if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
         tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
     captions = files.get((spec.model, spec.seed)) if spec.kind == "captions" else None
-    config = RunConfig(
-        opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer, captions=captions
-    )
+    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer, captions=captions)
     return replace(spec, execution=config.model_dump(mode="json"))
 
 

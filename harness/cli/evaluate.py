@@ -42,7 +42,9 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     context: typer.Context,
-    predictions: Annotated[list[Path], typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")],
+    predictions: Annotated[
+        list[Path], typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")
+    ],
     references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
     report: Annotated[
         Path | None,
@@ -127,7 +129,7 @@ def evaluate(
     ):
         for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
             reporter.note(note, style="yellow")
-        report = run(
+        scored = run(
             chosen,
             captions,
             evaluator,
@@ -136,7 +138,7 @@ def evaluate(
             domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
             progress=lambda done, _: task.reach(done),
         )
-    _print(report, wanted)
+    _print(scored, wanted)
     found = None
     if more:
         found = _measure(settings_of_more, references, wanted, chosen, captions, images=images, sets=sets)
@@ -144,11 +146,11 @@ def evaluate(
     if out is not None:
         from harness.utils.hashing import canonical_json
 
-        deliver(canonical_json(report.to_json() | ({} if found is None else _more_json(found))) + "\n", out)
+        deliver(canonical_json(scored.to_json() | ({} if found is None else _more_json(found))) + "\n", out)
         typer.echo(f"written to {out}")
     lacking = found is not None and settings_of_more.lacking(found.values, *(["self-CIDEr"] if sets else ()))
     if lacking or any(
-        report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
+        scored.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
     ):
         raise typer.Exit(1)
 

@@ -102,7 +102,12 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     seen = region_config(given.regions, given.region_count, given.region_bins)
     related = graph_config(*graphs, seen)
     blind = all(map(looks_at_nothing, split_patterns(given.models)))
-    if given.backbone is None and not blind and given.data != "scenes" and (seen is None or needs_backbone(seen.source)):
+    if (
+        given.backbone is None
+        and not blind
+        and given.data != "scenes"
+        and (seen is None or needs_backbone(seen.source))
+    ):
         raise BenchError(
             f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "

@@ -130,7 +130,8 @@ PresetOption = Annotated[
 RowsOption = Annotated[
     str,
     typer.Option(
-        help="Names or globs, hf:ORG/NAME or hf:FOLDER, captions:FILE, separated by commas, or 'all'.", autocompletion=complete_models
+        help="Names or globs, hf:ORG/NAME or hf:FOLDER, captions:FILE, separated by commas, or 'all'.",
+        autocompletion=complete_models,
     ),
 ]
 PromptOption = Annotated[

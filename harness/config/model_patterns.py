@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable
 from harness.utils.errors import BenchError
 from zoo.registry import model_card, select_models
 
-
 CAPTIONS = "captions:"
 """Begins a row of captions that another system wrote; behind it is their file."""
 

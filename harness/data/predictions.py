@@ -2,7 +2,7 @@
 
 | form | as of |
 |---|---|
-| `[{"image_id": 1, "caption": "a dog"}]`, with whatever keys beside | COCO, nocaps, X-modaler, self-critical's `vis.json` |
+| `[{"image_id": 1, "caption": "a dog"}]`, whatever keys beside | COCO, nocaps, X-modaler, self-critical's `vis.json` |
 | the same with other names of keys (`_IDS`, `_TEXTS`), or below one of `_LISTS` | NeuralTalk, MAGIC and others |
 | `{"1": "a dog"}`, `{"1": ["a dog"]}`, `[{"1": "a dog"}]` | M2, BLIP-2, LLaVA, pycocoevalcap |
 | `["a dog"]`, in the order of the references | |
@@ -68,7 +68,8 @@ def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int,
     unnamed = all(image is None for image, _ in entries)
     if unnamed and len(entries) != len(order):
         raise BenchError(
-            f"{path} has {len(entries):,} captions that name no image, for {len(order):,} images", f"{_FORMS} of them all"
+            f"{path} has {len(entries):,} captions that name no image, for {len(order):,} images",
+            f"{_FORMS} of them all",
         )
     names = _names(order, files or {})
     ids = list(range(len(order))) if unnamed else [_image(image, names) for image, _ in entries]

@@ -71,7 +71,11 @@ def leaderboards(
         _PLACE,
         score_column(main),
         _INTERVAL,
-        *([published_column(runs)] if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups) else []),
+        *(
+            [published_column(runs)]
+            if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups)
+            else []
+        ),
         *(score_column(name) for name in scores if name in stored and name != main),
         *(cost_column(name, rows) for name in costs if name in measured),
     )

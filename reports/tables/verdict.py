@@ -100,7 +100,7 @@ def _told(group: Group, found: Comparisons) -> str:
     if len(found.pairs) == 1:
         [pair] = found.pairs
         cell = pair_cell(group, pair.first, pair.second)
-        return f"{cell.said}." if cell else ""
+        return f"The difference, {cell.said}." if cell else ""
     counts = Counter(pair.verdict for pair in found.pairs)
     same = f", {counts['same']} the same within {_margin(found)}" if counts["same"] else ""
     said = f"Of {len(found.pairs)} pairs {counts['better']} are told apart{same}"

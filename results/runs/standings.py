@@ -143,8 +143,9 @@ class Comparisons:
     """All pairs of the rows of a group that can be compared on its metric, and how they were tested.
 
     Rows without a place may be among them, such as those that were still learning: a place must not hang on rows that
-    are left out. Without `seeds`, rows were compared by captions as they are. `margin` is a fraction, `margin_of` says of what (None: as asked for). `lent` is the degrees of
-    freedom that the table lends each row, None where none are; `deviate_alike` Bartlett's p.
+    are left out. Without `seeds`, rows were compared by captions as they are. `margin` is a fraction, `margin_of` says
+    of what (None: as asked for). `lent` is the degrees of freedom that the table lends each row, None where none are;
+    `deviate_alike` Bartlett's p.
     """
 
     metric: str

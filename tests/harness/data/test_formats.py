@@ -118,8 +118,8 @@ def test_faulty_predictions_are_named_and_refused_or_left_out(write):
     message = str(raised.value)
     for part in (
         "1 image predicted more than once (3)",
-        '3 images without a whole number of 64 bits or a file name as their image (entry 19, entry 20, entry 25)',
-        '2 images whose caption is no text (19, 21)',
+        "3 images without a whole number of 64 bits or a file name as their image (entry 19, entry 20, entry 25)",
+        "2 images whose caption is no text (19, 21)",
         "1 image with an empty caption (20)",
         "9 images missing (18, 22, 23, 24, 25, 26, 27, 28, 29)",
         "1 image without references (99)",
@@ -133,7 +133,9 @@ def test_faulty_predictions_are_named_and_refused_or_left_out(write):
 
 def test_without_any_common_image_there_is_nothing_to_score(write):
     with pytest.raises(BenchError, match="no image has both"):
-        check_predictions(read_predictions(write({"5": "a dog"})), read_references(write(COCO, "c.json")), allow_subset=True)
+        check_predictions(
+            read_predictions(write({"5": "a dog"})), read_references(write(COCO, "c.json")), allow_subset=True
+        )
 
 
 def test_image_lists_need_no_captions(write):

@@ -39,7 +39,9 @@ def write(tmp_path: Path) -> Write:
         {str(i): [{"caption": c}] for i, c in PAIRS},
         [{str(i): c} for i, c in PAIRS],  # LLaVA
         [{"image_name": f"COCO_val2014_{i:012d}.jpg", "captions": ["a reference"], "prediction": c} for i, c in PAIRS],
-        {"imgblobs": [{"img_path": FILES[i], "candidate": {"text": c, "logprob": -3.2}} for i, c in PAIRS]},  # NeuralTalk
+        {
+            "imgblobs": [{"img_path": FILES[i], "candidate": {"text": c, "logprob": -3.2}} for i, c in PAIRS]
+        },  # NeuralTalk
         {"annotations": [{"image_id": i, "id": n, "caption": c} for n, (i, c) in enumerate(PAIRS)]},
         "\n".join(json.dumps({"image": Path(FILES[i]).stem, "text": c}) for i, c in PAIRS),  # JSON lines
     ],
