@@ -165,7 +165,7 @@ def _paths(word: str) -> list[Path]:
     patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
     matching = [each for each in patterns if not each.name.endswith(CARD)]
     if not matching:
-        require_file(path, "of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'")
+        require_file(path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'")
     return matching or [path]
 
 
@@ -175,7 +175,7 @@ def _cards(file: Path) -> dict[str, SystemCard]:
 
 
 def _yaml(file: Path) -> dict[Any, Any]:
-    require_file(file, "of cards", "give YAML")
+    require_file(file, "the card", "give YAML")
     try:
         content = yaml.safe_load(read_text(file))
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,7 +49,7 @@ from harness.utils.files import require_utf8
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from zoo.captioner import GraphKind, VisualSpec
+from zoo.captioner import GraphKind, VisualKind, VisualSpec
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,7 @@ def open_context(
     """
     preset, config, device = opening.preset, opening.features, torch.device(opening.device)
     dataset, backbone = open_inputs(opening, workspace)
-    # Without pictures there is nothing to check.
-    blind = all(map(looks_at_nothing, opening.sees)) and (dataset.is_references or not has_pictures(dataset))
-    sees = {} if blind else opening.sees
+    sees = looking(opening, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
         seen = Prepared(None, backbone.describe(), dict(dataset.faults))
@@ -289,6 +287,12 @@ def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbo
     if opening.preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)
     return dataset, backbone
+
+
+def looking(opening: Opening, dataset: Dataset) -> Mapping[str, VisualKind]:
+    """What each row sees; nothing where there are no pictures, and no row needs any, so that none are checked."""
+    blind = all(map(looks_at_nothing, opening.sees)) and (dataset.is_references or not has_pictures(dataset))
+    return {} if blind else opening.sees
 
 
 def _build_vocabulary(dataset: Dataset, train: Sequence[Sample], preset: Preset) -> Vocabulary:

@@ -46,11 +46,6 @@ def evaluate(
         list[Path], typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")
     ],
     references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Write a report with every caption to this folder; of several files by itself."),
-        OutFolder(whole=True),
-    ] = None,
     cards: Annotated[
         Path | None, typer.Option(help="Of several: YAML of what is known of the systems, by file name.")
     ] = None,
@@ -58,6 +53,11 @@ def evaluate(
         Path | None,
         typer.Option("--out", "-o", help="Write scores, also per image, as JSON."),
         OutFile(rb'\{"bootstrap":'),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write a report with every caption to this folder; of several files by itself."),
+        OutFolder(whole=True),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
     domain_df: Annotated[

@@ -72,7 +72,7 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
 
     def beside(printed: float) -> str:
         """A printed number, and what the captions of its system have more."""
-        gap = "" if run.kind != "captions" or mean is None else f" ({100 * mean - printed:+.1f})"
+        gap = "" if run.kind != "captions" or mean is None else f" ({round(100 * mean - printed, 1) + 0.0:+.1f})"
         return f"{printed:.1f}{gap.replace('-', '−')}"
 
     if (told := _of_card(run)) is not None:
