@@ -72,7 +72,8 @@ def leaderboards(
         score_column(main),
         _INTERVAL,
         *(
-            [published_column(runs)]
+            # The only thing beside captions of other systems that is known of them.
+            [replace(published_column(runs), more=groups[0].track != "captions")]
             if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups)
             else []
         ),
