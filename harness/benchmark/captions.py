@@ -165,7 +165,9 @@ def _paths(word: str) -> list[Path]:
     patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
     matching = [each for each in patterns if not each.name.endswith(CARD)]
     if not matching:
-        require_file(path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'")
+        require_file(
+            path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'"
+        )
     return matching or [path]
 
 

@@ -76,7 +76,9 @@ def preview(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn, and their features"
         return Preview(SCENES, shape, unknown="the embedded data are not drawn in this workspace", first=(drawn,))
     dataset, backbone = open_inputs(opening, workspace)
-    missing = missing_features(dataset, request.features, backbone, sees=looking(opening, dataset), cache_dir=workspace.cache)
+    missing = missing_features(
+        dataset, request.features, backbone, sees=looking(opening, dataset), cache_dir=workspace.cache
+    )
     context = open_context(opening, workspace, reporter, ExecutionConfig(), make=False)
     if missing and regions is not None:
         unknown = "the regions, which identify them, are not in the cache"

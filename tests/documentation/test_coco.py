@@ -1,4 +1,4 @@
-"""The page of COCO shows what the database in the repository holds, and the database what the released captions score."""
+"""The page of COCO shows what the database in the repository holds, and that holds what the captions score."""
 
 from __future__ import annotations
 
