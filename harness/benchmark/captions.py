@@ -84,7 +84,7 @@ class CaptionsFile:
     card: SystemCard
     name: str
     seed: int = 0
-    subset: Mapping[str, str] = field(default_factory=dict)
+    subset: dict[str, str] = field(default_factory=dict)
 
     def record(self, dataset: str) -> dict[str, Any]:
         """The card as reports read it from a run's configuration."""
