@@ -96,7 +96,12 @@ def nearest(row: Row, group: Group, runs: Mapping[str, Run], *, domain: str = "o
 
 
 def published_beside(run: Run) -> list[str]:
-    """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`."""
+    """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`.
+
+    Of captions that another system wrote, that of their card where it has one.
+    """
+    if (told := _of_card(run)) is not None:
+        return [f"CIDEr-D {told:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
     found = {split: _nearest(run, split, "overall") for split in run.scores}
     return [
         f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
