@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["model", "reference"]
-RunKind = Literal["trained", "pretrained", "hub", "stored", "reference"]
+RunKind = Literal["trained", "pretrained", "hub", "stored", "captions", "reference"]
 """How a run is executed: trained here, published weights as they are (in the zoo, or by transformers itself), a stored
-run again, or a row without a model."""
+run again, captions that another system wrote, or a row without a model."""
 Status = Literal["planned", "running", "finished", "failed", "skipped"]
 
 

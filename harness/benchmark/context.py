@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from harness.benchmark.identity.signature import (
 from harness.benchmark.run_config import AppliedTuning, Opening
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
+from harness.config.model_patterns import CAPTIONS, looks_at_nothing
 from harness.config.preset import Decoding, Preset
 from harness.config.tuning import tuned_preset
 from harness.data import open_dataset
@@ -38,6 +39,7 @@ from harness.data.prepare_features import (
     warn_of_preprocessing,
 )
 from harness.data.regions.features import VisualFeatures, both_streams
+from harness.data.verify import has_pictures
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
@@ -47,7 +49,7 @@ from harness.utils.files import require_utf8
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
-from zoo.captioner import GraphKind, VisualSpec
+from zoo.captioner import GraphKind, VisualKind, VisualSpec
 
 
 @dataclass(frozen=True)
@@ -208,15 +210,16 @@ def open_context(
     """
     preset, config, device = opening.preset, opening.features, torch.device(opening.device)
     dataset, backbone = open_inputs(opening, workspace)
-    warn_of_preprocessing(config, opening.sees, reporter)
-    if not make and missing_features(dataset, config, backbone, sees=opening.sees, cache_dir=workspace.cache):
+    sees = looking(opening, dataset)
+    warn_of_preprocessing(config, sees, reporter)
+    if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
         seen = Prepared(None, backbone.describe(), dict(dataset.faults))
     else:
         seen = prepare_features(
             dataset,
             config,
             backbone,
-            sees=opening.sees,
+            sees=sees,
             cache_dir=workspace.cache,
             may_skip=opening.skip_bad_images,
             device=device,
@@ -229,10 +232,10 @@ def open_context(
     splits = usable_splits(dataset, skipped)
     evaluated = {name: samples for name, samples in splits.items() if name not in TRAINING_SPLITS}
     recipe = preset.recipe
-    drops_restval = recipe is not None and recipe.restval == "dropped"
+    drops_restval = recipe is not None and recipe.restval == "dropped" and not dataset.is_references
     if drops_restval:
         splits["train"] = without_restval(dataset, splits["train"])
-    vocabulary = _build_vocabulary(dataset, splits["train"], preset)
+    vocabulary = _build_vocabulary(dataset, splits.get("train", ()), preset)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
@@ -248,8 +251,8 @@ def open_context(
     data = BenchmarkData(
         dataset=dataset,
         skipped=skipped,
-        train=splits["train"],
-        val=splits["val"],
+        train=splits.get("train", ()),
+        val=splits.get("val", ()),
         evaluated=evaluated,
         backbone=backbone,
         feature_config=config,
@@ -271,12 +274,25 @@ def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbo
     dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images)
     require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
     usable_splits(dataset, dataset.faults)  # before any work
+    trained = [name for name in opening.sees if name != "human" and not name.startswith(CAPTIONS)]
+    if dataset.is_references and trained:
+        raise BenchError(
+            f"{', '.join(trained[:3])}{' ...' * (len(trained) > 3)}: {dataset.name} has references alone, and no "
+            "captions to train on",
+            f"choose human and {CAPTIONS}FILE with --models; or give Karpathy's file of the data set",
+        )
     check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
     backbone = configured_backbone(opening.features)
     backbone.preprocessing = replace(backbone.preprocessing, control=opening.control)
     if opening.preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)
     return dataset, backbone
+
+
+def looking(opening: Opening, dataset: Dataset) -> Mapping[str, VisualKind]:
+    """What each row sees; nothing where there are no pictures, and no row needs any, so that none are checked."""
+    blind = all(map(looks_at_nothing, opening.sees)) and (dataset.is_references or not has_pictures(dataset))
+    return {} if blind else opening.sees
 
 
 def _build_vocabulary(dataset: Dataset, train: Sequence[Sample], preset: Preset) -> Vocabulary:
@@ -293,7 +309,7 @@ def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple
         name: tuple(sample for sample in samples if sample.image_id not in skipped)
         for name, samples in dataset.splits.items()
     }
-    for name in (*TRAINING_SPLITS, "test"):
+    for name in ("test",) if dataset.is_references else (*TRAINING_SPLITS, "test"):
         if not splits.get(name):
             raise BenchError(
                 f"{dataset.name} has no usable image in its {name!r} split",

@@ -42,6 +42,8 @@ class Request:
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
         more: what further metrics are computed with, once all runs have ended; None: there are none.
+        cards: a YAML file of what is known of the systems that wrote files of captions.
+        allow_subset: whether such a file may lack images.
         engine: where runs are executed; everything else is done in this process.
     """
 
@@ -65,6 +67,8 @@ class Request:
     hub: HubOptions = field(default_factory=HubOptions)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
+    cards: Path | None = None
+    allow_subset: bool = False
     engine: Engine = field(default_factory=HereEngine)
 
 
@@ -88,7 +92,7 @@ def resolve(request: Request, reporter: Reporter) -> Asked:
         BenchError, ZooError: what `resolve_models` and `choose_control` refuse; a model that the preset is not for; a
             device that is not there.
     """
-    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub)
+    models = resolve_models(request.models, request.workspace, request.pretrained, request.hub, request.cards)
     models, left_out = within_recipe(models, request.models, request.preset)
     if left_out:
         reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
@@ -110,7 +114,7 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
         images=request.images,
         preset=request.preset,
         features=request.features,
-        sees={model.name: model.visual for model in models},
+        sees={model.word: model.visual for model in models},
         graphs=tuple(sorted(graph_kinds(models))),
         skip_bad_images=request.skip_bad_images,
         device=str(device),
@@ -139,7 +143,14 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
             tuned = request.tuned(context, trained, reporter)
     seeds, first, execution = request.seeds, request.first_seed, request.execution
     runs_of = partial(plan_runs, seeds=seeds, workspace=workspace, tuned=tuned, budgets=budgets)
-    specs, control = runs_of(asked.models, context=context, first_seed=first), asked.control
+    models = [
+        replace(each, captions=each.captions.checked(context.data, reporter, allow_subset=request.allow_subset))
+        if each.captions
+        else each
+        for each in asked.models
+    ]
+    files = {(each.name, each.captions.seed): each.captions.path for each in models if each.captions}
+    specs, control = runs_of(models, context=context, first_seed=first), asked.control
     changed: list[RunSpec] = []
     opening = asked.opening
     if control is not None:
@@ -156,7 +167,7 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         lambda: execution.devices * memory_bytes(specs, context),
     )
     execution = replace(execution, jobs=jobs)
-    configured = partial(_configured, execution=execution, tuned=tuned, budgets=budgets)
+    configured = partial(_configured, execution=execution, tuned=tuned, budgets=budgets, files=files)
     return [configured(spec, asked.opening) for spec in specs] + [configured(spec, opening) for spec in changed]
 
 
@@ -171,7 +182,12 @@ def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, capti
 
 
 def _configured(
-    spec: RunSpec, opening: Opening, execution: ExecutionConfig, tuned: Tuned | None, budgets: Sequence[int]
+    spec: RunSpec,
+    opening: Opening,
+    execution: ExecutionConfig,
+    tuned: Tuned | None,
+    budgets: Sequence[int],
+    files: Mapping[tuple[str, int], Path],
 ) -> RunSpec:
     """The spec with its `RunConfig`."""
     tuning, longer = None, None
@@ -179,7 +195,8 @@ def _configured(
         longer = next((each for each in budgets if each > budget_of(spec.config)), None)
     if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
         tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
-    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer)
+    captions = files.get((spec.model, spec.seed)) if spec.kind == "captions" else None
+    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer, captions=captions)
     return replace(spec, execution=config.model_dump(mode="json"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from harness.benchmark.context import RunContext, open_context, open_inputs
+from harness.benchmark.context import RunContext, looking, open_context, open_inputs
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Asked, Request, plan
 from harness.benchmark.training_costs import usual_length
@@ -76,7 +76,9 @@ def preview(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn, and their features"
         return Preview(SCENES, shape, unknown="the embedded data are not drawn in this workspace", first=(drawn,))
     dataset, backbone = open_inputs(opening, workspace)
-    missing = missing_features(dataset, request.features, backbone, sees=opening.sees, cache_dir=workspace.cache)
+    missing = missing_features(
+        dataset, request.features, backbone, sees=looking(opening, dataset), cache_dir=workspace.cache
+    )
     context = open_context(opening, workspace, reporter, ExecutionConfig(), make=False)
     if missing and regions is not None:
         unknown = "the regions, which identify them, are not in the cache"

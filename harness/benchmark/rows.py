@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
+from harness.benchmark.captions import CaptionsFile, find_captions
 from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.hub_model import AS_USUAL, PREFIX, HubModel, HubOptions
 from harness.benchmark.identity.run_key import (
@@ -25,7 +27,7 @@ from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
 from harness.config.load import shipped_preset
-from harness.config.model_patterns import expand_models
+from harness.config.model_patterns import CAPTIONS, expand_models
 from harness.config.preset import Preset
 from harness.config.tuning import Tuned
 from harness.data.pixels import without_control
@@ -52,6 +54,7 @@ class RequestedModel:
         weights: the published weights that it starts from, None where it has none.
         hub: the checkpoint of transformers' own interface, of a row of that kind.
         graph: the kind of scene graph that it reads.
+        captions: the file of a row of captions.
     """
 
     name: str
@@ -60,6 +63,12 @@ class RequestedModel:
     weights: Pretrained | None = None
     hub: HubModel | None = None
     graph: GraphKind = "none"
+    captions: CaptionsFile | None = None
+
+    @property
+    def word(self) -> str:
+        """What tells it from all other rows: a system whose captions are given may have the name of a model."""
+        return self.name if self.captions is None else f"{CAPTIONS}{self.name}"
 
 
 def graph_kinds(models: Iterable[RequestedModel]) -> frozenset[GraphKind]:
@@ -72,15 +81,18 @@ def resolve_models(
     workspace: Workspace,
     pretrained: Mapping[str, str] | None = None,
     hub: HubOptions = AS_USUAL,
+    cards: Path | None = None,
 ) -> list[RequestedModel]:
     """Resolve names, globs and `all`, each model once, in the order asked for.
 
     `all` is every model but variants, and every reference row. The key of a run that the workspace holds scores that
-    run again, without training. A word that begins with `hf:` is a checkpoint of transformers' own interface.
+    run again, without training. A word that begins with `hf:` is a checkpoint of transformers' own interface, one with
+    `captions:` a file of captions.
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
         hub: how all checkpoints of `hf:` caption.
+        cards: what is known of the systems that wrote files of captions.
 
     Raises:
         BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or an
@@ -90,14 +102,20 @@ def resolve_models(
     names = expand_models(
         patterns,
         references=REFERENCE_ROWS,
-        is_stored=lambda name: name.startswith(PREFIX) or is_saved(name, workspace),
+        is_stored=lambda name: name.startswith((PREFIX, CAPTIONS)) or is_saved(name, workspace),
     )
     if hub.given and not any(name.startswith(PREFIX) for name in names):
         raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
-    found = [
-        _resolve_hub(name, hub) if name.startswith(PREFIX) else _resolve(name, workspace, pretrained or {})
-        for name in names
-    ]
+    files = find_captions((name for name in names if name.startswith(CAPTIONS)), cards)
+    if cards is not None and not files:
+        raise BenchError(f"--cards {cards} is for files of captions", f"add {CAPTIONS}FILE to --models")
+    found = []
+    for name in names:
+        if name in files:
+            found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
+        else:
+            hub_word = name.startswith(PREFIX)
+            found.append(_resolve_hub(name, hub) if hub_word else _resolve(name, workspace, pretrained or {}))
     if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
         raise BenchError(
             f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",
@@ -177,6 +195,8 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
         return _reference(model.name, context)
     if model.kind == "stored":
         return _stored(model.name, context, workspace)
+    if model.captions is not None:
+        return _captions(model.captions, context)
     values = {}
     if model.kind == "trained" and tuned is not None and model.name in tuned.values:
         values = tuned.record(model.name, context.preset)
@@ -289,6 +309,15 @@ def _reference(model: str, context: RunContext) -> RunSpec:
     )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
     return _spec(model, "reference", 0, config, {}, signature, code_of_reference(), context)
+
+
+def _captions(file: CaptionsFile, context: RunContext) -> RunSpec:
+    """Captions of another system: the same conditions for all of them, but for the images that a file lacks."""
+    signature = reference_signature(context.signature, nrefs=nrefs_field(context.data.evaluated))
+    signature = signature | {"track": "captions"} | file.subset
+    config = {"arguments": {}, "card": file.record(context.data.dataset.name)}
+    settings = {"captions": file.checksum}
+    return _spec(file.name, "captions", file.seed, config, settings, signature, code_of_reference(), context)
 
 
 def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:

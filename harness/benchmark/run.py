@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from harness.benchmark.baselines import majority_caption, retrieved_captions
+from harness.benchmark.captions import score_captions
 from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.engines.estimate import require_room
 from harness.benchmark.identity.run_key import built_with, model_sources
@@ -67,6 +68,8 @@ def run(
     context, evaluator = services.context(config), services.evaluator(config.opening)
     if (found := context.signature["data"]) != spec.dataset:
         raise BenchError(f"the data are {found}, and this run was planned for {spec.dataset}", "plan it again")
+    if spec.kind == "captions" and config.captions is not None:
+        return score_captions(config.captions, spec.config["card"]["sha256"], context.data, evaluator)
     if spec.kind == "reference":
         return _score_reference(spec, context.data, evaluator)
     folder, remote = workspace.run_folder(spec.model if spec.kind == "stored" else spec.key), workspace.remote

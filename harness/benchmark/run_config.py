@@ -73,13 +73,15 @@ class RunConfig(Strict):
 
     Attributes:
         longer: the next budget of the ladder, whose run goes on from this one's trunk.
+        captions: the file of a row of captions.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer", "captions"})
     opening: Opening
     execution: ExecutionConfig = ExecutionConfig()
     tuned: AppliedTuning | None = None
     longer: int | None = None
+    captions: Path | None = None
 
     @classmethod
     def of(cls, spec: RunSpec) -> Self:

@@ -24,6 +24,17 @@ OTHER_SCORE: Final = "the stored score is not what its captions score now"
 _NOT_LACKING: Final = "not lacking"
 
 
+def within(data: BenchmarkData, split: str, captions: Collection[int]) -> BenchmarkData:
+    """The data with these images of the split alone."""
+    kept = tuple(sample for sample in data.evaluated[split] if sample.image_id in captions)
+    return replace(data, evaluated={**data.evaluated, split: kept})
+
+
+def _scored(spec: RunSpec, split: str, captions: Collection[int], data: BenchmarkData) -> BenchmarkData:
+    """The data with the images that a run was scored on: all of them but where a file of captions lacked some."""
+    return within(data, split, captions) if spec.kind == "captions" else data
+
+
 def score_split(
     split: str, captions: dict[int, str], data: BenchmarkData, evaluator: Evaluator
 ) -> tuple[SplitResult, float]:
@@ -69,7 +80,7 @@ def add_missing_scores(
         if spec.model == "human":
             result, _ = score_people(split, data, evaluator)
         else:
-            result, _ = score_split(split, captions[split], data, evaluator)
+            result, _ = score_split(split, captions[split], _scored(spec, split, captions[split], data), evaluator)
         scores = {
             domain: {metric: found[metric] for metric in found if metric in metrics}
             for domain, found in result.scores.items()
@@ -95,7 +106,7 @@ def add_missing_influences(
     reasons: dict[str, str | None] = {}
     for split, metrics in missing.items():
         without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
-        references = _references(split, data)
+        references = _references(split, _scored(spec, split, captions[split], data))
         if spec.model == "human":
             found = evaluator.evaluate_rounds(
                 references, {}, None, lambda tokens, _: held_out_rounds(tokens), without=without

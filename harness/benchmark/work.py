@@ -253,8 +253,8 @@ def _as_seen(outcome: Outcome, environment: Mapping[str, Any], begun_by: str | N
 
 
 def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: Reporter) -> RunLog:
-    """The experiment trackers of a run; rows without a model have none."""
-    names = () if spec.kind == "reference" else config.execution.log
+    """The experiment trackers of a run; rows without a model here have none."""
+    names = () if spec.kind in {"captions", "reference"} else config.execution.log
     group = f"{spec.dataset} {spec.signature.get('schedule', '')}".rstrip()
     tracked = TrackedRun(spec.key, spec.model, spec.seed, group, spec.signature, workspace.logs)
     return RunLog(names, tracked, reporter)

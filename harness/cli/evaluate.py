@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli.inputs import refuse_without_more
-from harness.cli.options import BertOption, ClipOption, InstancesOption
-from harness.cli.output import OutFile, deliver
+from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
+from harness.cli.output import OutFile, OutFolder, check_out_folder, deliver
 from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
 from harness.utils.errors import BenchError
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from harness.metrics.more.measured import Measured
 
 _EPILOG = """**Examples**
+
+    bench evaluate ours.json theirs.json --references captions_val2014.json --report report
 
     bench evaluate results.json --references captions_val2014.json --allow-subset
 
@@ -39,12 +41,23 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    predictions: Annotated[Path, typer.Argument(help="COCO's results format: a list of image_id and caption.")],
+    context: typer.Context,
+    predictions: Annotated[
+        list[Path], typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")
+    ],
     references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
+    cards: Annotated[
+        Path | None, typer.Option(help="Of several: YAML of what is known of the systems, by file name.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write scores, also per image, as JSON."),
         OutFile(rb'\{"bootstrap":'),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write a report with every caption to this folder; of several files by itself."),
+        OutFolder(whole=True),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
     domain_df: Annotated[
@@ -65,7 +78,9 @@ def evaluate(
     clip: ClipOption = None,
     bert: BertOption = None,
     instances: InstancesOption = None,
-    images: Annotated[Path | None, typer.Option(help="With --more: the folder of the images, for --clip.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="The folder of the images: for --clip, and shown in a report.")
+    ] = None,
     sets: Annotated[
         Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
     ] = None,
@@ -74,23 +89,36 @@ def evaluate(
 ) -> None:
     """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
 
+    Several files are compared with each other, over the images.
+
     Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
-    from harness.data.formats import check_predictions, read_predictions, read_references
+    from harness.data.formats import read_references
     from harness.data.nocaps import read_domains
+    from harness.data.predictions import PLACES, check_predictions, read_predictions
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.evaluator import evaluate as run
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
 
+    as_rows = len(predictions) > 1 or report is not None or cards is not None
     if not more:
-        refuse_without_more("--more", clip=clip, bert=bert, instances=instances, images=images, sets=sets)
+        unread = None if as_rows else images  # the gallery of rows shows them
+        refuse_without_more("--more", clip=clip, bert=bert, instances=instances, images=unread, sets=sets)
     settings_of_more = MoreSettings.parse(clip, bert, instances or ())
+    if as_rows:
+        other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor", "spice_heap")
+        refuse_typed(context, other, "for one file without --report", "leave it out, or give one file")
+        more_of_rows = settings_of_more if more else None
+        _compare(predictions, references, images, report, cards, more_of_rows, allow_subset=allow_subset)
+        return
+    [captions_file] = predictions
     wanted = read_references(references, split=split)
     if domains is not None:
         wanted = replace(wanted, domains=read_domains(domains, wanted))
-    chosen, captions, notes = check_predictions(read_predictions(predictions), wanted, allow_subset=allow_subset)
+    read = read_predictions(captions_file, wanted.captions, wanted.files)
+    chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )
@@ -99,9 +127,9 @@ def evaluate(
         Evaluator(settings=settings, spice_heap_mb=spice_heap) as evaluator,
         reporter.task("scoring", len(chosen)) as task,
     ):
-        for note in notes:
-            reporter.note(f"left out: {note}", style="yellow")
-        report = run(
+        for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
+            reporter.note(note, style="yellow")
+        scored = run(
             chosen,
             captions,
             evaluator,
@@ -110,7 +138,7 @@ def evaluate(
             domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
             progress=lambda done, _: task.reach(done),
         )
-    _print(report, wanted)
+    _print(scored, wanted)
     found = None
     if more:
         found = _measure(settings_of_more, references, wanted, chosen, captions, images=images, sets=sets)
@@ -118,13 +146,63 @@ def evaluate(
     if out is not None:
         from harness.utils.hashing import canonical_json
 
-        deliver(canonical_json(report.to_json() | ({} if found is None else _more_json(found))) + "\n", out)
+        deliver(canonical_json(scored.to_json() | ({} if found is None else _more_json(found))) + "\n", out)
         typer.echo(f"written to {out}")
     lacking = found is not None and settings_of_more.lacking(found.values, *(["self-CIDEr"] if sets else ()))
     if lacking or any(
-        report.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
+        scored.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
     ):
         raise typer.Exit(1)
+
+
+def _compare(
+    predictions: Sequence[Path],
+    references: Path,
+    images: Path | None,
+    report: Path | None,
+    cards: Path | None,
+    more: MoreSettings | None,
+    *,
+    allow_subset: bool,
+) -> None:
+    """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left.
+
+    Raises:
+        BenchError: a file cannot be used, or a row failed.
+    """
+    from tempfile import TemporaryDirectory
+
+    from harness.benchmark.benchmark import run_benchmark
+    from harness.benchmark.plan import Request
+    from harness.config.load import load_preset
+    from harness.config.model_patterns import CAPTIONS
+    from harness.utils.progress import Reporter
+    from harness.utils.workspace import Workspace
+    from reports.html.report import write_report
+    from reports.text.terminal import print_leaderboard
+    from results.store.store import Store
+
+    if report is not None:
+        check_out_folder(report)
+    with TemporaryDirectory() as folder, Reporter() as reporter:
+        place = Workspace(Path(folder))
+        asked = Request(
+            models=tuple(f"{CAPTIONS}{file}" for file in predictions),
+            data=str(references),
+            preset=load_preset("quick"),
+            workspace=place,
+            images=images,
+            more=more,
+            cards=cards,
+            allow_subset=allow_subset,
+        )
+        summary = run_benchmark(asked, reporter)
+        with Store(place.database) as store:
+            print_leaderboard(store, reporter.console)
+            if report is not None:
+                reporter.note(f"report: {write_report(store, report).absolute().as_uri()}")
+        if summary.failed or summary.lacking:
+            raise typer.Exit(1)
 
 
 def _print(report: Report, references: References) -> None:
@@ -189,7 +267,7 @@ def _measure(
     Raises:
         BenchError: a file or folder cannot be used, or `sets` lacks images.
     """
-    from harness.data.formats import read_caption_sets
+    from harness.data.predictions import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 

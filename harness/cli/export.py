@@ -82,14 +82,15 @@ def submission(
     db: DatabaseOption = None,
 ) -> None:
     """Write and check what COCO's or nocaps's evaluation server takes, from a file or from a stored run's captions."""
-    from harness.data.formats import read_predictions
+    from harness.data.formats import read_image_ids
+    from harness.data.predictions import read_predictions
     from harness.metrics.submission import run_predictions, write_submission
 
     if Path(predictions).is_file():
         refuse_typed(
             context, ("workspace", "db"), f"{predictions} is a file, and no run of a benchmark", "leave these out"
         )
-        found = read_predictions(Path(predictions))
+        found = read_predictions(Path(predictions), read_image_ids(images))
     else:
         from results.errors import StoreError
         from results.store.store import Store

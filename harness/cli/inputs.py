@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
+from harness.config.model_patterns import looks_at_nothing, split_patterns
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded, require_file, require_utf8, shortened
 from harness.utils.workspace import Workspace
@@ -100,7 +101,13 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     check_dataset(given.data)
     seen = region_config(given.regions, given.region_count, given.region_bins)
     related = graph_config(*graphs, seen)
-    if given.backbone is None and given.data != "scenes" and (seen is None or needs_backbone(seen.source)):
+    blind = all(map(looks_at_nothing, split_patterns(given.models)))
+    if (
+        given.backbone is None
+        and not blind
+        and given.data != "scenes"
+        and (seen is None or needs_backbone(seen.source))
+    ):
         raise BenchError(
             f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "

@@ -130,7 +130,8 @@ PresetOption = Annotated[
 RowsOption = Annotated[
     str,
     typer.Option(
-        help="Names or globs, hf:ORG/NAME or hf:FOLDER, separated by commas, or 'all'.", autocompletion=complete_models
+        help="Names or globs, hf:ORG/NAME or hf:FOLDER, captions:FILE, separated by commas, or 'all'.",
+        autocompletion=complete_models,
     ),
 ]
 PromptOption = Annotated[
@@ -370,6 +371,12 @@ class RunOptions:
     clean: CleanOption = None
     hub_attention: HubAttentionOption = None
     hub_dtype: HubDtypeOption = None
+    cards: Annotated[
+        Path | None, typer.Option(help="With captions:FILE: YAML of what is known of the systems, by file name.")
+    ] = None
+    allow_subset: Annotated[
+        bool, typer.Option("--allow-subset", help="With captions:FILE: score the images it has; the signature says so.")
+    ] = False
     more_metrics: Annotated[
         bool,
         typer.Option(

@@ -119,6 +119,8 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
         tuned=find_tuned(place, options.tuned, options.tuned_from),
+        cards=options.cards,
+        allow_subset=options.allow_subset,
         engine=choose_engine(options.on, resources, at_once),
     )
 

@@ -33,7 +33,7 @@ _NOT_OF_TRIALS = (
     "seeds", "first_seed", "budgets", "control", "db", "storage", "devices", "hours_per_run", "compiled", "tuned",
     "tuned_from", "rerun", "accept_code_changes", "accept_mixed", "margin", "place_unfinished",
     "same_machine", "pretrained", "prompt", "clean", "hub_attention", "hub_dtype", "more_metrics", "clip", "bert",
-    "instances", "log",
+    "instances", "cards", "allow_subset", "log",
 )  # fmt: skip
 """Options of `bench run` that trials have no use for."""
 

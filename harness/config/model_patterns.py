@@ -7,6 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from harness.utils.errors import BenchError
 from zoo.registry import model_card, select_models
 
+CAPTIONS = "captions:"
+"""Begins a row of captions that another system wrote; behind it is their file."""
+
+
+def looks_at_nothing(name: str) -> bool:
+    """Whether a row needs no picture, neither of training nor to be scored."""
+    return name in {"human", "majority"} or name.startswith(CAPTIONS)
+
 
 def split_patterns(text: str) -> tuple[str, ...]:
     """The words of a comma-separated list, without spaces and empty words."""

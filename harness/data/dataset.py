@@ -73,6 +73,11 @@ class Dataset:
     faults: Mapping[int, str] = field(default_factory=dict)
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
+    @property
+    def is_references(self) -> bool:
+        """Whether there is nothing to train on."""
+        return self.splits.keys() == {"test"}
+
     @cached_property
     def splits(self) -> dict[str, tuple[Sample, ...]]:
         """Samples by split, in the data set's order."""

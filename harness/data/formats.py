@@ -1,4 +1,4 @@
-"""Read captions from COCO's results and annotations, and from Karpathy's and nocaps's JSON, plain or gzipped.
+"""Read reference captions from COCO's annotations, and from Karpathy's and nocaps's JSON, plain or gzipped.
 
 Captions are sanitised for the line-based Java programs, without changing any score otherwise: the tokenizer reads one
 caption per line, so a character that Java takes for a line end would silently assign every later caption to the wrong
@@ -19,11 +19,8 @@ from harness.utils.json_io import read_json
 
 _SHOWN = 10
 _SPLIT = "test"
-_TWICE = "predicted more than once"
-EMPTY = "with an empty caption"
 WHOLE_NUMBER = "whole number of 64 bits"
 _MAX_ID = 2**63
-_FORMAT = 'it is a list of {"image_id": 1, "caption": "a dog"}, with several entries of an image'
 _LINE_ENDS: Final = "\n\r\v\f\u0085\u2028\u2029"
 _CONTROLS: Final = "".join(map(chr, range(32))).replace("\t", "")
 _TO_SPACE: Final = dict.fromkeys(map(ord, _LINE_ENDS + _CONTROLS), " ")
@@ -40,49 +37,6 @@ class References:
     files: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """One caption by image id, and the unusable entries: problem -> image ids (or positions in the file)."""
-
-    captions: dict[int, str]
-    problems: dict[str, list[str]]
-
-
-def read_predictions(path: Path) -> Predictions:
-    """Read COCO's results format, `[{"image_id": 1, "caption": "..."}]`, which nocaps's server accepts too.
-
-    Raises:
-        BenchError: the file cannot be read or has another format. Faulty entries are collected in `problems` instead.
-    """
-    content = read_json(path)
-    if isinstance(content, dict) and isinstance(content.get("annotations"), list):
-        content = content["annotations"]
-    if not isinstance(content, list):
-        raise BenchError(
-            f"{path} is not in COCO's results format", 'it is a list of {"image_id": 1, "caption": "a dog"}'
-        )
-    problems: dict[str, list[str]] = {}
-    captions: dict[int, str] = {}
-    given = (entry.get("image_id") for entry in content if isinstance(entry, dict))
-    ids = Counter(filter(is_image_id, given))
-    for number, entry in enumerate(content):
-        image_id = entry.get("image_id") if isinstance(entry, dict) else None
-        caption = entry.get("caption") if isinstance(entry, dict) else None
-        if not is_image_id(image_id):
-            problems.setdefault(f'without a {WHOLE_NUMBER} as "image_id"', []).append(f"entry {number}")
-        elif ids[image_id] > 1:
-            problems.setdefault(_TWICE, []).append(str(image_id))
-        elif not isinstance(caption, str):
-            problems.setdefault('whose "caption" is no text', []).append(str(image_id))
-        elif not caption.strip():
-            problems.setdefault(EMPTY, []).append(str(image_id))
-        else:
-            captions[image_id] = caption
-    if _TWICE in problems:
-        problems[_TWICE] = list(dict.fromkeys(problems[_TWICE]))
-    return Predictions(captions, problems)
-
-
 def read_references(path: Path, *, split: str | None = None) -> References:
     """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is read.
 
@@ -93,7 +47,11 @@ def read_references(path: Path, *, split: str | None = None) -> References:
         BenchError: the file cannot be read, has another format, or has images without captions; `split` is given for a
             file without splits.
     """
-    content = read_json(path)
+    return references_of(read_json(path), path, split=split)
+
+
+def references_of(content: Any, path: Path, *, split: str | None = None) -> References:
+    """As `read_references`, of the content of a file."""
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not all(isinstance(image, dict) for image in images):
         raise BenchError(
@@ -137,33 +95,6 @@ def read_image_ids(path: Path) -> list[int]:
     if not isinstance(images, list) or not images or not all(isinstance(image, dict) for image in images):
         raise BenchError(f'{path} has no list of objects named "images"')
     return image_ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
-
-
-def check_predictions(
-    predictions: Predictions, references: References, *, allow_subset: bool
-) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
-    """References and captions of the images that have both, in the references' order, and notes on what was left out.
-
-    Raises:
-        BenchError: predictions and references differ and `allow_subset` is not given, or no image is left.
-    """
-    wanted = references.captions
-    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
-    problems = dict(predictions.problems)
-    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
-    extra = [str(i) for i in predictions.captions if i not in wanted]
-    problems |= {what: ids for what, ids in (("missing", missing), ("without references", extra)) if ids}
-    notes = [named(ids, what) for what, ids in problems.items()]
-    both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
-    if notes and not allow_subset:
-        raise BenchError(
-            "predictions and references do not match: " + "; ".join(notes),
-            f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
-            "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
-        )
-    if not both:
-        raise BenchError("no image has both a prediction and references" + "".join(f"; {note}" for note in notes))
-    return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
 
 
 def named(ids: Sequence[str], what: str) -> str:
@@ -239,25 +170,6 @@ def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list
 def is_image_id(value: object) -> TypeGuard[int]:
     """Whether a JSON value is a whole number of 64 bits, as results databases and arrays hold image ids."""
     return isinstance(value, int) and not isinstance(value, bool) and -_MAX_ID <= value < _MAX_ID
-
-
-def read_caption_sets(path: Path) -> dict[int, list[str]]:
-    """The captions of each image, in the file's order.
-
-    Raises:
-        BenchError: the file cannot be read or has another format.
-    """
-    content = read_json(path)
-    if not isinstance(content, list):
-        raise BenchError(f"--sets {path} is not in COCO's results format", _FORMAT)
-    found: dict[int, list[str]] = {}
-    for number, entry in enumerate(content):
-        image_id = entry.get("image_id") if isinstance(entry, dict) else None
-        caption = entry.get("caption") if isinstance(entry, dict) else None
-        if not is_image_id(image_id) or not isinstance(caption, str):
-            raise BenchError(f"--sets {path}: entry {number} has no image_id or no caption", _FORMAT)
-        found.setdefault(image_id, []).append(caption)
-    return found
 
 
 def sanitise_caption(caption: str) -> str:

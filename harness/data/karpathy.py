@@ -1,5 +1,7 @@
 """Read COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
 
+COCO's own annotations, which name no splits, are references alone: one split, to score captions against.
+
 `{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
 optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
 of the file raise an error; faults of single images are collected in `Dataset.faults`, to be reported together.
@@ -7,14 +9,17 @@ of the file raise an error; faults of single images are collected in `Dataset.fa
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import id_key, image_ids, named, sanitise_caption
+from harness.data.formats import id_key, image_ids, named, references_of, sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
@@ -35,7 +40,10 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
     """
     file = annotation_file(location)
-    content, entries, ids = read_entries(file)
+    content = read_json(file)
+    if isinstance(content, dict) and "annotations" in content:
+        return _references_alone(file, content, _picture_folder(file, images))
+    entries, ids = _entries(file, content)
     paths = PicturePaths(_picture_folder(file, images))
     splits = _splits(file, entries)
     faults: dict[int, str] = {}
@@ -61,6 +69,10 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
         BenchError: it has another format, or an id is missing or used twice.
     """
     content = read_json(file)
+    return content, *_entries(file, content)
+
+
+def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]:
     entries = content.get("images") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BenchError(f'{file} is not in Karpathy\'s format: it has no list of objects named "images"')
@@ -71,7 +83,36 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
         )
     if not entries:
         raise BenchError(f"{file} lists no images")
-    return content, entries, image_ids(file, entries, id_key(entries))
+    return entries, image_ids(file, entries, id_key(entries))
+
+
+_KARPATHY_TEST = "e4105a76a6d00c29"
+"""Digest of the sorted ids of COCO's Karpathy test split, which many files of other names hold."""
+
+
+def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dataset:
+    """COCO's and nocaps's annotations: one split, named test, whose pictures are shown where they are below `root`.
+
+    Where no file is named, it is that of COCO with the image's id.
+    """
+    references, paths = references_of(content, file), PicturePaths(root)
+    ids = json.dumps(sorted(references.captions))
+    is_test = hashlib.sha256(ids.encode()).hexdigest().startswith(_KARPATHY_TEST)
+
+    def place(image_id: int) -> str:
+        told = references.files.get(image_id)
+        for name in (told,) if told else (f"COCO_val2014_{image_id:012d}.jpg", f"{image_id:012d}.jpg"):
+            with suppress(RefusedPath):
+                if told or (root / name).is_file():
+                    return paths.claim(name, None, image_id)
+        return ""
+
+    samples = tuple(
+        Sample(image_id, place(image_id), "test", tuple(map(_collapsed, captions)), references.domains.get(image_id))
+        for image_id, captions in references.captions.items()
+    )
+    name = "coco" if is_test else references.name
+    return Dataset(name=name, root=root, samples=samples, fingerprint=fingerprint(root, samples, {}))
 
 
 def annotation_file(location: Path) -> Path:

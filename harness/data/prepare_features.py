@@ -173,8 +173,8 @@ def missing_features(
 
 
 def _looks_at_images(config: FeatureConfig, sees: Mapping[str, VisualKind]) -> bool:
-    """Whether images are decoded: not where regions come from files and no model sees pixels."""
-    return config.regions is None or needs_backbone(config.regions.source) or "pixels" in sees.values()
+    """Whether images are decoded: not where regions come from files and no model sees pixels, nor without any row."""
+    return bool(sees) and (config.regions is None or needs_backbone(config.regions.source) or "pixels" in sees.values())
 
 
 def _wants_cells(sees: Mapping[str, VisualKind]) -> bool:

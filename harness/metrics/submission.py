@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from harness.data.formats import EMPTY, Predictions, named, read_image_ids, sanitise_caption
+from harness.data.formats import named, read_image_ids, sanitise_caption
+from harness.data.predictions import EMPTY, Predictions
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from results.store.rescoring import stored_captions

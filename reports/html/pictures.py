@@ -50,7 +50,7 @@ class Thumbnails:
             if not path.is_relative_to(self._root):
                 return ShownPicture(None, reason="the file lies outside the data set's folder")
             if not path.is_file():
-                return ShownPicture(None, reason="the picture is no longer there")
+                return ShownPicture(None, reason="the picture is not there")
             content, suffix = _read(path)
         except (OSError, ValueError, SyntaxError) as error:
             return ShownPicture(None, reason=f"the picture cannot be read ({type(error).__name__})")

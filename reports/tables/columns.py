@@ -19,7 +19,7 @@ from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_o
 from results.runs.run import Run
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, Standing
-from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES
+from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
 
 PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
 """Keys of columns that are neither a score nor a cost."""
@@ -71,7 +71,12 @@ def leaderboards(
         _PLACE,
         score_column(main),
         _INTERVAL,
-        *([published_column(runs)] if runs and main == RANKING_METRIC and any(map(has_published, groups)) else []),
+        *(
+            # The only thing beside captions of other systems that is known of them.
+            [replace(published_column(runs), more=groups[0].track != "captions")]
+            if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups)
+            else []
+        ),
         *(score_column(name) for name in scores if name in stored and name != main),
         *(cost_column(name, rows) for name in costs if name in measured),
     )
@@ -111,7 +116,7 @@ def by_domain(
 
     columns = [column(name) for name in domains]
     columns += [column("overall")] if any(metric in row.scores for row in rows) else []
-    if metric == RANKING_METRIC and has_published(group):
+    if metric == RANKING_METRIC and has_published(group, runs):
         columns.append(published_column(runs, {name: images.get(name, 0) for name in domains}))
     return table_of(group, columns, facets)
 
@@ -173,6 +178,8 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
 def absent_levels(group: Group) -> str:
     """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
     levels = {"majority": "the floor", "human": "the human level"}
+    if group.track == "captions":  # perhaps of references alone, without captions to choose from
+        del levels["majority"]
     absent = [name for name in levels if name not in {row.model for row in group.references}]
     if not group.rows or not absent:
         return ""
@@ -243,13 +250,16 @@ def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = 
     )
 
 
-def interval_cell(spread: Spread | None) -> Cell:
-    """The 95 % interval of a score; that of one seed is marked, since it says nothing of other seeds."""
+def interval_cell(spread: Spread | None, *, as_given: bool = False) -> Cell:
+    """The 95 % interval of a score; that of one seed is marked, since it says nothing of other seeds.
+
+    That of captions `as_given` is not: the table says so of all of them.
+    """
     text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
     if spread is None or not text:
         return Cell("")
-    if spread.over != OVER_IMAGES:
-        return Cell(text, reason=spread.over)
+    if spread.over != OVER_IMAGES or as_given:
+        return Cell(text, reason=AS_GIVEN if as_given else spread.over)
     return noted(text, f"one seed: the 95 % interval is of {OVER_IMAGES}")
 
 
@@ -346,7 +356,7 @@ _PLACE = Column(
 )
 _INTERVAL = Column(
     "95 % interval",
-    lambda row, group: interval_cell(row.scores.get(group.metric)),
+    lambda row, group: interval_cell(row.scores.get(group.metric), as_given=group.is_as_given),
     "of the mean over seeds and images; see Method",
     "95 %",
     sortable=False,

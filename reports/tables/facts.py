@@ -49,6 +49,8 @@ def objective(run: Run) -> str:
     """What the run was trained for, stage by stage: "XE", "XE + SCST" ...; "untrained" for references."""
     if run.role == "reference":
         return "untrained"
+    if run.kind == "captions":
+        return str(run.config["card"].get("objective") or NOT_STATED)
     for kind in ("pretrained", "stored"):
         if kind in run.config:
             return kind

@@ -36,11 +36,12 @@ def pair_table(group: Group) -> PairTable | None:
     if found is None or len(found.rows) < 3:
         return None
     order = sorted(found.rows)
-    rows = tuple((group.rows[one].model, tuple(_cell(group, one, other) for other in order)) for one in order)
+    rows = tuple((group.rows[one].model, tuple(pair_cell(group, one, other) for other in order)) for one in order)
     return PairTable(group.metric, rows)
 
 
-def _cell(group: Group, one: int, other: int) -> PairCell | None:
+def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
+    """What is known of two rows, by their numbers; None where they were not compared."""
     found = group.comparisons.between(one, other) if group.comparisons else None
     if found is None:
         return None
@@ -49,7 +50,8 @@ def _cell(group: Group, one: int, other: int) -> PairCell | None:
     if pair.first != one:
         gap, low, high = -gap, -high, -low
     names = f"{group.rows[one].model} less {group.rows[other].model}"
-    said = f"{names}: {_signed(gap)} ({_signed(low)} to {_signed(high)} for all pairs at once, p {pair.p:.2g})"
+    at_once = " for all pairs at once" if group.comparisons and len(group.comparisons.pairs) > 1 else ""
+    said = f"{names}: {_signed(gap)} ({_signed(low)} to {_signed(high)}{at_once}, p {pair.p:.2g})"
     if verdict == "unknown":
         needs = [f"{count:,} {what}" for count, what in ((pair.seeds, "seeds"), (pair.images, "images")) if count]
         said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"

@@ -46,9 +46,16 @@ class PrintedRow:
     notes: tuple[str, ...]
 
 
-def has_published(group: Group) -> bool:
-    """Whether a group's table has the column of printed scores: it has models, on a data set and split of papers."""
-    return bool(group.rows) and printed_split(group.dataset, group.split) is not None
+def has_published(group: Group, runs: Mapping[str, Run]) -> bool:
+    """Whether a group's table has the column of printed scores: of papers' data sets and splits, or of a row's card."""
+    cards = any(_of_card(runs[row.keys[0]]) for row in group.rows)
+    return cards or (bool(group.rows) and printed_split(group.dataset, group.split) is not None)
+
+
+def _of_card(run: Run) -> float | None:
+    """The CIDEr-D, in per cent, that a paper prints of captions that another system wrote, as their card has it."""
+    printed = run.config["card"].get("printed", {}) if run.kind == "captions" else {}
+    return printed.get("CIDEr-D")
 
 
 def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Cell:
@@ -61,6 +68,15 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
     """
     if row.role == "reference":
         return Cell("")
+    run, mean = runs[row.keys[0]], row.scores["CIDEr-D"].mean
+
+    def beside(printed: float) -> str:
+        """A printed number, and what the captions of its system have more."""
+        gap = "" if run.kind != "captions" or mean is None else f" ({round(100 * mean - printed, 1) + 0.0:+.1f})"
+        return f"{printed:.1f}{gap.replace('-', '−')}"
+
+    if (told := _of_card(run)) is not None:
+        return Cell(beside(told), told / 100, reason=run.config["card"].get("printed_in") or "the card of its captions")
     match = nearest(row, group, runs)
     if match is None:
         return noted(numbers.DASH, _NOWHERE)
@@ -69,7 +85,8 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
         matches = [nearest(row, group, runs, domain=name) for name in domains]
         other = domain_footnote(domains)
         note += f" {other.text}" if other else ""
-    texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in (*matches, match)]
+    texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in matches]
+    texts.append(beside(match.score.value))
     return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), note=note)
 
 
@@ -79,7 +96,12 @@ def nearest(row: Row, group: Group, runs: Mapping[str, Run], *, domain: str = "o
 
 
 def published_beside(run: Run) -> list[str]:
-    """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`."""
+    """For each split of a run that papers print scores of, the nearest printed CIDEr-D with its `published_note`.
+
+    Of captions that another system wrote, that of their card where it has one.
+    """
+    if (told := _of_card(run)) is not None:
+        return [f"CIDEr-D {told:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
     found = {split: _nearest(run, split, "overall") for split in run.scores}
     return [
         f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
@@ -89,7 +111,8 @@ def published_beside(run: Run) -> list[str]:
 
 
 def _nearest(run: Run, split: str, domain: str) -> PublishedMatch | None:
-    return best_match(run.model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
+    model = run.config["card"].get("model", "") if run.kind == "captions" else run.model
+    return best_match(model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
 
 
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:

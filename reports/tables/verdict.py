@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, percent
+from reports.tables.pairs import pair_cell
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Verdict
 
@@ -18,6 +19,10 @@ _LONGER = {
 }
 """How trainings end that a longer one may turn, in words."""
 _SEEDS_FLAG = "--seeds 3"
+AS_GIVEN = (
+    "Captions of one training each: places and intervals are of these captions, over images alone; a claim about "
+    "architectures needs seeds."
+)
 
 
 def verdict(group: Group) -> tuple[str, ...]:
@@ -38,7 +43,7 @@ def verdict(group: Group) -> tuple[str, ...]:
         numbers = {number for number in found.rows if group.rows[number] in placed}
         ahead = Counter(pair.first for pair in found.pairs if {pair.first, pair.second} <= numbers)
         leader = max(numbers, key=lambda number: ahead[number])  # by the means of the seeds that are compared
-        sentences = [_nothing_beats(leader, group, found), _told(found), *sentences]
+        sentences = [_nothing_beats(leader, group, found), _told(group, found), *sentences]
     if without:
         why = _listed([row for row in models if row not in placed], group)
         floors = [row.model for row in group.rows if row not in models]
@@ -83,24 +88,30 @@ def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
         said.append(f"{_counted(same)} {'is' if len(same) == 1 else 'are'} the same within {_margin(found)}")
     if unknown := verdicts.get("unknown", []):
         said.append(f"of {_counted(unknown)} it is not known yet")
-    name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds"
+    name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds" if found.seeds else "one training each"
     if ahead := verdicts.get("worse", []):
         other = f"{_named(ahead, 'and')}, which had not finished learning"
         return f"Nothing beats {name} on {group.name} ({seeds}) but {other}; {', '.join(said)}."
     return f"Nothing beats {name} on {group.name} ({seeds}): {', '.join(said)}."
 
 
-def _told(found: Comparisons) -> str:
+def _told(group: Group, found: Comparisons) -> str:
     """How many pairs of the table are decided, and what would decide the easiest of the others."""
+    if len(found.pairs) == 1:
+        [pair] = found.pairs
+        cell = pair_cell(group, pair.first, pair.second)
+        return f"The difference, {cell.said}." if cell else ""
     counts = Counter(pair.verdict for pair in found.pairs)
     same = f", {counts['same']} the same within {_margin(found)}" if counts["same"] else ""
     said = f"Of {len(found.pairs)} pairs {counts['better']} are told apart{same}"
     if not counts["unknown"]:
         return f"{said}."
-    more = 2 * len(found.seeds)
-    reached = sum(pair.seeds is not None and pair.seeds <= more for pair in found.pairs if pair.verdict == "unknown")
+    unknown = [pair for pair in found.pairs if pair.verdict == "unknown"]
+    what, more = ("seeds", 2 * len(found.seeds)) if found.seeds else ("images", 2 * found.images)
+    needs = [pair.seeds if found.seeds else pair.images for pair in unknown]
+    reached = sum(each is not None and each <= more for each in needs)
     return (
-        f"{said}, {counts['unknown']} are not known yet; {more} seeds would probably tell {reached or 'none'} of these."
+        f"{said}, {len(unknown)} are not known yet; {more:,} {what} would probably tell {reached or 'none'} of these."
     )
 
 
@@ -145,7 +156,7 @@ def _unfinished(placed: Sequence[Row]) -> str:
 
 
 def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
-    """Why rows have no place, with their number where not all are meant."""
+    """Why rows of a group have no place, with their number where not all are meant."""
     standings = [row.standings.get(group.metric) for row in rows]
     single = sum(len(row.seeds) == 1 for row in rows)
     below = sum(each is not None and bool(each.not_above) for each in standings)
@@ -155,7 +166,7 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
     near_zero = sum(row.training_end == "rate near zero" for row in rows)
     everything = len(rows)
     found = []
-    if single:
+    if single and not group.is_as_given:
         found.append("one seed" if single == everything else f"{single} with one seed")
     if learning:
         whole = "both" if everything == 2 else f"all {everything}"
@@ -180,6 +191,8 @@ def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
 
 def _advice(models: Sequence[Row], group: Group) -> list[str]:
     """What one seed hides, and the option that shows it."""
+    if group.is_as_given:
+        return [AS_GIVEN]
     single = [row for row in models if len(row.seeds) == 1]
     if not single:
         return []

@@ -46,10 +46,10 @@ def print_leaderboard(
         _print_group(group, groups, console)
     if not groups:
         console.print("No run has finished yet.")
-    for found in [group.comparisons for group in groups if group.comparisons is not None][:1]:
+    for group, found in [(group, group.comparisons) for group in groups if group.comparisons is not None][:1]:
         console.print()
-        floors = any(group.comparisons is not None and group.comparisons.floor_tests for group in groups)
-        _say(_legend(found, floors), console)
+        floors = any(each.comparisons is not None and each.comparisons.floor_tests for each in groups)
+        _say(_legend(found, floors, as_given=group.is_as_given), console)
     if longer := needs_longer_training(groups):
         console.print()
         _say(longer, console, "yellow")
@@ -178,10 +178,13 @@ def _name_width(table: Table) -> int:
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
-def _legend(found: Comparisons, floors: bool) -> str:
+def _legend(found: Comparisons, floors: bool, *, as_given: bool) -> str:
     without = "A row that is not significantly above every floor has no place. " if floors else ""
+    place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
+    if as_given:
+        return f"{place}over images, between these captions. {without}95 %: interval over images."
     return (
-        f"Place: the ranks that the differences in {found.metric} between all rows allow, over seeds and images, after "
+        f"{place}over seeds and images, after "
         f"these updates; of 100 simulated tables of equal models 1 to 8 tell any two apart. {without}"
         "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
         "of one image's caption by beam search; Latency: its time. Training: of all steps."

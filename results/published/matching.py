@@ -179,6 +179,12 @@ def best_match(
 
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:
     """The conditions of a run's scores on a split, from its signature and its configuration."""
+    card = _at(config, "card")
+    if signature.get("track") == "captions" and isinstance(card, Mapping):
+        name = signature.get("data", "").partition("#")[0]
+        return MeasuredConditions(
+            printed_split(name, split), card["objective"] or None, card["beam"], None, None, bool(card["ensemble"])
+        )
     stages = _at(config, "preset", "schedule", "stages")
     stages = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list) else []
     beam = signature.get("beam", "")

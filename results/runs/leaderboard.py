@@ -118,6 +118,12 @@ class Group:
     reseeding: Reseeding | None = None
 
     @property
+    def is_as_given(self) -> bool:
+        """Whether its rows are captions that other systems wrote, compared as they are."""
+        compared = self.comparisons is not None and bool(self.comparisons.seeds)
+        return self.track == "captions" and not compared
+
+    @property
     def name(self) -> str:
         """Data set and split, that its models were trained with rewards where others were not, and for how long."""
         rewards = "reward" in self.separating and "reward" in self.signature
@@ -323,7 +329,12 @@ def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], 
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
     machines = machines_of_most(run.environment for run in runs)
-    rows = [_row(row, split, _differences(row[0].conditions, group), context, machines) for row in rows_of(runs)]
+    rows = []
+    for row in rows_of(runs):
+        differs = _differences(row[0].conditions, group)
+        if group and conditions["track"] == "captions":
+            differs.pop("track", None)  # in which no reference is
+        rows.append(_row(row, split, differs, context, machines))
     return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
 
 

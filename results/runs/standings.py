@@ -13,16 +13,16 @@ import numpy as np
 
 from results.runs.run import ByImage, Run
 from results.statistics.architecture import (
+    NEEDS_IMAGES,
     Placing,
-    ScoreSummary,
     estimate,
     missing,
+    of_any_seeds,
     p_of_t,
     places,
-    summary,
 )
 from results.statistics.learning import LEAST, mean_learning
-from results.statistics.significance import ALPHA, Array, holm
+from results.statistics.significance import ALPHA, Array, holm, mean_of_seeds
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _NO_PART: Final = "none"
@@ -143,8 +143,9 @@ class Comparisons:
     """All pairs of the rows of a group that can be compared on its metric, and how they were tested.
 
     Rows without a place may be among them, such as those that were still learning: a place must not hang on rows that
-    are left out. `margin` is a fraction, `margin_of` says of what (None: as asked for). `lent` is the degrees of
-    freedom that the table lends each row, None where none are; `deviate_alike` Bartlett's p.
+    are left out. Without `seeds`, rows were compared by captions as they are. `margin` is a fraction, `margin_of` says
+    of what (None: as asked for). `lent` is the degrees of freedom that the table lends each row, None where none are;
+    `deviate_alike` Bartlett's p.
     """
 
     metric: str
@@ -222,7 +223,7 @@ def floor_tests(
     images = next((set(seed) for seeds in rows for seed in seeds if seed), set())
     levels = [(name, matrix([seed for seed in seeds if seed])) for name, seeds in floors if _covers(seeds, images)]
     tests = [
-        (row, name, estimate(_of_any_seeds(own), _of_any_seeds(level)))
+        (row, name, estimate(of_any_seeds(own), of_any_seeds(level)))
         for row, own in enumerate(scores)
         if own is not None and _covers(rows[row], images) and len(images) > 1
         for name, level in levels
@@ -238,13 +239,6 @@ def floor_tests(
 def _covers(seeds: Sequence[ByImage], images: set[int]) -> bool:
     scored = [seed for seed in seeds if seed]
     return bool(scored) and all(seed.keys() == images for seed in scored)
-
-
-def _of_any_seeds(scores: Array) -> ScoreSummary:
-    """What scores (S, N) say; one seed is taken as it is, as what needs no training is."""
-    if len(scores) > 1:
-        return summary(scores)
-    return ScoreSummary(scores[0], np.zeros(()), np.zeros(()), np.ones(()))
 
 
 def standings(
@@ -308,6 +302,11 @@ class _Compared(NamedTuple):
     seeds: tuple[int, ...]
     placing: Placing
 
+    @property
+    def sets(self) -> int:
+        """How many sets of captions each row was compared by."""
+        return max(len(self.seeds), 1)
+
 
 def _comparisons(
     compared: _Compared | None,
@@ -319,14 +318,14 @@ def _comparisons(
     images = next((len(seed) for seeds in own for seed in seeds if seed), 0)
     if compared is None:
         return Comparisons(metric, images, (), (), (), 0.0, None, None, None, tests)
-    rows, seeds, (pairs, _, lent) = compared
+    rows, seeds, (pairs, _, lent) = compared.rows, compared.seeds, compared.placing
     within, found = margin[0], []
     for pair in pairs:
         first, second, gap, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
         if gap < 0:
             first, second, gap, low, high = second, first, -gap, -high, -low
         verdict: Verdict = "same" if pair.same_within(within) else "unknown" if pair.better is None else "better"
-        needs = pair.needed(len(seeds), images, within) if verdict == "unknown" else (None, None)
+        needs = pair.needed(compared.sets, images, within) if verdict == "unknown" else (None, None)
         found.append(PairVerdict(rows[first], rows[second], gap, low, high, pair.p, verdict, *needs))
     return Comparisons(
         metric,
@@ -390,12 +389,20 @@ def _places(
 ) -> tuple[list[Standing], _Compared | None]:
     """Standings of rows, and what was compared.
 
-    Those in `without` are left out for the reason given; those in `unplaced` are compared, but have no place.
+    Those in `without` are left out for the reason given; those in `unplaced` are compared, but have no place. Captions
+    that other systems wrote, which do not share two seeds, are compared as they are, by the mean of a system's files.
     """
     seeds, reasons = shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
+    as_given = len(seeds) < 2 and all(runs[0].kind == "captions" for runs in rows)
     scores: list[Array | None] = []
     for number, runs in enumerate(rows):
         all_seeds = [by_run.get((run.id, split), {}) for run in runs]
+        if as_given:
+            own = matrix([mean_of_seeds(all_seeds)])
+            scores.append(own)
+            reason = NO_SCORES if own is None else NEEDS_IMAGES if own.shape[1] < 2 else None
+            reasons.append(without.get(number) or reason)
+            continue
         chosen = [by_run.get((run.id, split), {}) for run in runs if run.seed in seeds]
         own = matrix(chosen)
         reason = without.get(number) or _no_place(all_seeds, matrix(all_seeds))
@@ -407,9 +414,9 @@ def _places(
     for number, reason in enumerate(reasons):
         if reason is None and _images(rows[number], split, by_run) != images:
             reasons[number] = OTHER_IMAGES
-        elif reason is None and len(seeds) < 2:
+        elif reason is None and len(seeds) < 2 and not as_given:
             reasons[number] = NO_SHARED_SEEDS
-        elif reason is None and not {run.seed for run in rows[number]}.issuperset(seeds):
+        elif reason is None and not as_given and not {run.seed for run in rows[number]}.issuperset(seeds):
             reasons[number] = f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
     members = [number for number, reason in enumerate(reasons) if reason is None]
     reasons = [without.get(number) or unplaced.get(number) or reason for number, reason in enumerate(reasons)]
@@ -424,7 +431,7 @@ def _places(
         best, above = (p_values[frozenset((member, order[other]))] if rank else None for other in (0, rank - 1))
         if reasons[members[member]] is None:
             found[members[member]] = Standing(*placing.places[member], None, best, above)
-    return found, _Compared(members, seeds, placing)
+    return found, _Compared(members, () if as_given else seeds, placing)
 
 
 def shared_seeds(rows: Rows) -> tuple[int, ...]:

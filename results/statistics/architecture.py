@@ -21,6 +21,7 @@ NEEDS_SEEDS: Final = "needs seeds: one is no measure of how much training varies
 NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
 OVER_IMAGES: Final = "these weights, over images"
 OVER_SEEDS: Final = "over seeds and images"
+AS_GIVEN: Final = "these captions, over images"
 
 
 class ScoreSummary(NamedTuple):
@@ -142,6 +143,13 @@ def summary(scores: Array) -> ScoreSummary:
     interaction = np.square(left).sum(axis=(-2, -1)) / ((seeds - 1) * (images - 1) * seeds * images)
     between = np.square(centred).sum(axis=-1) / ((seeds - 1) * seeds)
     return ScoreSummary(by_image, between, interaction, np.full(between.shape, seeds - 1.0))
+
+
+def of_any_seeds(scores: Array) -> ScoreSummary:
+    """What scores (S, N) say; one seed is taken as it is, so that images alone vary."""
+    if len(scores) > 1:
+        return summary(scores)
+    return ScoreSummary(scores[0], np.zeros(()), np.zeros(()), np.ones(()))
 
 
 def estimate(first: ScoreSummary, second: ScoreSummary) -> EstimatedDifference:
@@ -345,14 +353,16 @@ def places(models: Sequence[Array]) -> Placing:
     surely better to the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). The
     intervals of pairs have the level 1 - 0.05 / pairs (Bonferroni), so that all hold at once, whatever the dependence.
 
+    One row of scores each is taken as it is: places are then over images, of what was scored.
+
     Raises:
-        ValueError: a model has one seed or image, or the scores are not of the same shape.
+        ValueError: a model has no seed or one image, or the scores are not of the same shape.
     """
     for scores in models:
-        if scores.ndim != 2 or min(scores.shape) < 2 or scores.shape != models[0].shape:
+        if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
             shapes = ", ".join(str(each.shape) for each in models)
             raise ValueError(f"scores (seeds, images) of as many seeds and the same images are needed: {shapes}")
-    found, lent = [summary(scores) for scores in models], None
+    found, lent = [of_any_seeds(scores) for scores in models], None
     if len(models) >= _LENDING_MODELS and len(models[0]) >= _LENDING_SEEDS:
         between, interaction = (
             np.array([getattr(each, name) for each in found]) for name in ("between", "interaction")

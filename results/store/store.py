@@ -139,7 +139,8 @@ class Store:
     def plan(self, specs: Sequence[RunSpec]) -> None:
         """Store runs as "planned", so that none is missing without a reason.
 
-        Those already known take the new `execution`, and the new `config` unless they are finished.
+        Those already known take the new `execution`, and the new `config` unless they are finished; captions of another
+        system take it anyway, since nothing but their card may have changed.
         """
         with self.writing() as connection:
             found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
@@ -150,7 +151,7 @@ class Store:
             for spec in specs:
                 if spec.key in known:
                     columns = planned_columns(spec)
-                    if known[spec.key] == "finished":
+                    if known[spec.key] == "finished" and spec.kind != "captions":
                         del columns["config"]
                     connection.execute(update(RunRow).where(RunRow.key == spec.key).values(columns))
 

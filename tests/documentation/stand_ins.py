@@ -31,7 +31,8 @@ def write_stand_ins(folder: Path, draw_scenes: DrawScenes) -> None:
     _write_other_formats(folder, images)
     _write_graphs(folder / "graphs.json", images)
     _write_regions(folder / "cocobu_att", folder / "cocobu_box", images)
-    _write_predictions(folder / "predictions.json", images)
+    for name in ("predictions.json", "ours.json", "theirs.json"):
+        _write_predictions(folder / name, images)
     _write_backbone(folder / "mobilenetv2.pth")
     (folder / "baselines").mkdir()
     shutil.copy(ROOT / "baselines" / "flickr8k.sqlite", folder / "baselines")

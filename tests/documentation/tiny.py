@@ -25,6 +25,7 @@ ONLY_PARSED = {
     r" coco/dataset_coco": "public data from the network",
     r"--preset quick-scst": "self-critical training, minutes",
     r"flickr8k_run": "Flickr8k, hours of two cores",
+    r"coco_released|coco_run": "captions and references from the network",
     r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
@@ -42,7 +43,7 @@ EDITS = (
     (r" --open", ""),  # a browser
     (r"--data scenes ", "--data scenes_tiny "),
     (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),
-    (r"^(bench evaluate .*)$", r"\1 --no-meteor"),  # Java's start
+    (r"^(bench evaluate (?!ours).*)$", r"\1 --no-meteor"),  # Java's start
 )
 """Pattern and what it becomes, one after another."""
 

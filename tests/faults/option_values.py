@@ -102,7 +102,6 @@ LEGAL = {
     "plan --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it
     "plan --first-seed": {"zero"},
     "plan --regions": {"folder"},  # what it holds is looked at with the pictures
-    "plan --slurm": _OUT,
     "plan --workspace": _WORKSPACES,
     "report --out": _FOLDERS,
 }

@@ -17,7 +17,8 @@ from harness.benchmark.pretrained import Pretrained
 from harness.data import open_dataset
 from harness.data.backbones.backbone import open_backbone
 from harness.data.backbones.timm_backbone import _read
-from harness.data.formats import read_predictions, read_references
+from harness.data.formats import read_references
+from harness.data.predictions import read_predictions
 from harness.data.regions.box_files import CocoBoxes
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
@@ -236,7 +237,7 @@ def test_ids_beyond_64_bits_are_named(tmp_path: Path, number: int) -> None:
     predictions = [{"image_id": number, "caption": "a dog"}, {"image_id": 1, "caption": "a cat"}]
     found = read_predictions(_write(tmp_path / "predictions.json", predictions))
     assert found.captions == {1: "a cat"}
-    assert found.problems == {f'without a {said} as "image_id"': ["entry 0"]}
+    assert found.problems == {f"without a {said} or a file name as their image": ["entry 0"]}
 
 
 @pytest.mark.parametrize("number", [TOO_LARGE - 1, -TOO_LARGE])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -63,7 +64,7 @@ def identify(
     conditions = {name: value for name, value in signature.items() if name not in CODE_FIELDS}
     chosen = {"model": model, "seed": seed, "settings": dict(settings), "signature": conditions}
     whole = {**chosen, "code": {"model": code.model, "revision": code.revision}}
-    folder = model.replace("/", ".").replace(":", ".")
+    folder = re.sub(r"[^\w.@+-]", ".", model)
     return Identity(f"{folder}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
 
 

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.formats import (
-    check_predictions,
     read_image_ids,
-    read_predictions,
     read_references,
     sanitise_caption,
 )
+from harness.data.predictions import check_predictions, read_predictions
 from harness.utils.errors import BenchError
 
 COCO = {
@@ -105,7 +104,7 @@ def test_faulty_predictions_are_named_and_refused_or_left_out(write):
     entries = [{"image_id": i, "caption": f"caption {i}"} for i in range(18)]
     entries += [
         {"image_id": 3, "caption": "again"},
-        {"image_id": "18", "caption": "an id that is text"},
+        {"image_id": "eighteen", "caption": "of no image"},
         {"image_id": True, "caption": "x"},
         {"image_id": 19, "caption": 5},
         {"image_id": 20, "caption": " \n"},
@@ -119,8 +118,8 @@ def test_faulty_predictions_are_named_and_refused_or_left_out(write):
     message = str(raised.value)
     for part in (
         "1 image predicted more than once (3)",
-        '3 images without a whole number of 64 bits as "image_id" (entry 19, entry 20, entry 25)',
-        '2 images whose "caption" is no text (19, 21)',
+        "3 images without a whole number of 64 bits or a file name as their image (entry 19, entry 20, entry 25)",
+        "2 images whose caption is no text (19, 21)",
         "1 image with an empty caption (20)",
         "9 images missing (18, 22, 23, 24, 25, 26, 27, 28, 29)",
         "1 image without references (99)",
@@ -134,7 +133,9 @@ def test_faulty_predictions_are_named_and_refused_or_left_out(write):
 
 def test_without_any_common_image_there_is_nothing_to_score(write):
     with pytest.raises(BenchError, match="no image has both"):
-        check_predictions(read_predictions(write([])), read_references(write(COCO, "c.json")), allow_subset=True)
+        check_predictions(
+            read_predictions(write({"5": "a dog"})), read_references(write(COCO, "c.json")), allow_subset=True
+        )
 
 
 def test_image_lists_need_no_captions(write):

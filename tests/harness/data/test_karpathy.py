@@ -166,7 +166,7 @@ def test_a_picture_folder_that_is_a_link_must_be_named(entry: Make, folder: Make
         (b'{"images": {}}', "Karpathy's format"),
         (b'{"images": [1]}', "Karpathy's format"),
         (b'{"images": []}', "lists no images"),
-        (b'{"images": [{"id": 1}], "annotations": []}', "COCO's own format"),
+        (b'{"images": [{"id": 1}], "annotations": []}', "without a reference caption"),
     ],
 )
 def test_a_file_of_another_kind_is_named(tmp_path: Path, content: bytes, message: str) -> None:

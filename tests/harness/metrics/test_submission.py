@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from harness.data.formats import Predictions
+from harness.data.predictions import Predictions
 from harness.metrics.submission import write_submission
 from harness.utils.errors import BenchError
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.special import stdtr
 
 from results.statistics.architecture import Place, architecture_difference, places, summary, table_variances
@@ -88,6 +89,21 @@ def test_two_models_are_placed_by_their_own_interval() -> None:
     alone = architecture_difference(*table)
     assert (pair.low, pair.high, pair.p) == pytest.approx((alone.low, alone.high, alone.p))
     assert variances is None
+
+
+def test_single_captions_are_placed_by_the_paired_t_over_images() -> None:
+    generator = np.random.default_rng(5)
+    images = generator.normal(1.0, 0.5, (1, 400))
+    models = [images + generator.normal(gap, 0.4, (1, 400)) for gap in (0.0, 0.005, 0.3)]
+    found = places(models)
+    expected = holm([float(stats.ttest_rel(models[a][0], models[b][0]).pvalue) for a, b in ((0, 1), (0, 2), (1, 2))])
+    assert [pair.p for pair in found.pairs] == pytest.approx(expected)
+    assert found.places == [Place(2, 3), Place(2, 3), Place(1, 1)]
+    assert found.variances is None
+    seeds, more_images = found.pairs[0].needed(1, 400, 0.0)
+    assert seeds is None
+    assert more_images is not None
+    assert more_images > 400
 
 
 def test_a_table_of_two_seeds_borrows_nothing() -> None:

@@ -44,9 +44,11 @@ IN_KEY = {
     "precision": "the signature's `prec`",
     "skip_bad_images": "the ids that were left out are in the digest of the data",
     "pretrained": "the signature's `feat`, `vocab` and `size` name the weights",
+    "allow_subset": "the images that a file of captions has are the signature's `subset`",
     "hub": "the signature's `prompt`, `clean`, `attn` and `prec`",
 }
 MOVES_NO_SCORE = {
+    "cards": "what is known of systems whose captions are scored",
     "more": "adds metrics whose names hold what they depend on",
     "workspace": "where results are written",
     "device": "another machine rounds otherwise, and computes the same",

@@ -1,0 +1,242 @@
+"""`captions:FILE`: captions that another system wrote, as rows: their card, their split, and their scores."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from harness.benchmark.context import BenchmarkData
+from harness.benchmark.scoring import score_split, within
+from harness.config.model_patterns import CAPTIONS
+from harness.config.schedule import Strict
+from harness.data.formats import References
+from harness.data.predictions import PLACES, check_predictions, read_predictions
+from harness.metrics.evaluator import Evaluator
+from harness.utils.errors import BenchError
+from harness.utils.files import absolute, expanded, require_file
+from harness.utils.hashing import digest
+from harness.utils.json_io import read_file
+from harness.utils.progress import Reporter
+from results.files import read_text
+from results.records import Outcome, Quantity
+
+CARD: Final = ".card.yaml"
+"""What the card of a file is named by, behind the file's own name."""
+NOT_RUN: Final = "only its captions are known: no model was run here"
+_COSTS: Final = ("parameters", "train_seconds", "latency_median", "gmac_beam")
+
+
+class SystemCard(Strict):
+    """What is known of the system that wrote a file of captions; nothing of it is in the run key.
+
+    Attributes:
+        name: of the row. Files whose cards have one name are seeds of one system.
+        paper, link, year: where it is described.
+        model: its name in `results/published/published.csv`, for the number that a paper prints of it.
+        objective: "XE" or "RL".
+        features: what it sees.
+        decoding: how captions were searched for.
+        beam: the width of the search.
+        ensemble: whether several models wrote the captions.
+        trained_on: the data sets whose captions it has seen, this one included; without any they are unknown.
+        overlap: by evaluated data set, why images of it may have been seen.
+        whose: who wrote the file, and where it is from.
+        printed, printed_in: scores that a paper prints of it, in per cent by metric, and where.
+    """
+
+    name: str = ""
+    paper: str = ""
+    link: str = ""
+    year: int | None = None
+    model: str = ""
+    objective: str = ""
+    features: str = ""
+    decoding: str = ""
+    beam: int | None = None
+    ensemble: bool | None = None
+    trained_on: tuple[str, ...] = ()
+    overlap: Mapping[str, str] = {}
+    whose: str = ""
+    printed: Mapping[str, float] = {}
+    printed_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionsFile:
+    """A file of captions as it was asked for.
+
+    Attributes:
+        checksum: of its content, unpacked.
+        name: of the row.
+        seed: which file of its system it is.
+        subset: the field of the signature where images are missing.
+    """
+
+    path: Path
+    checksum: str
+    card: SystemCard
+    name: str
+    seed: int = 0
+    subset: dict[str, str] = field(default_factory=dict)
+
+    def record(self, dataset: str) -> dict[str, Any]:
+        """The card as reports read it from a run's configuration."""
+        card = self.card
+        kind = {None: "", True: "an ensemble", False: "one model"}[card.ensemble]
+        told = {"features": card.features, "decoding": card.decoding, "models": kind, "captions from": card.whose}
+        said = [f"{what}: {value}" for what, value in told.items() if value]
+        said.append(f"{self.path.name} (sha256 {self.checksum[:16]})")
+        seen = {
+            "data_sets": card.trained_on,
+            "captions": "",
+            "captions_of": card.trained_on,
+            "overlap": dict(card.overlap),
+            "source": "the card of its captions",
+        }
+        # Who has seen the training captions of this data set alone has seen what models that are trained here see.
+        alike = (
+            card.trained_on and not card.overlap and all(_plain(each) in _plain(dataset) for each in card.trained_on)
+        )
+        return {
+            **card.model_dump(mode="json"),
+            "family": self.name,
+            "name": self.name,
+            "source": card.link,
+            "summary": f"Captions of another system; {'; '.join(said)}.",
+            "sha256": self.checksum,
+            **({} if alike else {"pretraining": seen}),
+        }
+
+    def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> CaptionsFile:
+        """The same with its `subset`; what was left out, or how images are named, is said.
+
+        Raises:
+            BenchError: as of `captions_by_split`.
+        """
+        by_split, notes = captions_by_split(self.path, data, allow_subset=allow_subset)
+        for note in notes:
+            reporter.note(f"{self.name}: {note}", style="yellow")
+        sizes = {split: (sorted(of), len(data.evaluated[split])) for split, of in by_split.items()}
+        parts = [f"{split}={len(ids)}/{of}#{digest(ids, 6)}" for split, (ids, of) in sizes.items() if len(ids) < of]
+        return replace(self, subset={"subset": ",".join(parts)} if parts else {})
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[CaptionsFile]]:
+    """The files that words of `--models` name, shell patterns among them, by word.
+
+    Args:
+        cards: a YAML file with the cards of several files by their names; those beside the files go before it.
+
+    Raises:
+        BenchError: there is no such file, or a card cannot be read.
+    """
+    shared = {} if cards is None else _cards(cards)
+    paths = {word: _paths(word) for word in words}
+    stems = Counter(path.name.partition(".")[0] for of in paths.values() for path in of)
+    found: dict[str, list[CaptionsFile]] = {}
+    seeds: Counter[str] = Counter()
+    for word, files in paths.items():
+        for path in files:
+            beside, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
+            plain = path.name.removesuffix(".gz")
+            card = shared.get(path.name, shared.get(plain, SystemCard()))
+            if beside.is_file():
+                card = _card(_yaml(beside), beside)
+            name = card.name or (stem if stems[stem] == 1 else f"{path.parent.name}/{stem}")
+            checksum = hashlib.sha256(read_file(path)).hexdigest()
+            found.setdefault(word, []).append(CaptionsFile(absolute(path), checksum, card, name, seeds[name]))
+            seeds[name] += 1
+    return found
+
+
+def _paths(word: str) -> list[Path]:
+    path = expanded(word.removeprefix(CAPTIONS))
+    patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
+    matching = [each for each in patterns if not each.name.endswith(CARD)]
+    if not matching:
+        require_file(
+            path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'"
+        )
+    return matching or [path]
+
+
+def _cards(file: Path) -> dict[str, SystemCard]:
+    content = _yaml(file)
+    return {str(name): _card(entry, file, f" of {name}") for name, entry in content.items()}
+
+
+def _yaml(file: Path) -> dict[Any, Any]:
+    require_file(file, "the card", "give YAML")
+    try:
+        content = yaml.safe_load(read_text(file))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise BenchError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise BenchError(f"{file} holds no card", "write lines such as name: My system")
+    return content
+
+
+def _card(content: Any, file: Path, of: str = "") -> SystemCard:
+    try:
+        return SystemCard.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BenchError(
+            f"{file}: the card{of} is wrong at {where or 'its top'}: {first['msg']}",
+            f"fields are {', '.join(SystemCard.model_fields)}",
+        ) from error
+
+
+def captions_by_split(
+    path: Path, data: BenchmarkData, *, allow_subset: bool
+) -> tuple[dict[str, dict[int, str]], list[str]]:
+    """The captions of a file by evaluated split, less splits without any, and notes on what it holds.
+
+    Raises:
+        BenchError: the file cannot be read, or its images are not those of the data and `allow_subset` is not given.
+    """
+    splits = data.evaluated
+    samples = [sample for of in splits.values() for sample in of]
+    files = {sample.image_id: sample.file for sample in samples if sample.file}
+    # A list in the order of a split is the test split's.
+    found = read_predictions(path, [sample.image_id for sample in splits["test"]], files)
+    covered = {split: of for split, of in splits.items() if any(each.image_id in found.captions for each in of)}
+    wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
+    try:
+        _, captions, notes = check_predictions(found, References("", wanted), allow_subset=allow_subset)
+    except BenchError as error:
+        raise BenchError(f"{path}: {error}", error.hint) from error
+    notes = [f"left out: {note}" for note in notes]
+    if found.by_place:
+        notes.append(PLACES)
+    by_split = {
+        split: {each.image_id: captions[each.image_id] for each in of if each.image_id in captions}
+        for split, of in covered.items()
+    }
+    return by_split, notes
+
+
+def score_captions(path: Path, checksum: str, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
+    """Score the captions of a file on every split that it has; `checksum` is that of its planning."""
+    if hashlib.sha256(read_file(path)).hexdigest() != checksum:
+        raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
+    splits, seconds = [], 0.0
+    by_split, _ = captions_by_split(path, data, allow_subset=True)
+    for split, captions in by_split.items():
+        result, spent = score_split(split, captions, within(data, split, captions), evaluator)
+        splits.append(result)
+        seconds += spent
+    costs = dict.fromkeys(_COSTS, Quantity(None, NOT_RUN)) | {"score_seconds": Quantity(seconds, unit="s")}
+    return Outcome(splits=tuple(splits), costs=costs, environment={})

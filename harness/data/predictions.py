@@ -1,0 +1,205 @@
+"""Read captions of any system, in the forms that people publish; which one a file has is found by its content.
+
+| form | as of |
+|---|---|
+| `[{"image_id": 1, "caption": "a dog"}]`, whatever keys beside | COCO, nocaps, X-modaler, self-critical's `vis.json` |
+| the same with other names of keys (`_IDS`, `_TEXTS`), or below one of `_LISTS` | NeuralTalk, MAGIC and others |
+| `{"1": "a dog"}`, `{"1": ["a dog"]}`, `[{"1": "a dog"}]` | M2, BLIP-2, LLaVA, pycocoevalcap |
+| `["a dog"]`, in the order of the references | |
+| any of these a line | JSON lines |
+
+Images are named by id, as a number or as text, by file name, or by COCO's file names, which end in the id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from harness.data.formats import WHOLE_NUMBER, References, is_image_id, named
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.json_io import parse_json, read_file
+
+_LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
+_IDS: Final = (
+    *("image_id", "img_id", "imgid", "cocoid", "id", "image_name", "file_name", "filename"),
+    *("img_path", "file_path", "image_path", "image"),
+)
+_TEXTS: Final = ("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output")
+_FORMS: Final = (
+    'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a list of captions in the references\' order'
+)
+_TWICE: Final = "predicted more than once"
+_NO_IMAGE: Final = f"without a {WHOLE_NUMBER} or a file name as their image"
+EMPTY: Final = "with an empty caption"
+PLACES: Final = "images are taken by their places in the list of references, since no ids name them"
+_COCO_NAME: Final = re.compile(r"(?:^|_)(\d{12})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """One caption by image id, and the unusable entries: problem -> image ids (or positions in the file).
+
+    `by_place` says that images were named by their places in the list of references.
+    """
+
+    captions: dict[int, str]
+    problems: dict[str, list[str]]
+    by_place: bool = False
+
+
+def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int, str] | None = None) -> Predictions:
+    """Read one caption of each image, in any of the forms above.
+
+    Args:
+        wanted: the ids of the images to caption, in the references' order; ids of other images that count them from 0
+            are places in it.
+        files: their file names, where these are known.
+
+    Raises:
+        BenchError: the file cannot be read or has another form. Faulty entries are collected in `problems` instead.
+    """
+    entries, order = _entries(path), list(wanted)
+    unnamed = all(image is None for image, _ in entries)
+    if unnamed and len(entries) != len(order):
+        raise BenchError(
+            f"{path} has {len(entries):,} captions that name no image, for {len(order):,} images",
+            f"{_FORMS} of them all",
+        )
+    names = _names(order, files or {})
+    ids = list(range(len(order))) if unnamed else [_image(image, names) for image, _ in entries]
+    by_place = unnamed or (set(ids) == set(range(len(order))) and set(ids) != set(order))
+    if by_place:
+        ids = [order[place] for place in ids if place is not None]
+    problems: dict[str, list[str]] = {}
+    captions: dict[int, str] = {}
+    counts = Counter(ids)
+    for number, (image_id, (_, said)) in enumerate(zip(ids, entries, strict=True)):
+        caption = _text(said)
+        if image_id is None:
+            problems.setdefault(_NO_IMAGE, []).append(f"entry {number}")
+        elif counts[image_id] > 1:
+            problems.setdefault(_TWICE, []).append(str(image_id))
+        elif caption is None:
+            problems.setdefault("whose caption is no text", []).append(str(image_id))
+        elif not caption.strip():
+            problems.setdefault(EMPTY, []).append(str(image_id))
+        else:
+            captions[image_id] = caption
+    if _TWICE in problems:
+        problems[_TWICE] = list(dict.fromkeys(problems[_TWICE]))
+    return Predictions(captions, problems, by_place)
+
+
+def read_caption_sets(path: Path) -> dict[int, list[str]]:
+    """The captions of each image, several entries or a list of them, in the file's order.
+
+    Raises:
+        BenchError: the file cannot be read or has another form.
+    """
+    found: dict[int, list[str]] = {}
+    for number, (image, said) in enumerate(_entries(path)):
+        image_id = _image(image, {})
+        texts = [_text(each) for each in (said if isinstance(said, list) else [said])]
+        if image_id is None or None in texts:
+            raise BenchError(f"{path}: entry {number} has no id of an image or no caption", _FORMS)
+        found.setdefault(image_id, []).extend(text for text in texts if text is not None)
+    return found
+
+
+def check_predictions(
+    predictions: Predictions, references: References, *, allow_subset: bool
+) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
+    """References and captions of the images that have both, in the references' order, and notes on what was left out.
+
+    Raises:
+        BenchError: predictions and references differ and `allow_subset` is not given, or no image is left.
+    """
+    wanted = references.captions
+    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
+    problems = dict(predictions.problems)
+    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
+    extra = [str(i) for i in predictions.captions if i not in wanted]
+    problems |= {what: ids for what, ids in (("missing", missing), ("without references", extra)) if ids}
+    notes = [named(ids, what) for what, ids in problems.items()]
+    both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
+    if notes and not allow_subset:
+        raise BenchError(
+            "predictions and references do not match: " + "; ".join(notes),
+            f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
+            "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
+        )
+    if not both:
+        raise BenchError("no image has both a prediction and references" + "".join(f"; {note}" for note in notes))
+    return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
+
+
+def _entries(path: Path) -> list[tuple[Any, Any]]:
+    """What names the image of each caption, None where nothing does, and what stands for the caption."""
+    raw = read_file(path)
+    try:
+        content = parse_json(raw, path)
+    except BenchError:
+        lines = raw.splitlines()
+        try:
+            content = [parse_json(line, path) for line in lines if line.strip()]
+        except BenchError:
+            content = []
+        if len(content) < 2:
+            raise
+    if isinstance(content, dict):
+        inner = next((content[name] for name in _LISTS if isinstance(content.get(name), list)), None)
+        if inner is None and any(name in content for name in _IDS) and any(name in content for name in _TEXTS):
+            inner = [content]
+        content = list(content.items()) if inner is None else inner
+    if not isinstance(content, list) or not content or all(isinstance(each, int | float | None) for each in content):
+        found = "an empty list" if content == [] else f"{shortened(str(content), 60)}"
+        raise BenchError(f"{path} holds no captions of images: it is {found}", _FORMS)
+    return [_entry(each) for each in content]
+
+
+def _entry(entry: Any) -> tuple[Any, Any]:
+    if isinstance(entry, tuple):  # of an object by image
+        return entry
+    if not isinstance(entry, dict):
+        return None, entry
+    image = next((entry[name] for name in _IDS if name in entry), None)
+    said = next((entry[name] for name in _TEXTS if name in entry), None)
+    if image is None and said is None and len(entry) == 1:
+        return next(iter(entry.items()))
+    return image, said
+
+
+def _text(said: Any) -> str | None:
+    """The caption, which may be alone in a list, or in an object; None where there is no single one."""
+    if isinstance(said, list) and len(said) == 1:
+        return _text(said[0])
+    if isinstance(said, dict):
+        return next((said[name] for name in _TEXTS if isinstance(said.get(name), str)), None)
+    return said if isinstance(said, str) else None
+
+
+def _names(order: Iterable[int], files: Mapping[int, str]) -> dict[str, int]:
+    """Every name of an image; an id goes before a file's name."""
+    paths = {image_id: PurePosixPath(file) for image_id, file in files.items()}
+    found = {name: image_id for image_id, path in paths.items() for name in (path.stem, path.name, str(path))}
+    return found | {str(image_id): image_id for image_id in order}
+
+
+def _image(named_by: Any, names: Mapping[str, int]) -> int | None:
+    """The id of an image, whether or not it is wanted."""
+    if is_image_id(named_by):
+        return named_by
+    if not isinstance(named_by, str):
+        return None
+    path = PurePosixPath(named_by.strip())
+    known = next((names[name] for name in (str(path), path.name, path.stem) if name in names), None)
+    digits = _COCO_NAME.search(path.stem)
+    told = digits[1] if digits else str(path)
+    number = int(told) if len(told) < 20 and told.removeprefix("-").isdecimal() else None
+    return known if number is None or known is not None else number

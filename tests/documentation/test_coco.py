@@ -1,0 +1,82 @@
+"""The page of COCO shows what the database in the repository holds, and that holds what the captions score."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from results.runs.leaderboard import leaderboard
+from results.store.store import Store
+from tests.documentation.pages import ROOT, text_of
+from tests.harness.conftest import bench
+
+DATABASE = ROOT / "baselines" / "coco_released.sqlite"
+COLUMNS = "CIDEr-D,95 % interval,Place,Published,BLEU-4,METEOR,ROUGE-L"
+# CIDEr-D and BLEU-4 as coco-caption gives them for the same files.
+MEASURED = {
+    "OFA sparse experts": (147.0, 42.5),
+    "OFA-Base": (146.4, 43.3),
+    "BLIP-2": (146.0, 43.8),
+    "PureT": (138.2, 40.9),
+    "ER-SAN": (135.0, 41.7),
+    "ExpansionNet v1": (131.5, 39.1),
+    "M2": (131.2, 39.1),
+    "sparse captioner": (131.1, 39.8),
+    "Up-Down+VC": (130.5, 39.5),
+    "VQACaptioning": (129.5, 39.0),
+    "ETN": (128.9, 39.2),
+    "SSG": (128.3, 38.7),
+    "AoANet (Paddle)": (126.4, 38.8),
+    "GAT": (111.5, 35.3),
+    "Up-Down (Paddle)": (110.7, 35.0),
+    "h-detach": (96.9, 31.0),
+    "COMIC-256": (94.4, 30.8),
+    "ViECap": (92.9, 27.2),
+    "Soft attention (Paddle)": (92.1, 29.9),
+    "LLaVA-1.5-7B": (68.6, 22.3),
+    "ZeroCap": (34.5, 7.0),
+    "MAGIC": (49.3, 12.9),
+}
+
+
+def tables() -> list[str]:
+    """The first table of each group, largest first: COCO, Flickr30k, nocaps, and COCO's of fewer images."""
+    exported = bench("export", "leaderboard", "--db", str(DATABASE), "--columns", COLUMNS)
+    assert exported.exit_code == 0, exported.output
+    groups = re.split(r"^## ", exported.output, flags=re.MULTILINE)[1:]
+    return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
+
+
+def test_its_tables_are_those_of_the_database() -> None:
+    found = tables()
+    assert len(found) == 4
+    for table in found:
+        assert table in text_of("docs/coco.md")
+
+
+def test_its_verdict_and_its_square_are_those_of_the_database() -> None:
+    printed = bench("report", "--terminal", "--db", str(DATABASE)).output
+    square = re.search(r"^ +1 2 3 .*\n(?: *\d+ .*\n)+", printed, re.MULTILINE)
+    assert square is not None
+    assert square[0] in text_of("docs/coco.md")
+    told = re.search(r"Of 210 pairs (\d+) are told apart, (\d+) are not known yet", " ".join(printed.split()))
+    assert told is not None
+    page = " ".join(text_of("docs/coco.md").split())
+    assert f"Of 210 pairs {told[1]} are told apart and {told[2]} are not known yet" in page
+
+
+def test_scores_are_those_of_coco_caption() -> None:
+    with Store(DATABASE, read_only=True) as store:
+        groups = [group for group in leaderboard(store, every_metric=False) if group.dataset == "coco"]
+    found = {row.model: row.scores for group in groups for row in group.rows}
+    assert found.keys() == MEASURED.keys()
+    for name, printed in MEASURED.items():
+        for metric, value in zip(("CIDEr-D", "BLEU-4"), printed, strict=True):
+            assert 100 * (found[name][metric].mean or 0.0) == pytest.approx(value, abs=0.1), name
+
+
+def test_the_database_holds_no_captions() -> None:
+    content = DATABASE.read_bytes()
+    for words in (b"riding a motorcycle", b"dirt road", b"a man wearing"):
+        assert words not in content

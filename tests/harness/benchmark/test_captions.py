@@ -1,0 +1,152 @@
+"""Captions of other systems as rows of a benchmark, on references without pictures."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import results
+from results.records import Quantity
+from results.runs.leaderboard import Group, leaderboard
+from results.store.store import Store
+from tests.harness.conftest import bench, bench_or_raise
+
+IDS = range(100, 140)
+WORDS = ["a", "red", "blue", "green", "ball", "cube", "dog", "cat", "sits", "on", "under", "the", "small", "large"]
+
+
+def sentence(seed: int) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=7))
+
+
+def spoilt(text: str, seed: int, share: float) -> str:
+    generator = random.Random(seed)
+    return " ".join(generator.choice(WORDS) if generator.random() < share else word for word in text.split())
+
+
+def captions_of(share: float, *, seed: int = 0) -> dict[str, str]:
+    """The first references, of whose words a share is others."""
+    return {str(i): spoilt(sentence(i), i + 1000 * seed, share) for i in IDS}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """References of 40 images, and captions of a good and a bad system."""
+    annotations = [{"image_id": i, "caption": text} for i in IDS for text in (sentence(i), sentence(i + 500))]
+    write(tmp_path / "refs.json", {"images": [{"id": i} for i in IDS], "annotations": annotations})
+    write(tmp_path / "good.json", captions_of(0.1))
+    write(tmp_path / "bad.json", captions_of(0.7))
+    return tmp_path
+
+
+def write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content))
+
+
+def run(folder: Path, models: str, *options: object) -> str:
+    words = ("run", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", models, *options)
+    code, output = bench_or_raise(*words)
+    assert code == 0, output
+    return output
+
+
+def groups_of(folder: Path) -> list[Group]:
+    with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
+        return leaderboard(store)
+
+
+def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
+    files = ",".join(f"captions:{folder / name}" for name in ("good.json", "bad.json"))
+    output = run(folder, f"{files},human")
+    assert "architectures needs seeds" in " ".join(output.split())
+    [group] = groups_of(folder)
+    assert [(row.model, row.standings["CIDEr-D"].best, row.seeds) for row in group.rows] == [
+        ("good", 1, (0,)),
+        ("bad", 2, (0,)),
+    ]
+    assert [row.model for row in group.references] == ["human"]
+    assert group.comparisons is not None
+    assert group.comparisons.seeds == ()
+    [pair] = group.comparisons.pairs
+    assert pair.verdict == "better"
+    means = [row.scores["CIDEr-D"].mean or 0.0 for row in group.rows]
+    assert pair.difference == pytest.approx(means[0] - means[1])
+    for name in ("parameters", "train_seconds", "latency_median"):
+        cost = group.rows[0].costs[name]
+        assert cost == Quantity(None, "only its captions are known: no model was run here")
+    assert "re-used" in run(folder, files)
+
+
+def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None:
+    write(folder / "again.json", captions_of(0.1, seed=1))
+    cards = folder / "cards.yaml"
+    card = {"name": "Ours", "trained_on": ["refs"], "printed": {"CIDEr-D": 100.0}, "objective": "RL"}
+    write(cards, dict.fromkeys(("good.json", "again.json"), card))
+    files = f"captions:{folder / 'good.json'},captions:{folder / 'again.json'}"
+    run(folder, files, "--cards", cards)
+    [group] = groups_of(folder)
+    [row] = group.rows
+    assert (row.model, row.seeds, row.pretraining) == ("Ours", (0, 1), None)
+    write(cards, dict.fromkeys(("good.json", "again.json"), card | {"trained_on": ["refs", "CC3M"]}))
+    assert "2 re-used" in run(folder, files, "--cards", cards)
+    [row] = groups_of(folder)[0].rows
+    assert row.pretraining is not None
+    assert row.pretraining.captions_of == ("refs", "CC3M")
+    page = next((folder / "ws" / "report").glob("index.html")).read_text()
+    mean = 100 * (row.scores["CIDEr-D"].mean or 0.0)
+    assert f"100.0 ({mean - 100:+.1f})".replace("-", "−") in page
+
+
+def test_a_card_beside_its_file_is_found_and_a_wrong_one_named(folder: Path) -> None:
+    (folder / "good.json.card.yaml").write_text("name: Mine\n")
+    run(folder, f"captions:{folder}/goo*.json")
+    assert groups_of(folder)[0].rows[0].model == "Mine"
+    (folder / "good.json.card.yaml").write_text("nam: Mine\n")
+    result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")
+    assert result.exit_code != 0
+    assert "the card is wrong at nam" in str(result.exception)
+
+
+def test_missing_images_are_refused_or_signed(folder: Path) -> None:
+    some = captions_of(0.1)
+    del some["100"]
+    write(folder / "some.json", some | {"7": "of no image"})
+    files = f"captions:{folder / 'good.json'},captions:{folder / 'some.json'}"
+    result = bench("run", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", files)
+    assert result.exit_code != 0
+    for part in ("1 image missing (100)", "1 image without references (7)"):
+        assert part in str(result.exception)
+    run(folder, files, "--allow-subset")
+    whole, partial = sorted(groups_of(folder), key=lambda group: len(group.signature))
+    assert "subset" not in whole.signature
+    assert partial.signature["subset"].startswith("test=39/40#")
+    captions = results.open(folder / "ws").captions()
+    assert len(captions) == 40 + 39
+
+
+def test_references_alone_train_nothing(folder: Path) -> None:
+    for models in ("majority", "blind", f"retrieval,captions:{folder / 'good.json'}"):
+        result = bench("run", "--data", folder / "refs.json", "--models", models, "--backbone", "filterbank")
+        assert result.exit_code != 0
+        assert "refs has references alone, and no captions to train on" in str(result.exception)
+
+
+def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
+    (folder / "images").mkdir()
+    Image.new("RGB", (40, 30), "red").save(folder / "images" / "000000000100.jpg")
+    files = [folder / "good.json", folder / "bad.json"]
+    options = ("--references", folder / "refs.json", "--report", folder / "report", "--images", folder / "images")
+    code, output = bench_or_raise("evaluate", *files, *options)
+    assert code == 0, output
+    assert "Nothing beats good" in output
+    assert "good less bad: +" in output
+    assert sorted(path.name for path in (folder / "report" / "gallery").glob("*.jpg")) == ["1-100.jpg"]
+    assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "images", "refs.json", "report"]
+    refused = bench("evaluate", *files, "--references", folder / "refs.json", "--out", folder / "scores.json")
+    assert refused.exit_code != 0
+    assert "--out: for one file" in str(refused.exception)
