@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from harness.benchmark.train import fit
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
-from harness.config.schedule import Schedule, Stage
+from harness.config.schedule import Stage
 from harness.data.batches import pad_rows
 from harness.data.images import ImagePreprocessing, load_image
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
@@ -48,7 +48,7 @@ from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results.comparison.recording import Recording, Request, Series, series
+from results.comparison.recording import RUNS, Recording, Request, Series, series
 from results.records import SplitResult
 from zoo import Captioner
 from zoo.captioner import VisualSpec
@@ -57,9 +57,10 @@ from zoo.decoding import sample
 SCENES: Final = ScenesConfig(train=300, val=20, test=60, nocaps_per_domain=4)
 STEPS: Final = 16
 """An epoch has 10, so that its smaller last batch and the next order are among them."""
-REPLICAS: Final = 4
+REPLICAS: Final = 6
 ONE_ROUNDING, MANY_ROUNDINGS = 2.0**-23, 1e-5
-"""What weights are moved by, relative to each, to measure tolerances of numbers, and to find what captions hang on."""
+"""What weights are moved by, relative to each, to measure tolerances of numbers (and by twice as much for each further
+replica, since rounding adds up), and to find what captions hang on."""
 SEED: Final = 0
 _STARTS: Final = 3e-6
 _LOGITS: Final = 1e-5
@@ -185,7 +186,7 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
         code=f"{harness.__version__} {commit[:12]}{'-dirty' if commit.endswith('-dirty') else ''}".strip(),
         platform={
             **{name: str(platform["packages"][name]) for name in ("torch", "numpy")},
-            **{name: str(platform[name]) for name in ("python", "machine", "cpu", "threads")},
+            **{name: str(platform[name]) for name in ("python", "machine", "cpu")},
             "instructions": torch.backends.cpu.get_cpu_capability(),
         },
         files=files,
@@ -198,7 +199,8 @@ def loosest(recording: Recording) -> Iterator[str]:
     for each in recording.series:
         if each.layer == "starts" and each.what.endswith(": loss"):
             largest = max(abs(float(value)) for value in each.values)
-            yield f"{each.model}, {each.what}: rounding allows {each.tolerance[-1] / largest:.0e} at step {each.places[-1]}"
+            allowed = f"{each.tolerance[-1] / largest:.0e} at step {each.places[-1]}"
+            yield f"{each.model}, {each.what}: rounding allows {allowed}"
 
 
 def _sizes(gate: Gate) -> dict[str, int]:
@@ -327,7 +329,7 @@ class _Recorder:
             **{f"starts {stage.name}": partial(self.starts, stage) for stage in self.gate.preset.schedule.stages},
         }
         for part, recorded in parts.items():
-            said = "it runs"
+            said = RUNS
             try:
                 yield from list(recorded())
             except Exception as error:  # whatever the change that is judged leads to
@@ -336,15 +338,16 @@ class _Recorder:
 
     def measured(self) -> Iterator[Series]:
         """Everything, with tolerances."""
-        near, far = ([(amount, number) for number in range(REPLICAS)] for amount in (ONE_ROUNDING, MANY_ROUNDINGS))
+        near = [(ONE_ROUNDING * 2**number, number) for number in range(REPLICAS)]
+        far = [(MANY_ROUNDINGS, number) for number in range(REPLICAS)]
         others = [*(s for moved in near for s in self.speaks(moved) if isinstance(s.values[0], float))]
         others += [s for moved in far for s in self.speaks(moved) if isinstance(s.values[0], str)]
         yield from (each.with_tolerance(others) for each in self.speaks())
-        yield self._runs("speaks", "it runs")
+        yield self._runs("speaks", RUNS)
         for stage in self.gate.preset.schedule.stages:
             replicas = [each for moved in near for each in self.starts(stage, moved)]
             yield from (each.with_tolerance(replicas) for each in self.starts(stage))
-            yield self._runs(f"starts {stage.name}", "it runs")
+            yield self._runs(f"starts {stage.name}", RUNS)
 
     def _runs(self, part: str, said: str) -> Series:
         layer = "speaks" if part == "speaks" else "starts"
@@ -381,11 +384,8 @@ class _Recorder:
             if step.step == STEPS:
                 raise _EnoughError
 
-        with tempfile.TemporaryDirectory() as scratch:
-            try:
-                fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, _silent(), on_step)
-            except _EnoughError:
-                pass
+        with tempfile.TemporaryDirectory() as scratch, suppress(_EnoughError):
+            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, _silent(), on_step)
         likely = {
             "learning rate": ("harness/config/", "harness/training/"),
             "weights": ("harness/training/optimisers.py", "harness/training/", *_MODEL),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.benchmark.gate import Gate
     from harness.utils.progress import Reporter
     from results.comparison.baseline import Baseline
-    from results.comparison.gate import GateResult, Settings
+    from results.comparison.gate import GateResult
     from results.runs.run import Run
 
 _EXAMPLES = """

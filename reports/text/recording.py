@@ -89,9 +89,8 @@ def print_judged(judged: Judged, console: Console) -> None:
         console.print(Text(f"  DIFFERS {_title(layer, model)}", style="bold red"))
         for finding in findings[:_SHOWN]:
             console.print(Padding(Text(printable(said(finding))), (0, 0, 0, 10), expand=False))
-        if more := len(findings) - _SHOWN:
-            if more > 0:
-                console.print(Padding(Text(f"and {more} more", style="dim"), (0, 0, 0, 10), expand=False))
+        if (more := len(findings) - _SHOWN) > 0:
+            console.print(Padding(Text(f"and {more} more", style="dim"), (0, 0, 0, 10), expand=False))
     for tie in judged.ties:
         console.print(Padding(Text(printable(tie), style="dim"), (0, 0, 0, 2), expand=False))
     console.print()
