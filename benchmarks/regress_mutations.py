@@ -43,21 +43,23 @@ MUTATIONS = (
     M("causal mask left out", "zoo/layers/attention.py", "is_causal=True)", "is_causal=False)"),
     M("first image cell hidden", "zoo/layers/attention.py",
       "hidden = ~(mask[:, None, None] | blind)",
-      "hidden = ~(mask[:, None, None] | blind)\n    hidden[..., :1] = True", "updown"),
+      "hidden = ~(mask[:, None, None] | blind)\n    hidden[..., :1] = True"),
     M("positions shifted by one", "zoo/layers/embedding.py",
-      "F.embedding(positions + self.first,", "F.embedding((positions + self.first - 1).clamp(min=0),"),
+      "self.place(tokens, self.positions(positions))",
+      "self.place(tokens, self.positions((positions - 1).clamp(min=0)))"),
+    M("positions of steps shifted by one", "zoo/stacked.py", 'shared["places"][0])', 'shared["places"][1])'),
     M("words scaled by D^0.25", "zoo/layers/embedding.py", "d_model**0.5 if scale", "d_model**0.25 if scale"),
-    M("waves of base 1,000", "zoo/layers/embedding.py", "math.log(10_000.0)", "math.log(1_000.0)"),
-    M("ReLU of the input left out", "zoo/models/transformer.py",
-      "self.input(features).relu())", "self.input(features))"),
-    M("weights begin 2 % larger", "zoo/models/transformer.py",
+    M("last norm left out", "zoo/layers/residual.py", "normed: Tensor = self.norm(x)\n        return normed",
+      "normed: Tensor = x\n        return normed"),
+    M("weights begin 2 % larger", "zoo/models/expansionnet.py",
       "xavier_uniform_(parameter)", "xavier_uniform_(parameter, 1.02)"),
-    M("norm by 1 + deviation", "zoo/layers/annotated_norm.py", "eps: float = 1e-6)", "eps: float = 1e-2)"),
+    M("scores by d^-0.4", "zoo/layers/attention.py", "keys, values, mask, dropout)\n\n\ndef barrier",
+      "keys, values, mask, dropout, scale=queries.shape[-1] ** -0.4)\n\n\ndef barrier"),
     M("expansion not normalised by all", "zoo/layers/expansion.py",
       "return torch.rsub(sums, count * scale * EPSILON, alpha=-count)",
       "return torch.rsub(sums, count * scale * EPSILON, alpha=-1.1 * count)", "expansionnet_v2"),
-    M("LSTM's output gate without tanh", "zoo/layers/lstm.py",
-      "squashed = after.tanh()", "squashed = after.clone()", "updown"),
+    M("LSTM's gates swapped", "zoo/layers/lstm.py",
+      "torch.mul(let_out, torch.tanh(cell, out", "torch.mul(let_in, torch.tanh(cell, out", "updown"),
     M("attention's scores halved", "zoo/models/updown.py",
       "score.view(-1), alpha=2)", "score.view(-1), alpha=1)", "updown"),
     M("cells of features in columns", "harness/data/backbones/scenesnet.py",
@@ -77,8 +79,9 @@ MUTATIONS = (
     M("beams not reordered", "zoo/decoding.py",
       "state.reorder(origin.flatten())", "state.reorder(origin.flatten().sort()[0])"),
     M("samples at temperature 1.1", "zoo/decoding.py", "log_probs.exp(), 1)", "(log_probs / 1.1).exp(), 1)"),
-    M("words after the end are said", "harness/data/vocabulary.py",
-      "if number == self.eos:\n                break", "if number == self.eos:\n                continue"),
+    M("captions said backwards", "harness/data/vocabulary.py",
+      "return [self._words_by_id.get(number) for number in self._spoken(ids)]",
+      "return [self._words_by_id.get(number) for number in self._spoken(ids)][::-1]"),
     # Training.
     M("label smoothing left out", "harness/training/objectives.py",
       "self.stage.label_smoothing, self.pad)", "0.0, self.pad)"),
@@ -107,7 +110,8 @@ MUTATIONS = (
     M("scheduled sampling left out", "harness/training/objectives.py",
       "sampling.probability(epoch) if sampling is not None else 0.0", "0.0"),
     M("own reward in the baseline", "harness/training/self_critical.py",
-      "return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)", "return rewards.mean(1, keepdim=True)"),
+      "return (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)",
+      "return rewards.mean(1, keepdim=True)"),
     M("end earns nothing", "harness/training/self_critical.py",
       "self._with_end and self._vocabulary.eos in tokens", "False"),
     M("samples without dropout", "harness/training/self_critical.py",
@@ -125,7 +129,8 @@ MUTATIONS = (
       'if self.control == "rescaled" else "bilinear"'),
     M("pixels not centred", "harness/data/images.py", "(pixels - np.asarray(self.mean, np.float32))", "(pixels - 0.4)"),
     M("capitals kept in training", "harness/data/vocabulary.py", "caption).lower()).translate", "caption)).translate"),
-    M("words of one caption unknown", "harness/data/vocabulary.py", "if count >= min_count]", "if count > min_count]"),
+    M("rare words first", "harness/data/vocabulary.py",
+      "key=lambda word: (-counts[word], word)", "key=lambda word: (counts[word], word)"),
     # Metrics.
     M("capitals kept in scoring", "harness/metrics/ptb.py", "    token = token.lower()\n", ""),
     M("a reference left out", "harness/benchmark/scoring.py",
@@ -148,6 +153,8 @@ def copy_tree(folder: Path) -> None:
 
 def write_baseline(folder: Path, model: str) -> None:
     """The committed baseline for one model alone, which takes a third of the time."""
+    from harness.benchmark.identity.run_key import code_of_model
+    from harness.config.load import load_preset
     from results.comparison.recording import FILE, Recording
 
     whole, place = Recording.read(ROOT / BASELINE), folder / BASELINE
@@ -162,7 +169,9 @@ def write_baseline(folder: Path, model: str) -> None:
         kept.append(each)
     request = whole.request.model_copy(update={"models": (model,)})
     place.mkdir(parents=True, exist_ok=True)
-    own = whole.model_copy(update={"request": request, "series": tuple(kept)})
+    mine = code_of_model(model, load_preset(request.preset).model_arguments(model)).files
+    files = {path: digest for path, digest in whole.files.items() if path in mine}
+    own = whole.model_copy(update={"request": request, "series": tuple(kept), "files": files})
     (place / FILE).write_text(own.text(), encoding="utf-8")
     shutil.copyfile(ROOT / BASELINE / f"{model}.safetensors", place / f"{model}.safetensors")
 
@@ -182,8 +191,8 @@ def preload() -> None:
     """Import what is heavy and not the project's, once for all forks."""
     import importlib
 
-    for name in ("torch", "torch._dynamo", "torch.nn", "torchvision", "timm", "scipy.stats", "pandas", "sqlalchemy",
-                 "pydantic", "PIL.Image", "safetensors.torch", "rich.console", "typer", "fvcore.nn", "yaml"):  # fmt: skip
+    heavy = "torch torch._dynamo torchvision timm scipy.stats pandas sqlalchemy pydantic PIL.Image typer"
+    for name in heavy.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

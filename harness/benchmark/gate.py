@@ -34,6 +34,7 @@ from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
 from harness.config.schedule import Stage
+from harness.data.backbones.scenesnet import ScenesNet
 from harness.data.batches import pad_rows
 from harness.data.images import ImagePreprocessing, load_image
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
@@ -70,7 +71,7 @@ _PIXELS: Final = 1e-6
 _SCORE: Final = 1e-5
 _POINTS: Final = 1e-3
 """What may differ in any case: relative to the largest number of a series, and of scores absolute, as fractions."""
-_MODEL = ("zoo/models/", "zoo/layers/", "zoo/")
+_MODEL: Final = ("zoo/",)
 _WRITTEN: Final = (
     "A man's dog -- 3 of them, U.S. -- doesn't run...",
     "Two RED circles (large) above a blue square.",
@@ -262,31 +263,41 @@ def _data(gate: Gate) -> Iterator[Series]:
         },
         rounding=_PIXELS,
     )
+    network = ScenesNet()
+    seen = (network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures)
+    cells = {str(number): found for number, found in enumerate(seen)}
+    yield text(
+        "cells of scenesnet", "image", {at: _mean_projected(found) for at, found in cells.items()}, rounding=_LOGITS
+    )
     if data.features is not None:
         spec = VisualSpec("grid", data.visual_dim)
         features = {each.image_id: data.features.visual([each.image_id], spec).features for each in shown}
         yield text(
             "features",
             "image",
-            {str(image): _projected(cells.flatten()) / cells.numel() ** 0.5 for image, cells in features.items()},
+            {str(image): _mean_projected(found) for image, found in features.items()},
             rounding=_FEATURES,
         )
         yield text(
             "norm of features",
             "image",
-            {str(image): float(cells.norm()) for image, cells in features.items()},
+            {str(image): float(found.norm()) for image, found in features.items()},
             rounding=_FEATURES,
         )
 
 
 def _pixels(preprocessing: ImagePreprocessing, picture: Image.Image) -> float:
     found = torch.from_numpy(preprocessing(picture)).double()
-    return float(found.mean() + found.std()) + _projected(found.flatten()) / found.numel() ** 0.5
+    return float(found.mean() + found.std()) + _mean_projected(found)
 
 
 def _projected(values: Tensor) -> float:
     """A fixed weighted sum, in which no place can stand for another."""
     return float(values.double() @ torch.cos(torch.arange(values.numel(), dtype=torch.float64) ** 2))
+
+
+def _mean_projected(values: Tensor) -> float:
+    return _projected(values.flatten()) / values.numel() ** 0.5
 
 
 def _metrics(gate: Gate, evaluator: Evaluator) -> Iterator[Series]:
@@ -372,8 +383,9 @@ class _Recorder:
         rows: dict[str, dict[str, float]] = {}
 
         def on_step(step: StepLoss) -> None:  # called before the optimiser's own step
-            found = {"loss": step.loss, "norm of the gradient": step.norm, "learning rate": step.rate}
+            found = {"learning rate": step.rate}
             found |= {f"weights of {name}": _norm(weights) for name, weights in parts.items() if weights}
+            found |= {"loss": step.loss, "norm of the gradient": step.norm}
             found |= {
                 f"gradient of {name}": _norm([each.grad for each in weights if each.grad is not None])
                 for name, weights in parts.items()

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -111,6 +112,9 @@ def regress(
     strict_timing: Annotated[
         float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
     ] = None,
+    findings: Annotated[
+        Path | None, typer.Option(help="Write findings.txt, .md, .xml and .json into this folder too."), OutFolder()
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
     out: Annotated[
         Path | None,
@@ -128,8 +132,8 @@ def regress(
 
     update = update or init
     _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
-    if update and (out or format is not Format.text):
-        raise BenchError("--update writes a baseline and does not judge", "leave out --format and --out")
+    if update and (out or findings or format is not Format.text):
+        raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
     tolerances = _tolerances(tolerance or ())
@@ -140,7 +144,7 @@ def regress(
     ends: GateResult | None = None
     if against is not None:
         ends = _against(against, _asked(request, models, preset or "gate", change, plugin), seeds)
-        _tell(None, ends, format, out)
+        _tell(None, ends, format, out, findings)
     if update and (models or request or not train):
         wanted = _asked(request, models, preset, change, plugin)
         if init:
@@ -172,7 +176,7 @@ def regress(
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline)]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
-        _tell(judged, ends, format, out, without_passwords(shlex.join(again)))
+        _tell(judged, ends, format, out, findings, without_passwords(shlex.join(again)))
 
 
 def _check_options(
@@ -330,8 +334,15 @@ def _git(*words: str) -> None:
         raise BenchError(f"git {words[0]}: {said[0]}", "name a commit of this repository: --against main") from error
 
 
-def _tell(judged: Judged | None, ends: GateResult | None, format: Format, out: Path | None, again: str = "") -> None:
-    """Write the findings, and end with the exit code."""
+def _tell(
+    judged: Judged | None,
+    ends: GateResult | None,
+    format: Format,
+    out: Path | None,
+    folder: Path | None,
+    again: str = "",
+) -> NoReturn:
+    """Write the findings, and end with the exit code; `again` is the command for a change that is meant."""
     from reports.text import recording, regression
 
     code = 1 if judged is not None and judged.findings else 0
@@ -339,7 +350,18 @@ def _tell(judged: Judged | None, ends: GateResult | None, format: Format, out: P
         code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
     conclusions = [recording.conclusion(judged)] if judged is not None else []
     conclusions += [regression.conclusion(ends)] if ends is not None else []
-    deliver(_findings(judged, ends, format, code, " ".join(conclusions)), out)
+    written = partial(_findings, judged, ends, code, " ".join(conclusions))
+    if folder is not None:
+        with write_errors(folder, "--findings"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for ending, each in {
+            "txt": Format.text,
+            "md": Format.markdown,
+            "xml": Format.junit,
+            "json": Format.json,
+        }.items():
+            deliver(written(each), folder / f"findings.{ending}", "--findings")
+    deliver(written(format), out)
     if out is not None:
         typer.echo(" ".join(conclusions))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
@@ -349,7 +371,7 @@ def _tell(judged: Judged | None, ends: GateResult | None, format: Format, out: P
 
 
 def _findings(
-    judged: Judged | None, ends: GateResult | None, format: Format, code: int, conclusion: str
+    judged: Judged | None, ends: GateResult | None, code: int, conclusion: str, format: Format
 ) -> str | Callable[[Console], None]:
     """The findings in a format; text depends on the terminal that it is printed to."""
     from reports.text import recording, regression

@@ -36,8 +36,8 @@ jobs:
       - name: Judge this commit
         run: |
           code=0
-          {command} --format markdown --out findings.md || code=$?
-          cat findings.md >>"$GITHUB_STEP_SUMMARY" || true
+          {command} --findings findings || code=$?
+          cat findings/findings.md >>"$GITHUB_STEP_SUMMARY" || true
           exit "$code"
 """
 

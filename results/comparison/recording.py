@@ -227,20 +227,35 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
         if expected.files.get(path) != found.files.get(path)
     )
     now = {each.name: each for each in found.series}
-    broken = {(each.layer, each.model) for each in found.series if each.each == "part" and each.values != (RUNS,)}
+    broken = {each.model for each in found.series if each.each == "part" and each.values != (RUNS,)}
     findings: list[Finding] = []
     ties: list[str] = []
     checked: dict[tuple[Layer, str], int] = {}
     for each in sorted(expected.series, key=lambda each: LAYERS.index(each.layer)):
         checked[each.layer, each.model] = checked.get((each.layer, each.model), 0) + 1
-        if each.name not in now and broken & {(each.layer, each.model)}:
+        if each.name not in now and each.model in broken:
             continue  # why it is not there is a finding itself
         if (finding := _finding(each, now.get(each.name), changed, ties)) is not None:
             findings.append(finding)
+    order = list(dict.fromkeys((each.layer, each.model, _part(each.what)) for each in expected.series))
+    findings.sort(key=lambda each: _causes(each, order))
     names = sorted(expected.platform.keys() | found.platform.keys())
     pairs = {name: (expected.platform.get(name, "unknown"), found.platform.get(name, "unknown")) for name in names}
     other = tuple(f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two)
     return Judged(tuple(findings), tuple(ties), checked, changed, expected.code, found.code, other, seconds)
+
+
+def _part(what: str) -> str:
+    """The stage of a series of steps: "xe: loss" is of "xe"."""
+    stage, colon, _ = what.partition(": ")
+    return stage if colon else ""
+
+
+def _causes(found: Finding, order: Sequence[tuple[Layer, str, str]]) -> tuple[int, int, int]:
+    """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
+    place = found.layer, found.model, _part(found.what)
+    step = int(found.place) if found.each == "step" and found.place.isdecimal() else 0
+    return LAYERS.index(found.layer), order.index(place), step
 
 
 def _finding(before: Series, after: Series | None, changed: Sequence[str], ties: list[str]) -> Finding | None:
