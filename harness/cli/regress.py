@@ -112,14 +112,14 @@ def regress(
     strict_timing: Annotated[
         float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
     ] = None,
-    findings: Annotated[
-        Path | None, typer.Option(help="Write findings.txt, .md, .xml and .json into this folder too."), OutFolder()
-    ] = None,
     format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write them to this file."),
         OutFile(rb'bench regress: |Baseline of |### |<\?xml [^>]*>\s*<testsuites>|\{\s*"exit_code":'),
+    ] = None,
+    findings: Annotated[
+        Path | None, typer.Option(help="Write findings.txt, .md, .xml and .json into this folder too."), OutFolder()
     ] = None,
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
@@ -175,6 +175,7 @@ def regress(
         ends = judge(expected, measured, unfinished, Settings(tolerances, exact, strict_timing, require_power))
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline)]
+        again += [word for name in plugin or () for word in ("--plugin", name)]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
         _tell(judged, ends, format, out, findings, without_passwords(shlex.join(again)))
 

@@ -22,7 +22,7 @@ from results.files import load_json, read_bytes
 FILE: Final = "recording.json"
 """The recording within a baseline's folder; beside it lie each model's weights, and perhaps `ENDS`."""
 ENDS: Final = "ends.json"
-HEADROOM: Final = 10.0
+HEADROOM: Final = 20.0
 AHEAD: Final = 4
 """A tolerance is `HEADROOM` times what rounding was seen to change. Of steps it is the most up to `AHEAD` steps later,
 since the step at which a difference jumps is itself chance."""
@@ -81,7 +81,7 @@ class Series(_Strict):
         if any(isinstance(value, str) for value in self.values):
             ties = (place for place, text in mine.items() if any(each.get(place) != text for each in rounded))
             return self.model_copy(update={"ties": tuple(ties)})
-        seen = [max((_apart(value, each.get(place)) for each in rounded), default=0.0) for place, value in mine.items()]
+        seen = [_second(_apart(value, each.get(place)) for each in rounded) for place, value in mine.items()]
         if self.each == "step":
             ahead = [max(seen[step : step + AHEAD + 1]) for step in range(len(seen))]
             most = list(accumulate(ahead, max))
@@ -114,6 +114,11 @@ def series(
         tolerance=(_short(rounding * largest, 2),),
         likely=tuple(likely),
     )
+
+
+def _second(found: Iterable[float]) -> float:
+    """The largest but one: a sampled word, or a jump, that one replica alone has is chance; 0 of fewer than two."""
+    return sorted((0.0, 0.0, *found))[-2]
 
 
 def _short(value: float, digits: int) -> float:

@@ -197,7 +197,7 @@ def test_the_action_uses_options_that_exist() -> None:
     script = "\n".join(step.get("run", "") for step in action["runs"]["steps"])
     known = set(re.findall(r"--[a-z-]+", bench("regress", "--help").output))
     used = set(re.findall(r"--[a-z-]+", "\n".join(re.findall(r" regress --.*|judge --.*", script))))
-    assert {"--baseline", "--workspace", "--format", "--out"} <= used <= known
+    assert {"--baseline", "--findings"} <= used <= known
     assert "${{" not in script, "inputs reach the shell as environment alone"
 
 
