@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,8 @@ MUTATIONS = (
       "return rewards.mean(1, keepdim=True)"),
     M("end earns nothing", "harness/training/self_critical.py",
       "self._with_end and self._vocabulary.eos in tokens", "False"),
-    M("samples without dropout", "harness/training/self_critical.py",
-      "model.train(self.settings.sampling_dropout)", "model.eval()"),
+    M("one sample fewer", "harness/training/self_critical.py",
+      "return sample(drawing, memory, n=settings.samples,", "return sample(drawing, memory, n=settings.samples - 1,"),
     # Data.
     M("batches in the data's order", "harness/data/batches.py",
       "random.permutation(len(self._ids)).tolist()", "list(range(len(self._ids)))"),
@@ -230,22 +230,34 @@ def regress(folder: Path) -> dict[str, Any]:
     return {"exit": os.waitstatus_to_exitcode(status), "log": (folder / "log.txt").read_text(), **found}
 
 
-def row(mutation: Mutation, result: dict[str, Any]) -> str:
-    """A line of the table."""
-    findings = (result["recording"] or {"findings": []})["findings"]
-    layers = dict.fromkeys(each["layer"] for each in findings)
-    first, named = "", ""
-    if findings:
+@dataclass(frozen=True)
+class Seen:
+    """What the gate said of a fault: the layers that see it, the first finding, and whether that names the file."""
+
+    fault: str
+    layers: str
+    first: str
+    named: bool
+
+    @classmethod
+    def of(cls, mutation: Mutation, result: dict[str, Any]) -> Seen:
+        """From the findings of a run."""
+        findings = (result["recording"] or {"findings": []})["findings"]
+        if not findings:
+            return cls(mutation.name, "refused" if result["exit"] else "nothing", result["log"].strip()[-80:], False)
         top = findings[0]
-        first = (
-            f"{top['what']}, {top['each']} {top['place']}" if top["layer"] != "settings" else f"setting {top['place']}"
-        )
-        files = top["files"][:3]
-        named = "yes" if mutation.path in files else "setting" if top["layer"] == "settings" else "no"
-    elif result["exit"]:
-        first = (result["log"].strip().splitlines() or [""])[-1][:80]
-    seen = ", ".join(layers) or ("refused" if result["exit"] else "**unseen**")
-    return f"| {mutation.name} | `{mutation.path}` | {seen} | {first.replace('|', '/')} | {named} |"
+        named = top["layer"] == "settings" or mutation.path in top["files"][:3]
+        layers = ", ".join(dict.fromkeys(each["layer"] for each in findings))
+        return cls(mutation.name, layers, f"{top['what']}, {top['each']} {top['place']}", named)
+
+
+def table(found: Sequence[Seen]) -> str:
+    """Faults by the layers that see them, each with what is found first."""
+    lines = ["| Seen by | Faults, each with the first finding |", "|---|---|"]
+    for layers in sorted({each.layers for each in found}, key=lambda name: [each.layers for each in found].index(name)):
+        faults = (f"{each.fault} ({each.first.partition(',')[0]})" for each in found if each.layers == layers)
+        lines.append(f"| {layers} | {'; '.join(faults).replace('|', '/')} |")
+    return "\n".join([*lines, ""])
 
 
 def main() -> None:
@@ -257,7 +269,7 @@ def main() -> None:
     options.add_argument("--check", action="store_true", help="only see that every text is there once")
     given = options.parse_args()
     chosen = [each for each in MUTATIONS if not given.only or any(part in each.name for part in given.only)]
-    lines = ["| Fault | File | Seen by | First finding | File named |", "|---|---|---|---|---|"]
+    found: list[Seen] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_tree(folder)
@@ -282,11 +294,11 @@ def main() -> None:
             result = regress(folder)
             restore()
             failed += result["exit"] != 0
-            lines.append(row(each, result))
-            print(f"{result['exit']} {lines[-1]}", flush=True)
+            found.append(Seen.of(each, result))
+            print(f"{result['exit']}: {found[-1]}", flush=True)
     print(f"{failed} of {given.untouched or len(chosen)} failed")
     if given.out:
-        given.out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        given.out.write_text(table(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def series(
         what=what,
         each=each,
         places=tuple(found),
-        values=values,  # type: ignore[arg-type]  # all of one type
+        values=values,
         tolerance=(_short(rounding * largest, 2),),
         likely=tuple(likely),
     )
