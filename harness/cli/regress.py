@@ -24,7 +24,6 @@ from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, Work
 from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
-from results.comparison.recording import ENDS, FILE, Judged, Recording, Request, judge_recording
 from results.errors import without_passwords
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from harness.utils.progress import Reporter
     from results.comparison.baseline import Baseline
     from results.comparison.gate import GateResult
+    from results.comparison.recording import Judged, Request
     from results.runs.run import Run
 
 _EXAMPLES = """
@@ -129,6 +129,7 @@ def regress(
     2: could not judge.
     """
     from harness.utils.plugins import load_plugins
+    from results.comparison.recording import ENDS, FILE, Recording
 
     update = update or init
     _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
@@ -203,6 +204,7 @@ def _asked(
 ) -> Request:
     """What is asked for: where options say nothing, what the baseline has."""
     from harness.config.model_patterns import expand_models, split_patterns
+    from results.comparison.recording import Request
 
     if models is None and request is None:
         raise BenchError("no models are named, and no baseline has any", "add --models NAME,NAME")
@@ -224,6 +226,8 @@ def _open(request: Request, folder: Path, reporter: Reporter) -> Gate:
 
 def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     """Record this code, and compare it with what is expected."""
+    from results.comparison.recording import Recording, judge_recording
+
     started, expected = time.monotonic(), Recording.read(baseline)
     if missing := [name for name in expected.request.plugins if Path(name).name not in map(_name, plugins)]:
         raise BenchError(f"the baseline is of models of the plug-in {missing[0]}", f"add --plugin {missing[0]}")
@@ -251,6 +255,7 @@ def _quiet() -> Reporter:
 def _record_anew(baseline: Path, request: Request) -> None:
     """Train small weights, record what they say and the first steps, and put all of it in place at once."""
     from harness.benchmark.gate import loosest, one_thread, record, train_weights, weights_of
+    from results.comparison.recording import FILE
 
     with tempfile.TemporaryDirectory() as scratch, one_thread():
         reporter, made = _quiet(), Path(scratch) / "baseline"

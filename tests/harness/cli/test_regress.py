@@ -256,3 +256,16 @@ def test_the_same_seeds_again_are_as_before(of_seeds: Path, fill: Fill) -> None:
     [row] = json.loads(regress("--baseline", of_seeds, "-w", again, "--format", "json")[1])["ends"]["rows"]
     [test] = row["tests"]
     assert (row["exact"], test["over"], test["detectable"]) == ("equal", "identical scores of every image", None)
+
+
+def test_a_commit_that_is_not_there_is_told() -> None:
+    with pytest.raises(BenchError, match=r"git worktree: .*nowhere"):
+        bench_or_raise("regress", "--against", "nowhere", "--models", "blind")
+
+
+@pytest.mark.parametrize("text", ["{}", '{"format": "captionbench-recording-1", "format": 1}', "\xff", "NaN"])
+def test_a_damaged_recording_is_refused_with_what_to_type(text: str, tmp_path: Path) -> None:
+    (tmp_path / "recording.json").write_text(text, encoding="latin-1")
+    with pytest.raises(StoreError, match="is not a recording") as caught:
+        bench_or_raise("regress", "--baseline", tmp_path)
+    assert str(caught.value.hint) == f"make one: bench regress --update --baseline {tmp_path}"
