@@ -193,7 +193,7 @@ def preload() -> None:
 
     heavy = "torch torch._dynamo torchvision timm scipy.stats pandas sqlalchemy pydantic PIL.Image typer"
     for name in heavy.split():
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError, RuntimeError):  # a torchvision of another torch
             importlib.import_module(name)
 
 

@@ -8,6 +8,7 @@ moved by a rounding, which every instruction set, number of threads and release 
 from __future__ import annotations
 
 import io
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -49,7 +50,7 @@ from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results.comparison.recording import RUNS, Recording, Request, Series, series
+from results.comparison.recording import RUNS, Layer, Recording, Request, Series, series
 from results.records import SplitResult
 from zoo import Captioner
 from zoo.captioner import VisualSpec
@@ -169,7 +170,8 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
     Without `expected` tolerances are measured, too, and what cannot be run is raised; with it that is a finding.
     """
     found: list[Series] = [_settings(gate), *_data(gate)]
-    platform, files = describe_environment("cpu"), {}
+    platform = describe_environment("cpu")
+    files: dict[str, str] = {}
     with Evaluator() as evaluator:
         texts = [
             caption for samples in gate.context.data.evaluated.values() for each in samples for caption in each.captions
@@ -259,7 +261,7 @@ def _data(gate: Gate) -> Iterator[Series]:
             for resize in ("squash", "shortest-centre-crop")
             for how in ("bilinear", "bicubic")
             for number, picture in enumerate(pictures)
-            for found in [_pixels(ImagePreprocessing((40, 56), resize, how), picture)]  # type: ignore[arg-type]
+            for found in [_pixels(ImagePreprocessing((40, 56), resize, how), picture)]
         },
         rounding=_PIXELS,
     )
@@ -271,7 +273,9 @@ def _data(gate: Gate) -> Iterator[Series]:
     )
     if data.features is not None:
         spec = VisualSpec("grid", data.visual_dim)
-        features = {each.image_id: data.features.visual([each.image_id], spec).features for each in shown}
+        features: dict[int, Tensor] = {}
+        for each in shown:
+            features[each.image_id] = torch.as_tensor(data.features.visual([each.image_id], spec).features)
         yield text(
             "features",
             "image",
@@ -297,7 +301,7 @@ def _projected(values: Tensor) -> float:
 
 
 def _mean_projected(values: Tensor) -> float:
-    return _projected(values.flatten()) / values.numel() ** 0.5
+    return _projected(values.flatten()) / math.sqrt(values.numel())
 
 
 def _metrics(gate: Gate, evaluator: Evaluator) -> Iterator[Series]:
@@ -314,7 +318,7 @@ def _metrics(gate: Gate, evaluator: Evaluator) -> Iterator[Series]:
 
 def _scores(result: SplitResult) -> dict[str, float]:
     """Every score of a split with its interval; one that could not be measured is missing."""
-    found = {}
+    found: dict[str, float] = {}
     for domain, quantities in result.scores.items():
         for metric, score in quantities.items():
             parts = {"": score.value, " low": score.low, " high": score.high}
@@ -361,7 +365,7 @@ class _Recorder:
             yield self._runs(f"starts {stage.name}", RUNS)
 
     def _runs(self, part: str, said: str) -> Series:
-        layer = "speaks" if part == "speaks" else "starts"
+        layer: Layer = "speaks" if part == "speaks" else "starts"
         return series(layer, self.model, part, "part", {part: said}, _MODEL)
 
     def _built(self, stored: bool, moved: tuple[float, int] | None) -> Captioner:
