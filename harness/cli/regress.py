@@ -1,45 +1,58 @@
-"""`bench regress`: the gate that fails when a workspace's runs are worse than a baseline."""
+"""`bench regress`: the gate that fails when code no longer computes what it did."""
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from harness.cli.inputs import open_results
-from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import OutFile, deliver
+from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.utils.errors import BenchError
-from harness.utils.workspace import DEFAULT
+from harness.utils.workspace import DEFAULT, Workspace
 from results.errors import without_passwords
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.benchmark.gate import Gate
+    from harness.utils.progress import Reporter
     from results.comparison.baseline import Baseline
-    from results.comparison.gate import GateResult, Settings
+    from results.comparison.gate import GateResult
+    from results.comparison.recording import Judged, Request
     from results.runs.run import Run
 
 _EXAMPLES = """
 Examples:
 
-  bench run --models transformer_base --seeds 5 --preset gate --workspace gate
+  bench regress
 
-  bench regress --workspace gate --baseline baselines/mine.json --update
+  bench regress --format junit --out regress.xml
 
-  bench regress --workspace gate --baseline baselines/mine.json
+  bench regress --update --models updown,transformer_base
 
-  bench regress --baseline b.json --tolerance CIDEr-D=1 --strict-timing 1.5
+  bench regress --init --plugin mine.py --models mine
 
-  bench regress --baseline b.json --format junit --out regress.xml
+  bench regress --against main --models transformer_base
+
+  bench regress --train --workspace gate --tolerance CIDEr-D=1
 """
+_PRESET = "first-steps"
+_WORKFLOW = Path(".github/workflows/captionbench.yml")
 
 
 class Format(StrEnum):
@@ -57,83 +70,339 @@ def register(app: typer.Typer) -> None:
 
 
 def regress(
-    baseline: Annotated[Path, typer.Option(help="The baseline file, JSON."), OutFile(only_with="update")],
+    baseline: Annotated[
+        Path,
+        typer.Option(help="The baseline: a folder of numbers and small weights."),
+        OutFolder(only_with="update"),
+    ] = Path("baselines/gate"),
+    plugin: PluginOption = None,
+    update: Annotated[bool, typer.Option("--update", help="Write the baseline instead of judging.")] = False,
+    init: Annotated[
+        bool, typer.Option("--init", help=f"--update, and write {_WORKFLOW} for a repository of one's own.")
+    ] = False,
+    models: Annotated[
+        str | None, typer.Option(help="With --update or --against: names, separated by commas; the baseline's.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="With --update or --against: first-steps, or gate.")] = None,
+    change: ChangeOption = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="COMMIT", help="Train that commit and this tree here, and compare their bits.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="With --against: of each model.")] = 2,
+    train: Annotated[
+        bool, typer.Option("--train", help="Judge the workspace's trained runs too, or keep them with --update.")
+    ] = False,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    update: Annotated[
-        bool, typer.Option("--update", help="Write the baseline from the finished runs instead of judging.")
-    ] = False,
-    drop: Annotated[list[str] | None, typer.Option(help="With --update: a model that the baseline may lose.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="With --update --train: a model that the baseline may lose.")
+    ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="With --update: a metric to test; CIDEr-D by default.")
+        list[str] | None, typer.Option(help="With --update --train: a metric to test; CIDEr-D by default.")
     ] = None,
     tolerance: Annotated[
-        list[str] | None, typer.Option(help="METRIC=POINTS: tolerate losses below this; 0.5 by default.")
+        list[str] | None, typer.Option(help="With --train: METRIC=POINTS, losses below are tolerated; 0.5 by default.")
     ] = None,
     require_power: Annotated[
-        bool, typer.Option("--require-power", help="Fail, or with --update refuse, where such a loss could go unseen.")
+        bool, typer.Option("--require-power", help="With --train: fail where such a loss could go unseen.")
     ] = False,
     exact: Annotated[
-        bool, typer.Option("--exact/--no-exact", help="Fail where losses or captions differ at all.")
+        bool, typer.Option("--exact/--no-exact", help="With --train: fail where losses or captions differ at all.")
     ] = True,
     strict_timing: Annotated[
-        float | None, typer.Option(help="Fail where a time grows by more than this factor.")
+        float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write them to this file."),
-        OutFile(rb'Baseline of |### |<\?xml [^>]*>\s*<testsuites>|\{\s*"exit_code":'),
+        OutFile(rb'bench regress: |Baseline of |### |<\?xml [^>]*>\s*<testsuites>|\{\s*"exit_code":'),
+    ] = None,
+    findings: Annotated[
+        Path | None, typer.Option(help="Write findings.txt, .md, .xml and .json into this folder too."), OutFolder()
     ] = None,
 ) -> None:
-    """Judge a workspace's finished runs against a baseline, or write one with --update.
+    """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
 
-    Deterministic: losses and captions equal to the last bit, on the platform of the baseline. Statistical: a test over
-    seeds and images (of one seed: over images), and a least effect. Times are only reported. Exit code 1: a regression,
-    or an expected run was not measured; 2: could not judge.
+    The first steps of training, and captions of small stored weights, up to rounding: a minute. With --train the
+    finished runs of a workspace too: bits where they can be compared, and tests of scores. Exit code 1: a finding;
+    2: could not judge.
     """
-    from results.comparison.baseline import baseline_of, read_baseline
-    from results.runs.reading import failures, finished_with_images
+    from harness.utils.plugins import load_plugins
+    from results.comparison.recording import ENDS, FILE, Recording
 
-    if not update and (drop or metric):
-        raise BenchError("--drop and --metric define a new baseline", "add --update")
-    if update and (strict_timing or out or not exact or format is not Format.text):
-        options = "--strict-timing, --no-exact, --format and --out"
-        raise BenchError("--update writes a baseline and does not judge", f"leave out {options}")
-    tolerances = _tolerances(tolerance or ())
+    update = update or init
+    _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
+    if update and (out or findings or format is not Format.text):
+        raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
-    expected = read_baseline(baseline) if not update or baseline.exists() else None
-    metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
-    with open_results(workspace, db) as store:
-        runs = finished_with_images(store)
-        measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
-    if unknown := sorted(tolerances.keys() - set(metrics)):
-        raise BenchError(
-            f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
-            f"it has: {', '.join(metrics)}; choose others with --update --metric",
-        )
+    tolerances = _tolerances(tolerance or ())
+    load_plugins(plugin)
+    recorded = (baseline / FILE).is_file()
+    request = Recording.read(baseline).request if recorded else None
+    judged: Judged | None = None
+    ends: GateResult | None = None
+    if against is not None:
+        ends = _against(against, _asked(request, models, preset or "gate", change, plugin), seeds)
+        _tell(None, ends, format, out, findings)
+    if update and (models or request or not train):
+        wanted = _asked(request, models, preset, change, plugin)
+        if init:
+            _write_workflow(baseline, plugin or [])
+        _record_anew(baseline, wanted)
+    elif not update and (recorded or not train):
+        judged = _judge(baseline, plugin or [])
+    if train:
+        from results.comparison.baseline import baseline_of, read_baseline
+        from results.comparison.gate import Settings, judge
+        from results.runs.reading import failures, finished_with_images
 
-    from results.comparison.gate import Settings
+        file = baseline / ENDS
+        expected = read_baseline(file) if not update or file.exists() else None
+        metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
+        with open_results(workspace, db) as store:
+            runs = finished_with_images(store)
+            measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
+        if unknown := sorted(tolerances.keys() - set(metrics)):
+            raise BenchError(
+                f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
+                f"it has: {', '.join(metrics)}; choose others with --update --train --metric",
+            )
+        if update:
+            _update_ends(file, expected, measured, unfinished, metrics, drop or ())
+            return
+        assert expected is not None
+        ends = judge(expected, measured, unfinished, Settings(tolerances, exact, strict_timing, require_power))
+    if not update:
+        again = ["bench", "regress", "--update", "--baseline", str(baseline)]
+        again += [word for name in plugin or () for word in ("--plugin", name)]
+        again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
+        _tell(judged, ends, format, out, findings, without_passwords(shlex.join(again)))
 
-    settings = Settings(tolerances, exact, strict_timing, require_power)
-    if update:
-        _update(baseline, expected, measured, unfinished, metrics, drop or (), settings)
+
+def _check_options(
+    update: bool, init: bool, train: bool, against: str | None, asked: bool, ends: bool, plugin: list[str] | None
+) -> None:
+    """BenchError for options that say nothing together."""
+    if against is not None and (update or train):
+        raise BenchError("--against compares two commits, and needs no baseline", "leave out --update and --train")
+    if ends and not (update and train):
+        raise BenchError("--drop and --metric define a baseline of trained runs", "add --update --train")
+    if asked and not (update or against is not None):
+        raise BenchError("--models, --preset and --set define a new baseline", "add --update")
+    if init and not plugin:
+        raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
+
+
+def _asked(
+    request: Request | None,
+    models: str | None,
+    preset: str | None,
+    change: list[str] | None,
+    plugin: list[str] | None,
+) -> Request:
+    """What is asked for: where options say nothing, what the baseline has."""
+    from harness.config.model_patterns import expand_models, split_patterns
+    from results.comparison.recording import Request
+
+    if models is None and request is None:
+        raise BenchError("no models are named, and no baseline has any", "add --models NAME,NAME")
+    chosen = expand_models(split_patterns(models)) if models is not None else request.models if request else ()
+    same = request is not None and preset is None
+    return Request(
+        models=tuple(chosen),
+        preset=preset or (request.preset if request else _PRESET),
+        changes=tuple(change or (request.changes if same and request else ())),
+        plugins=tuple(plugin or ()),
+    )
+
+
+def _open(request: Request, folder: Path, reporter: Reporter) -> Gate:
+    from harness.benchmark.gate import Gate
+
+    return Gate.open(request, Workspace(folder), reporter)
+
+
+def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
+    """Record this code, and compare it with what is expected."""
+    from results.comparison.recording import Recording, judge_recording
+
+    started, expected = time.monotonic(), Recording.read(baseline)
+    if missing := [name for name in expected.request.plugins if Path(name).name not in map(_name, plugins)]:
+        raise BenchError(f"the baseline is of models of the plug-in {missing[0]}", f"add --plugin {missing[0]}")
+    from harness.benchmark.gate import one_thread, record
+
+    with tempfile.TemporaryDirectory() as scratch, one_thread():
+        reporter = _quiet()
+        found = record(_open(expected.request, Path(scratch), reporter), baseline, reporter, expected)
+    return judge_recording(expected, found, time.monotonic() - started)
+
+
+def _name(path: str) -> str:
+    return Path(path).name
+
+
+def _quiet() -> Reporter:
+    """Progress on standard error: standard output has the findings."""
+    from rich.console import Console
+
+    from harness.utils.progress import Reporter
+
+    return Reporter(Console(stderr=True, highlight=False))
+
+
+def _record_anew(baseline: Path, request: Request) -> None:
+    """Train small weights, record what they say and the first steps, and put all of it in place at once."""
+    from harness.benchmark.gate import loosest, one_thread, record, train_weights, weights_of
+    from results.comparison.recording import FILE
+
+    with tempfile.TemporaryDirectory() as scratch, one_thread():
+        reporter, made = _quiet(), Path(scratch) / "baseline"
+        made.mkdir()
+        gate = _open(request, Path(scratch), reporter)
+        train_weights(gate, made, reporter)
+        recording = record(gate, made, reporter)
+        (made / FILE).write_text(recording.text(), encoding="utf-8")
+        with write_errors(baseline, "--baseline"):
+            baseline.mkdir(parents=True, exist_ok=True)
+            for old in baseline.glob("*.safetensors"):
+                if not (made / old.name).exists():
+                    old.unlink()
+            for new in (*(weights_of(made, model) for model in request.models), made / FILE):
+                shutil.copyfile(new, baseline / f".{new.name}")
+                (baseline / f".{new.name}").replace(baseline / new.name)
+    for line in loosest(recording):
+        typer.echo(line)
+    size = sum(each.stat().st_size for each in baseline.iterdir() if each.is_file())
+    typer.echo(f"{baseline}: {', '.join(request.models)}; {len(recording.series)} quantities, {size / 1000:.0f} kB")
+
+
+def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
+    """Write the workflow that judges pull requests of a repository of one's own; one that is there stays."""
+    from harness.cli.regress_workflow import workflow
+
+    if _WORKFLOW.exists():
+        typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
         return
-    assert expected is not None
+    check_out(_WORKFLOW, "--init")
+    _WORKFLOW.parent.mkdir(parents=True, exist_ok=True)
+    deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
+    typer.echo(f"written: {_WORKFLOW}")
 
-    from reports.text.regression import conclusion, may_be_meant
+
+def _against(commit: str, request: Request, seeds: int) -> GateResult:
+    """Train a commit and this tree by the same command on this machine, and judge the second by the first.
+
+    Raises:
+        BenchError: there is no such commit, or either cannot be trained.
+    """
+    from results.comparison.baseline import baseline_of
     from results.comparison.gate import judge
+    from results.runs.reading import failures, finished_with_images
 
-    judgement = judge(expected, measured, unfinished, settings)
-    deliver(_findings(judgement, format), out)
+    with tempfile.TemporaryDirectory() as scratch:
+        tree, sides = Path(scratch) / "tree", {}
+        _git("worktree", "add", "--detach", str(tree), commit)
+        try:
+            for name, place in {"before": tree, "after": Path.cwd()}.items():
+                words = ["run", "--preset", request.preset, "--seeds", str(seeds), "--models", ",".join(request.models)]
+                words += [word for each in request.changes for word in ("--set", each)]
+                words += [word for each in request.plugins for word in ("--plugin", each)]
+                typer.echo(
+                    f"{name}: bench {shlex.join(words)}, in {commit if place is tree else 'this tree'}", err=True
+                )
+                command = [sys.executable, "-m", "harness.cli", *words, "--workspace", str(Path(scratch) / name)]
+                ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+                if not (Path(scratch) / name / "bench.sqlite").is_file():
+                    said = (ended.stderr or ended.stdout).strip().splitlines()[-3:]
+                    raise BenchError(f"{name}: bench run ended with {ended.returncode}: {' '.join(said)}")
+                with open_results(Path(scratch) / name, None) as store:
+                    runs = finished_with_images(store)
+                    sides[name] = baseline_of(runs, ["CIDEr-D"]) if runs else None, failures(store)
+        finally:
+            with suppress(BenchError):
+                _git("worktree", "remove", "--force", str(tree))
+    expected, failed = sides["before"]
+    if expected is None:
+        reason = next((each.reason or each.status for each in failed), "no run")
+        raise BenchError(f"{commit} has nothing to compare with: {reason}", "name a commit whose runs finish")
+    return judge(expected, *sides["after"])
+
+
+def _git(*words: str) -> None:
+    try:
+        subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+    except OSError as error:
+        raise BenchError(f"git cannot be started: {error.strerror}", "install git") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines()[-1:] or ["it failed"]
+        raise BenchError(f"git {words[0]}: {said[0]}", "name a commit of this repository: --against main") from error
+
+
+def _tell(
+    judged: Judged | None,
+    ends: GateResult | None,
+    format: Format,
+    out: Path | None,
+    folder: Path | None,
+    again: str = "",
+) -> NoReturn:
+    """Write the findings, and end with the exit code; `again` is the command for a change that is meant."""
+    from reports.text import recording, regression
+
+    code = 1 if judged is not None and judged.findings else 0
+    if ends is not None:
+        code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
+    conclusions = [recording.conclusion(judged)] if judged is not None else []
+    conclusions += [regression.conclusion(ends)] if ends is not None else []
+    written = partial(_findings, judged, ends, code, " ".join(conclusions))
+    if folder is not None:
+        with write_errors(folder, "--findings"):
+            folder.mkdir(parents=True, exist_ok=True)
+        for ending, each in {
+            "txt": Format.text,
+            "md": Format.markdown,
+            "xml": Format.junit,
+            "json": Format.json,
+        }.items():
+            deliver(written(each), folder / f"findings.{ending}", "--findings")
+    deliver(written(format), out)
     if out is not None:
-        typer.echo(conclusion(judgement))
-    if may_be_meant(judgement) and (out is not None or format is Format.text):
-        words = ["bench", "regress", "--update", "--baseline", str(baseline)]
-        words += ["--workspace", str(workspace)] if db is None else ["--db", db]
-        typer.echo(without_passwords(shlex.join(words)))
-    sys.exit(judgement.exit_code)
+        typer.echo(" ".join(conclusions))
+    meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
+    if meant and again and (out is not None or format is Format.text):
+        typer.echo(again)
+    sys.exit(code)
+
+
+def _findings(
+    judged: Judged | None, ends: GateResult | None, code: int, conclusion: str, format: Format
+) -> str | Callable[[Console], None]:
+    """The findings in a format; text depends on the terminal that it is printed to."""
+    from reports.text import recording, regression
+
+    def text(console: Console) -> None:
+        if judged is not None:
+            recording.print_judged(judged, console)
+        if ends is not None:
+            regression.print_gate_result(ends, console)
+
+    if format is Format.text:
+        return text
+    if format is Format.markdown:
+        found = [recording.markdown(judged)] if judged is not None else []
+        return "\n".join([*found, *([regression.markdown(ends)] if ends is not None else [])])
+    if format is Format.junit:
+        suites = [recording.junit_suite(judged)] if judged is not None else []
+        return regression.junit([*suites, *([regression.junit_suite(ends)] if ends is not None else [])])
+    content = {
+        "exit_code": code,
+        "conclusion": conclusion,
+        "recording": None if judged is None else recording.content(judged),
+        "ends": None if ends is None else regression.content(ends),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _tolerances(given: Sequence[str]) -> dict[str, float]:
@@ -154,18 +423,16 @@ def _tolerances(given: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _update(
+def _update_ends(
     path: Path,
     old: Baseline | None,
     new: Baseline | None,
     unfinished: Sequence[Run],
     metrics: Sequence[str],
     drop: Sequence[str],
-    settings: Settings,
 ) -> None:
-    """Write the new baseline, unless it would lose what the old one expects, and say what fall it could not see."""
+    """Keep what the trained runs gave, unless that would lose what the old baseline expects."""
     from results.comparison.baseline import check_metrics, compare_baselines, write_out
-    from results.comparison.gate import foresee, unseen
 
     if new is None:
         raise BenchError(
@@ -181,11 +448,9 @@ def _update(
         raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or add {models}")
     if strange := set(drop) - {run.model for run in update.dropped}:
         raise BenchError(f"--drop {min(strange)}: the new baseline still has it", "leave the option out")
-    foreseen = foresee(new, settings)
-    doubt = unseen(foreseen)
-    if doubt is not None and settings.require_power:
-        raise BenchError(f"--require-power: {doubt[0]}", doubt[1])
     text = write_out(new)
+    with write_errors(path, "--baseline"):
+        path.parent.mkdir(parents=True, exist_ok=True)
     deliver(text, path, "--baseline")
     for run in update.added:
         typer.echo(f"added: {run.name}")
@@ -195,20 +460,4 @@ def _update(
         typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
     for each in unfinished:
         typer.echo(f"not in it: {each.model} seed {each.seed}: {each.status}")
-    if foreseen:
-        typer.echo("Where bits cannot be compared, the smallest falls found four times in five:")
-    for row in foreseen:
-        typer.echo(f"  {row.said}")
-    if doubt is not None:
-        typer.echo(f"WARNING: {doubt[0]}: {doubt[1]}")
     typer.echo(f"{path}: {len(new.runs)} runs, {len(text.encode()) / 1000:.0f} kB")
-
-
-def _findings(judgement: GateResult, format: Format) -> str | Callable[[Console], None]:
-    """The judgement in a format; text depends on the terminal that it is printed to."""
-    from reports.text import regression as written
-
-    if format is Format.text:
-        return partial(written.print_gate_result, judgement)
-    writers = {Format.markdown: written.markdown, Format.junit: written.junit, Format.json: written.as_json}
-    return writers[format](judgement)

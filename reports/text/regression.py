@@ -1,12 +1,11 @@
-"""A regression gate's findings: on an 80-column terminal, Markdown for pull requests, JUnit's XML, and JSON."""
+"""What became of trained runs: on an 80-column terminal, Markdown for pull requests, JUnit's XML, and JSON."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -52,6 +51,9 @@ _UPDATE: Final = "If it is meant, write a new baseline with bench regress --upda
 def print_gate_result(result: GateResult, console: Console) -> None:
     """Print every row's outcome, the tests metric by metric, and why what fails does."""
     console.print(Text(f"Baseline of {printable(result.before)}; here {printable(result.after)}", style="dim"))
+    console.print(Text(conclusion(result), style=_style(result)))
+    _print_sentences(_problems(result), _style(result), console)
+    console.print()
     console.print(_rows(result).rich())
     for metric in _metrics(result):
         console.print()
@@ -60,14 +62,14 @@ def print_gate_result(result: GateResult, console: Console) -> None:
         if (powers := _powers(result, metric)).rows:
             console.print()
             console.print(powers.rich())
-    for style, sentences in ((_style(result), _problems(result)), ("dim", _notes(result))):
-        if sentences:
-            console.print()
-        for sentence in sentences:
-            console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2), expand=False))
     console.print()
+    _print_sentences(_notes(result), "dim", console)
     console.print(Text(_legend(result), style="dim"))
-    console.print(Text(conclusion(result), style=_style(result)))
+
+
+def _print_sentences(sentences: Sequence[str], style: str, console: Console) -> None:
+    for sentence in sentences:
+        console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2), expand=False))
 
 
 def markdown(result: GateResult) -> str:
@@ -76,32 +78,38 @@ def markdown(result: GateResult) -> str:
     code = f"Baseline of {result.before}; here {result.after}."
     parts = [
         f"### {_FAILED if result.failed else mark} {escape_markdown(conclusion(result))}\n",
+        "".join(f"- {escape_markdown(sentence)}\n" for sentence in _problems(result)),
         _rows(result, marked=True).markdown(),
         *(_tests(result, metric, everything=True).markdown() for metric in _metrics(result)),
-        "".join(f"- {escape_markdown(sentence)}\n" for sentence in (*_problems(result), *_notes(result))),
+        "".join(f"- {escape_markdown(sentence)}\n" for sentence in _notes(result)),
         f"{escape_markdown(f'{_legend(result)} {code}')}\n",
     ]
     return "\n".join(filter(None, parts))
 
 
-def junit(result: GateResult) -> str:
-    """JUnit's XML: one case a test, one for bits, one a timed cost, and one for what a row is beyond these."""
+def junit(suites: Iterable[ElementTree.Element]) -> str:
+    """JUnit's XML of these suites."""
+    root = ElementTree.Element("testsuites")
+    root.extend(suites)
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written.decode() + "\n"
+
+
+def junit_suite(result: GateResult) -> ElementTree.Element:
+    """JUnit's suite: one case a test, one for bits, one a timed cost, and one for what a row is beyond these."""
     cases = [case for row in result.rows for case in _cases(row, result)]
     counts = {kind: str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped")}
     suite = ElementTree.Element(
         "testsuite",
-        name="bench regress",
+        name="bench regress --train",
         tests=str(len(cases)),
         failures=counts["failure"],
         errors=counts["error"],
         skipped=counts["skipped"],
     )
     suite.extend(cases)
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return written.decode() + "\n"
+    return suite
 
 
 def _cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
@@ -161,10 +169,9 @@ def _end(case: ElementTree.Element, how: str, reasons: Iterable[str]) -> None:
     ending.text = "\n".join(lines)
 
 
-def as_json(result: GateResult) -> str:
-    """Everything, fractions unrounded."""
-    content = {"exit_code": result.exit_code, "conclusion": conclusion(result), **asdict(result)}
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def content(result: GateResult) -> dict[str, Any]:
+    """Everything, fractions unrounded, for JSON."""
+    return {"conclusion": conclusion(result), **asdict(result)}
 
 
 def _metrics(result: GateResult) -> list[str]:

@@ -1,4 +1,4 @@
-"""A regression gate's baseline: the expected results of runs, in a JSON file small enough to be committed.
+"""What trained runs gave, as a regression gate expects it: a JSON file small enough to be committed.
 
 The file is trusted no further than its types: unknown keys, other formats, NaN and malformed packs are refused.
 """
@@ -181,7 +181,7 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         StoreError: it cannot be read, is not a baseline, or one of another format; the first fault is named.
     """
-    make = f"bench regress --update --baseline {path}"
+    make = f"bench regress --update --train --baseline {path.parent}"
     hint = f"name another, or move it away and make one from finished runs: {make}"
     try:
         text = read_bytes(path).decode("utf-8")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -24,8 +23,8 @@ from results.comparison.comparison import (
     with_tests,
 )
 from results.runs.run import Run
-from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, ArchitectureDifference, missing, summary
-from results.statistics.power import MAX_SEEDS, detectable, detectable_at_best, detectable_from, least_seeds
+from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, ArchitectureDifference
+from results.statistics.power import detectable_at_best, detectable_from
 from results.statistics.significance import ALPHA, RESAMPLES, Array, ByImage, Difference, mean_of_seeds
 
 TOLERANCE: Final = 0.5
@@ -258,12 +257,20 @@ def _captions(before: BaselineRun, after: BaselineRun) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Pair:
-    """The expected runs of a row by seed, those measured in their place, and why some cannot be compared."""
+    """The expected runs of a row by seed, those measured in their place, and why some cannot be compared.
+
+    `changed` names other conditions: a changed setting is a change, whatever it does.
+    """
 
     expected: list[BaselineRun]
     measured: list[BaselineRun] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+
+    @property
+    def comparable(self) -> bool:
+        return not (self.missing or self.changed or self.refused)
 
     @property
     def model(self) -> str:
@@ -311,19 +318,14 @@ def _add_reason(pair: _Pair, run: BaselineRun, others: Sequence[BaselineRun], un
         pair.missing.append(f"{run.name} was not measured: {what}")
     elif others:
         nearest = min((differing(run.conditions, other.conditions) for other in others), key=len)
-        pair.refused.append(f"{run.name} was measured under other conditions: {'; '.join(nearest)}")
+        pair.changed.append(f"{run.name} was measured under other conditions: {'; '.join(nearest)}")
     else:
         pair.missing.append(f"{run.name} was not measured: no such run was planned")
 
 
 def _tests(pairs: Sequence[_Pair], settings: Settings) -> list[list[Tested]]:
     """The tests of every pair, all corrected together; pairs that lack something have none."""
-    wanted = [
-        (place, scores)
-        for place, pair in enumerate(pairs)
-        if not pair.missing and not pair.refused
-        for scores in _scores(pair)
-    ]
+    wanted = [(place, scores) for place, pair in enumerate(pairs) if pair.comparable for scores in _scores(pair)]
     found: list[list[Tested]] = [[] for _ in pairs]
     tests = gate_tests([scores for _, scores in wanted], settings)
     for (place, _), tested in zip(wanted, tests, strict=True):
@@ -347,9 +349,9 @@ def _scores(pair: _Pair) -> list[Scores]:
 
 def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> GateRow:
     first, seeds = pair.expected[0], tuple(run.seed for run in pair.expected)
-    if pair.missing or pair.refused:
-        status: Status = "missing" if pair.missing else "refused"
-        reasons = (*pair.missing, *pair.refused)
+    if not pair.comparable:
+        status: Status = "missing" if pair.missing else "changed" if pair.changed else "refused"
+        reasons = (*pair.missing, *pair.changed, *pair.refused)
         return GateRow(first.model, first.role, seeds, status, "not judged", tuple(tests), reasons=reasons)
     exact, said = _exact(pair)
     other = [
@@ -390,7 +392,8 @@ def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
     found = [exactness(before, after) for before, after in zip(pair.expected, pair.measured, strict=True)]
     order: tuple[Exact, ...] = ("different", "not comparable here", "equal")
     worst = min((exact for exact, _ in found), key=order.index)
-    return worst, [sentence for exact, said in found if exact == worst for sentence in said]
+    said = [sentence for exact, sentences in found if exact == worst for sentence in sentences]
+    return worst, said if len(said) < 2 else [f"{said[0]}; and {len(said) - 1} more like it, of its seeds and splits"]
 
 
 def _falls(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
@@ -452,90 +455,3 @@ def _times(pair: _Pair, settings: Settings) -> tuple[list[str], list[str], list[
 
 def _codes(runs: Sequence[BaselineRun]) -> str:
     return ", ".join(dict.fromkeys(run.code for run in runs))
-
-
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """One metric on one split of a trained row, and the smallest fall that `seeds` on both sides find, in points.
-
-    `detectable` has a probability of 80 %; None where one seed does not tell how much training varies. `enough` is the
-    least number of seeds that finds a fall of `tolerance` points; None where that is unknown, or no number does.
-    """
-
-    model: str
-    split: str
-    metric: str
-    seeds: int
-    images: int
-    detectable: float | None
-    tolerance: float
-    enough: int | None
-
-    @property
-    def blind(self) -> bool:
-        """Whether a fall of the tolerance could go unseen."""
-        return self.detectable is None or self.detectable > self.tolerance
-
-    @property
-    def said(self) -> str:
-        """A line for the reader."""
-        many = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
-        size = "how much training varies is not known" if self.detectable is None else f"{self.detectable:.1f} points"
-        return f"{self.model}: {self.metric} on {self.split}: {size} ({many}, {self.images} images)"
-
-
-def foresee(baseline: Baseline, settings: Settings) -> list[Foreseen]:
-    """What fall of every trained row would be seen by a measured side that varies as the baseline's own seeds do.
-
-    Both sides are of one architecture, which no image favours: beyond the interaction with seeds images add nothing to
-    the variance (`image_deviation` 0). Rows without training, whose captions do not vary, are left out; they count
-    among the tests that are corrected together.
-    """
-    rows: dict[object, list[BaselineRun]] = {}
-    for run in baseline.runs:
-        rows.setdefault(run.row, []).append(run)
-    tested = [
-        (runs, split, metric, scores)
-        for runs in rows.values()
-        for split, metric in tested_metrics(runs)
-        if (scores := scores_of_seeds(runs, split, metric)) is not None
-    ]
-    return [
-        _foreseen(runs[0].model, split, metric, scores, settings.least(metric), len(tested))
-        for runs, split, metric, scores in tested
-        if runs[0].losses
-    ]
-
-
-def unseen(rows: Sequence[Foreseen]) -> tuple[str, str] | None:
-    """What the gate could not see of what its tolerance promises, and what to do about it; None where it could."""
-    blind = [row for row in rows if row.blind]
-    if not blind:
-        return None
-    promised = ", ".join(dict.fromkeys(f"{row.tolerance:g} {row.metric} points" for row in blind))
-    what = f"a fall of {promised} could go unseen in {len(blind)} of {len(rows)} tests of trained models"
-    if any(row.detectable is None for row in blind):
-        return what, "make the runs with several seeds: bench run --seeds 5"
-    least: dict[str, float] = {}
-    for row in blind:
-        least[row.metric] = max(least.get(row.metric, 0.0), row.detectable or 0.0)
-    tolerances = " ".join(f"--tolerance {metric}={ceil(points)}" for metric, points in least.items())
-    seeds = [row.enough for row in blind]
-    if None in seeds:
-        return what, f"tolerate more, also when judging ({tolerances}); {MAX_SEEDS} seeds would not be enough"
-    most = max(each for each in seeds if each is not None)
-    more = f"make the runs with more seeds: bench run --seeds {most}"
-    return what, f"{more}; or tolerate more, also when judging ({tolerances})"
-
-
-def _foreseen(
-    model: str, split: str, metric: str, scores: Sequence[dict[int, float]], tolerance: float, tests: int
-) -> Foreseen:
-    images = list(mean_of_seeds(scores))
-    points = 100 * np.array([[seed[image] for image in images] for seed in scores])
-    if missing(points) is not None:
-        return Foreseen(model, split, metric, len(scores), len(images), None, tolerance, None)
-    deviation = float(np.sqrt(len(scores) * summary(points).between))
-    found = detectable(len(scores), len(images), deviation, 0.0, tests)
-    enough = least_seeds(tolerance, len(images), deviation, 0.0, tests) if found > tolerance else len(scores)
-    return Foreseen(model, split, metric, len(scores), len(images), found, tolerance, enough)

@@ -29,6 +29,7 @@ ONLY_PARSED = {
     r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
+    r"bench regress(?!.*--train)": "minutes; tests/harness/benchmark/test_gate.py does it at a tiny size",
     r"train_scenesnet": "trains the backbone that ships, an hour",
 }
 """Reason by a pattern of the command's line."""

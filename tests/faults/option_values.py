@@ -58,7 +58,7 @@ COMMANDS = {
     "plan": "--models human",
     "prefetch model": "git/pretrained",
     "prefetch spice": "--from nowhere.zip",
-    "regress": f"--baseline nowhere.json {_RESULTS}",
+    "regress": f"--train --baseline nowhere {_RESULTS}",
     "report": f"{_RESULTS} --out pages",
     "run": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w",
     "schedules": "smoke",

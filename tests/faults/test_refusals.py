@@ -81,7 +81,7 @@ READING = (
     "import-weights expansionnet_v2 references.json --vocabulary {}",
     "import-weights expansionnet_v2 {} --vocabulary references.json",
     "prefetch spice --from {}",
-    "regress --baseline {}",
+    "regress --train --baseline {}",
     "report --db {}",
     "run --data {} --backbone filterbank",
     "run --tuned-from {}",
@@ -94,7 +94,7 @@ WRITING = (
     "data nocaps nowhere nowhere --out",
     "evaluate nowhere --references nowhere --out",
     "export leaderboard --out",
-    "regress --baseline nowhere --out",
+    "regress --train --baseline nowhere --out",
 )
 CASES: list[tuple[list[str], str]] = [
     *((words.split(), said) for words, said in (NUMBERS | WITHOUT_EFFECT).items()),

@@ -129,12 +129,12 @@ def test_a_submission_is_not_its_own_source(place: Path) -> None:
         ("claims --workspace w", "text markdown"),
         ("compare w w", "text markdown json"),
         ("compare updown updown --workspace w", "markdown"),
-        ("regress --workspace w --baseline b.json", "text markdown junit json"),
+        ("regress --train --workspace w --baseline b", "text markdown junit json"),
     ],
 )
 @pytest.mark.usefixtures("place")
 def test_an_earlier_version_is_replaced(words: str, formats: str) -> None:
-    assert bench_or_raise("regress", "--workspace", "w", "--baseline", "b.json", "--update")[0] == 0
+    assert bench_or_raise("regress", "--train", "--workspace", "w", "--baseline", "b", "--update")[0] == 0
     for form in formats.split():
         for _ in range(2):
             assert bench_or_raise(*words.split(), "--format", form, "--out", form)[0] == 0

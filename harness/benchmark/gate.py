@@ -1,0 +1,503 @@
+"""What the regression gate records: the first steps of training, what stored weights say, metrics, and what is seen.
+
+All of it is deterministic up to rounding, and judged by `results.comparison.recording`. Data are a small embedded set.
+How much rounding changes each number is measured where a baseline is made: everything is recorded again with weights
+moved by a rounding, which every instruction set, number of threads and release of torch does in its own way.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import save_file
+from torch import Tensor
+
+import harness
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.identity.run_key import built_with, code_of_model
+from harness.benchmark.rows import RequestedModel, graph_kinds, resolve_models
+from harness.benchmark.run import build_model, hold_to_laws, model_arguments
+from harness.benchmark.run_config import Opening
+from harness.benchmark.scoring import score_people, score_split
+from harness.benchmark.train import fit
+from harness.config.features import FeatureConfig
+from harness.config.load import load_preset
+from harness.config.preset import Preset
+from harness.config.schedule import Stage
+from harness.data.backbones.scenesnet import ScenesNet
+from harness.data.batches import pad_rows
+from harness.data.images import ImagePreprocessing, load_image
+from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
+from harness.inference.generate import caption_images
+from harness.measure.environment import describe_environment
+from harness.metrics.evaluator import Evaluator
+from harness.metrics.ptb import tokenize_ptb
+from harness.training.checkpoint import load_weights
+from harness.training.losses import StepLoss
+from harness.training.self_critical import CaptionRewards
+from harness.utils.atomic import replacing
+from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
+from results.comparison.recording import RUNS, Layer, Recording, Request, Series, series
+from results.records import SplitResult
+from zoo import Captioner
+from zoo.captioner import VisualSpec
+from zoo.decoding import sample
+
+SCENES: Final = ScenesConfig(train=300, val=20, test=60, nocaps_per_domain=4)
+STEPS: Final = 16
+"""An epoch has 10, so that its smaller last batch and the next order are among them."""
+REPLICAS: Final = 6
+ONE_ROUNDING, MANY_ROUNDINGS = 2.0**-23, 1e-5
+"""What weights are moved by, relative to each, to measure tolerances of numbers (and by twice as much for each further
+replica, since rounding adds up), and to find what captions hang on."""
+SEED: Final = 0
+_STARTS: Final = 3e-6
+_LOGITS: Final = 1e-5
+_FEATURES: Final = 1e-4
+"""Features are kept in half precision, whose last bit may turn."""
+_PIXELS: Final = 1e-6
+_SCORE: Final = 1e-5
+_POINTS: Final = 1e-3
+"""What may differ in any case: relative to the largest number of a series, and of scores absolute, as fractions."""
+_MODEL: Final = ("zoo/",)
+_WRITTEN: Final = (
+    "A man's dog -- 3 of them, U.S. -- doesn't run...",
+    "Two RED circles (large) above a blue square.",
+    "a photo-realistic cat, seen from above; it cannot move!",
+    'The "old" man\'s hat costs $3.50 & up.',
+)
+"""Captions that the tokenizer has to do something about, each a reference of the others too."""
+
+
+class _EnoughError(Exception):
+    """Raised after the steps that are recorded."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The models of a request, and what is opened for them."""
+
+    request: Request
+    preset: Preset
+    models: tuple[RequestedModel, ...]
+    context: RunContext
+
+    @classmethod
+    def open(cls, request: Request, workspace: Workspace, reporter: Reporter) -> Gate:
+        """Draw the embedded images and extract their features into the workspace's cache; plug-ins are loaded already.
+
+        Raises:
+            BenchError, ZooError: an unknown preset or model, or one that is not trained.
+        """
+        preset = load_preset(request.preset, request.changes)
+        models = resolve_models(request.models, workspace)
+        for model in models:
+            if model.kind != "trained":
+                raise BenchError(f"{model.name} is not trained: there are no first steps of it", "name models alone")
+        workspace.create()
+        opening = Opening(
+            data=str(prepare_scenes(workspace.cache, SCENES)),
+            preset=preset,
+            features=FeatureConfig(),
+            sees={model.name: model.visual for model in models},
+            graphs=tuple(sorted(graph_kinds(models))),
+        )
+        return cls(request, preset, tuple(models), open_context(opening, workspace, reporter))
+
+    def build(self, model: str) -> Captioner:
+        """A model as it begins."""
+        torch.manual_seed(SEED)
+        sizes = {"vocab_size": len(self.context.inputs.vocabulary), "visual_dim": self.context.data.visual_dim}
+        backbone = self.context.data.backbone
+        arguments = model_arguments(model, self.preset.model_arguments(model, **sizes), backbone)
+        built = build_model(model, arguments, backbone=backbone, **sizes)
+        hold_to_laws(model, built, self.context)
+        return built
+
+    def under(self, *stages: Stage) -> RunContext:
+        """The context of a training through these stages alone."""
+        schedule = self.preset.schedule.model_copy(update={"stages": stages})
+        return replace(self.context, preset=self.preset.model_copy(update={"schedule": schedule}))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, the quickest for models so small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def train_weights(gate: Gate, folder: Path, reporter: Reporter) -> None:
+    """Train each model through the first stage, and keep its weights in `folder`, in half precision."""
+    for model in gate.models:
+        reporter.note(f"{model.name}: training the weights that it will caption with")
+        trained = gate.build(model.name)
+        with tempfile.TemporaryDirectory() as scratch:
+            fit(trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, _silent())
+        halves = {
+            name: (value.half() if value.is_floating_point() else value).contiguous()
+            for name, value in trained.state_dict().items()
+        }
+        with replacing(weights_of(folder, model.name)) as temporary:
+            save_file(halves, temporary)
+
+
+def weights_of(folder: Path, model: str) -> Path:
+    """The file of a model's weights in a baseline's folder."""
+    return folder / f"{model.replace('/', '.').replace(':', '.')}.safetensors"
+
+
+def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | None = None) -> Recording:
+    """Record the code as it is, with the weights of `folder`; stored captions of `expected` are scored again.
+
+    Without `expected` tolerances are measured, too, and what cannot be run is raised; with it that is a finding.
+    """
+    found: list[Series] = [_settings(gate), *_data(gate)]
+    platform = describe_environment("cpu")
+    files: dict[str, str] = {}
+    with Evaluator() as evaluator:
+        texts = [
+            caption for samples in gate.context.data.evaluated.values() for each in samples for caption in each.captions
+        ]
+        evaluator.warm_up([*texts, *_WRITTEN])
+        for model in gate.models:
+            reporter.note(f"{model.name}: what it says, and its first steps")
+            recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)
+            found += recorder.measured() if expected is None else recorder.attempted(expected)
+            files |= code_of_model(model.name, gate.preset.model_arguments(model.name, **_sizes(gate))).files
+        found += _metrics(gate, evaluator)
+    commit = str(platform["commit"] or "")
+    return Recording(
+        request=gate.request,
+        code=f"{harness.__version__} {commit[:12]}{'-dirty' if commit.endswith('-dirty') else ''}".strip(),
+        platform={
+            **{name: str(platform["packages"][name]) for name in ("torch", "numpy")},
+            **{name: str(platform[name]) for name in ("python", "machine", "cpu")},
+            "instructions": torch.backends.cpu.get_cpu_capability(),
+        },
+        files=files,
+        series=tuple(found),
+    )
+
+
+def loosest(recording: Recording) -> Iterator[str]:
+    """Of each model's stages what rounding allows its loss at the last step, relative to it."""
+    for each in recording.series:
+        if each.layer == "starts" and each.what.endswith(": loss"):
+            largest = max(abs(float(value)) for value in each.values)
+            allowed = f"{each.tolerance[-1] / largest:.0e} at step {each.places[-1]}"
+            yield f"{each.model}, {each.what}: rounding allows {allowed}"
+
+
+def _sizes(gate: Gate) -> dict[str, int]:
+    return {"vocab_size": len(gate.context.inputs.vocabulary), "visual_dim": gate.context.data.visual_dim}
+
+
+def _silent() -> Reporter:
+    return Reporter(Console(file=io.StringIO()))
+
+
+def _settings(gate: Gate) -> Series:
+    """Every setting, by its dotted path."""
+    settings: dict[str, Any] = {
+        "preset": gate.preset.model_dump(mode="json"),
+        "images": FeatureConfig().model_dump(mode="json"),
+    }
+    for model in gate.models:
+        settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **_sizes(gate)))
+    return series(
+        "settings", "", "settings", "setting", dict(_leaves(settings, "")), ("harness/config/", "zoo/presets/")
+    )
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if parts is None:
+        yield path, str(value)
+        return
+    for name, each in parts:
+        yield from _leaves(each, f"{path}.{name}".lstrip("."))
+
+
+def _data(gate: Gate) -> Iterator[Series]:
+    """What is seen and read, before any model: captions, words, pixels and features."""
+    data, likely = gate.context.data, ("harness/data/",)
+    text = partial(series, "data", "", likely=likely)
+    yield text("fingerprint of the images", "data set", {"scenes": data.dataset.fingerprint})
+    words = {str(number): word for number, word in enumerate(gate.context.inputs.vocabulary.words)}
+    yield text("words of the vocabulary", "number", words)
+    yield text(
+        "words of written captions",
+        "caption",
+        {
+            str(number): f"{gate.context.inputs.vocabulary.tokenize(caption)} {tokens}"
+            for number, (caption, tokens) in enumerate(zip(_WRITTEN, tokenize_ptb(_WRITTEN), strict=True))
+        },
+    )
+    shown = [*data.evaluated["test"][:6], *data.train[:6]]
+    pictures = [load_image(data.dataset.path(each)) for each in shown[:3]]
+    yield text(
+        "pixels",
+        "image",
+        {
+            f"{number} {resize} {how}": found
+            for resize in ("squash", "shortest-centre-crop")
+            for how in ("bilinear", "bicubic")
+            for number, picture in enumerate(pictures)
+            for found in [_pixels(ImagePreprocessing((40, 56), resize, how), picture)]
+        },
+        rounding=_PIXELS,
+    )
+    network = ScenesNet()
+    seen = (network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures)
+    cells = {str(number): found for number, found in enumerate(seen)}
+    yield text(
+        "cells of scenesnet", "image", {at: _mean_projected(found) for at, found in cells.items()}, rounding=_LOGITS
+    )
+    if data.features is not None:
+        spec = VisualSpec("grid", data.visual_dim)
+        features: dict[int, Tensor] = {}
+        for each in shown:
+            features[each.image_id] = torch.as_tensor(data.features.visual([each.image_id], spec).features)
+        yield text(
+            "features",
+            "image",
+            {str(image): _mean_projected(found) for image, found in features.items()},
+            rounding=_FEATURES,
+        )
+        yield text(
+            "norm of features",
+            "image",
+            {str(image): float(found.norm()) for image, found in features.items()},
+            rounding=_FEATURES,
+        )
+
+
+def _pixels(preprocessing: ImagePreprocessing, picture: Image.Image) -> float:
+    found = torch.from_numpy(preprocessing(picture)).double()
+    return float(found.mean() + found.std()) + _mean_projected(found)
+
+
+def _projected(values: Tensor) -> float:
+    """A fixed weighted sum, in which no place can stand for another."""
+    return float(values.double() @ torch.cos(torch.arange(values.numel(), dtype=torch.float64) ** 2))
+
+
+def _mean_projected(values: Tensor) -> float:
+    return _projected(values.flatten()) / math.sqrt(values.numel())
+
+
+def _metrics(gate: Gate, evaluator: Evaluator) -> Iterator[Series]:
+    """Scores of captions that people wrote."""
+    likely = ("harness/metrics/", "harness/benchmark/scoring.py", "results/statistics/")
+    for split in gate.context.data.evaluated:
+        result, _ = score_people(split, gate.context.data, evaluator)
+        yield series("metrics", "", f"scores of people on {split}", "metric", _scores(result), likely, rounding=_SCORE)
+    others = {number: [each for each in _WRITTEN if each != caption] for number, caption in enumerate(_WRITTEN)}
+    found = evaluator.evaluate(others, dict(enumerate(_WRITTEN))).per_image
+    values = {f"{metric} {image}": float(value) for metric, images in found.items() for image, value in images.items()}
+    yield series("metrics", "", "scores of written captions", "metric and caption", values, likely, rounding=_SCORE)
+
+
+def _scores(result: SplitResult) -> dict[str, float]:
+    """Every score of a split with its interval; one that could not be measured is missing."""
+    found: dict[str, float] = {}
+    for domain, quantities in result.scores.items():
+        for metric, score in quantities.items():
+            parts = {"": score.value, " low": score.low, " high": score.high}
+            found |= {f"{metric} {domain}{part}": float(value) for part, value in parts.items() if value is not None}
+    held_out = {f"{metric} held out": score.value for metric, score in result.held_out.items()}
+    return found | {name: float(value) for name, value in held_out.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class _Recorder:
+    """Records one model."""
+
+    gate: Gate
+    model: str
+    weights: Path
+    evaluator: Evaluator
+
+    def attempted(self, expected: Recording) -> Iterator[Series]:
+        """Everything, of which what cannot be run is told in place of its numbers."""
+        stored = {each.what: each for each in expected.series if each.model == self.model}
+        parts: dict[str, Callable[[], Iterator[Series]]] = {
+            "speaks": partial(self.speaks, stored=stored),
+            **{f"starts {stage.name}": partial(self.starts, stage) for stage in self.gate.preset.schedule.stages},
+        }
+        for part, recorded in parts.items():
+            said = RUNS
+            try:
+                yield from list(recorded())
+            except Exception as error:  # whatever the change that is judged leads to
+                said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            yield self._runs(part, said)
+
+    def measured(self) -> Iterator[Series]:
+        """Everything, with tolerances."""
+        near = [(ONE_ROUNDING * 2**number, number) for number in range(REPLICAS)]
+        far = [(MANY_ROUNDINGS, number) for number in range(REPLICAS)]
+        others = [*(s for moved in near for s in self.speaks(moved) if isinstance(s.values[0], float))]
+        others += [s for moved in far for s in self.speaks(moved) if isinstance(s.values[0], str)]
+        yield from (each.with_tolerance(others) for each in self.speaks())
+        yield self._runs("speaks", RUNS)
+        for stage in self.gate.preset.schedule.stages:
+            replicas = [each for moved in near for each in self.starts(stage, moved)]
+            yield from (each.with_tolerance(replicas) for each in self.starts(stage))
+            yield self._runs(f"starts {stage.name}", RUNS)
+
+    def _runs(self, part: str, said: str) -> Series:
+        layer: Layer = "speaks" if part == "speaks" else "starts"
+        return series(layer, self.model, part, "part", {part: said}, _MODEL)
+
+    def _built(self, stored: bool, moved: tuple[float, int] | None) -> Captioner:
+        model = self.gate.build(self.model)
+        if stored:
+            load_weights(model, self.weights)
+        if moved is not None:
+            amount, number = moved
+            random = torch.Generator().manual_seed(number)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.mul_(1 + amount * torch.randn(weight.shape, generator=random))
+        return model
+
+    def starts(self, stage: Stage, moved: tuple[float, int] | None = None) -> Iterator[Series]:
+        """The first steps of a stage as the trainer makes them: from stored weights where it samples captions."""
+        model = self._built(stage.objective != "cross_entropy", moved)
+        parts = {name: list(part.parameters()) for name, part in model.named_children()}
+        rows: dict[str, dict[str, float]] = {}
+
+        def on_step(step: StepLoss) -> None:  # called before the optimiser's own step
+            found = {"learning rate": step.rate}
+            found |= {f"weights of {name}": _norm(weights) for name, weights in parts.items() if weights}
+            found |= {"loss": step.loss, "norm of the gradient": step.norm}
+            found |= {
+                f"gradient of {name}": _norm([each.grad for each in weights if each.grad is not None])
+                for name, weights in parts.items()
+                if any(each.grad is not None for each in weights)
+            }
+            for name, value in found.items():
+                rows.setdefault(name, {})[str(step.step)] = value
+            if step.step == STEPS:
+                raise _EnoughError
+
+        with tempfile.TemporaryDirectory() as scratch, suppress(_EnoughError):
+            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, _silent(), on_step)
+        likely = {
+            "learning rate": ("harness/config/", "harness/training/"),
+            "weights": ("harness/training/optimisers.py", "harness/training/", *_MODEL),
+        }
+        usual = ("harness/training/", "harness/data/batches.py", "harness/benchmark/train.py", *_MODEL)
+        for name, values in rows.items():
+            where = next((paths for start, paths in likely.items() if name.startswith(start)), usual)
+            yield series("starts", self.model, f"{stage.name}: {name}", "step", values, where, rounding=_STARTS)
+
+    @torch.inference_mode()
+    def speaks(
+        self, moved: tuple[float, int] | None = None, stored: Mapping[str, Series] | None = None
+    ) -> Iterator[Series]:
+        """What the stored weights say: logits, captions and their scores, samples and their rewards."""
+        model, context, vocabulary = (
+            self._built(True, moved).eval(),
+            self.gate.context,
+            self.gate.context.inputs.vocabulary,
+        )
+        data, source = context.data, context.source(model.visual)
+        told = partial(series, "speaks", self.model)
+        # Teacher forcing, of captions of several lengths at once.
+        shown = data.evaluated["test"][:6]
+        rows = [[vocabulary.bos, *vocabulary.encode(caption, 20)] for each in shown for caption in each.captions[:2]]
+        tokens = pad_rows(rows, vocabulary.pad)
+        logits = model(source.visual([each.image_id for each in shown], model.visual), tokens[:, :-1]).double()
+        places = {
+            f"{image}, caption {number % 2 + 1}, word {word}": logits[number, word - 1]
+            for number, row in enumerate(rows)
+            for image in [shown[number // 2].image_id]
+            for word in range(1, len(row))
+        }
+        yield told(
+            "logits", "image", {place: _projected(each) for place, each in places.items()}, _MODEL, rounding=_LOGITS
+        )
+        yield told(
+            "log-probabilities", "image",
+            {place: float(each.log_softmax(-1).max()) for place, each in places.items()}, _MODEL, rounding=_LOGITS,
+        )  # fmt: skip
+        # Beam search on every image, and what it scores.
+        ids = [each.image_id for samples in data.evaluated.values() for each in samples]
+        found = caption_images(
+            model, vocabulary, source, ids, context.inputs.decoding,
+            device=context.execution.device, precision=context.execution.precision, reporter=_silent(), title="",
+        ).by_image  # fmt: skip
+        captions = {str(image): caption for image, caption in found.items()}
+        searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *_MODEL)
+        yield told("captions", "image", captions, searching)
+        if moved is None:
+            yield from self._scored(captions, None if stored is None else stored.get("captions"), searching)
+        # Samples of a fixed random stream, and what they earn.
+        stage = next((each for each in self.gate.preset.schedule.stages if each.objective == "self_critical"), None)
+        if stage is not None:
+            yield from self._sampled(model, stage)
+
+    def _scored(self, captions: dict[str, str], stored: Series | None, likely: Sequence[str]) -> Iterator[Series]:
+        """Scores of its captions, and of the stored ones, which the metrics alone can change."""
+        before = captions if stored is None else {place: str(value) for place, value in stored.by_place().items()}
+        counted = ("harness/metrics/", "harness/benchmark/scoring.py")
+        for split, samples in self.gate.context.data.evaluated.items():
+            scores: list[dict[str, float]] = []
+            for each in [before] if before == captions else [before, captions]:
+                chosen = {sample.image_id: each.get(str(sample.image_id), "") for sample in samples}
+                scores.append(_scores(score_split(split, chosen, self.gate.context.data, self.evaluator)[0]))
+            yield series(
+                "metrics",
+                self.model,
+                f"scores of stored captions of {split}",
+                "metric",
+                scores[0],
+                counted,
+                rounding=_SCORE,
+            )
+            now = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}
+            yield series("speaks", self.model, f"scores on {split}", "metric", now, likely).model_copy(
+                update={"tolerance": (_POINTS,)}
+            )
+
+    def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
+        context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical
+        shown = context.data.train[:8]
+        ids = [each.image_id for each in shown]
+        memory = model.encode(context.source(model.visual).visual(ids, model.visual))
+        torch.manual_seed(SEED)
+        drawn = sample(
+            model, memory, n=settings.samples, max_len=settings.max_len, bos=vocabulary.bos, eos=vocabulary.eos
+        )
+        rewards = CaptionRewards(context.data.train, vocabulary, settings.end_in_reward, settings.documents)(ids, drawn)
+        told = {
+            f"{image}, sample {number + 1}": f"{vocabulary.decode(drawn.tokens[place, number].tolist())}: {reward:.4f}"
+            for place, image in enumerate(ids)
+            for number, reward in enumerate(rewards[place].tolist())
+        }
+        likely = ("zoo/decoding.py", "harness/training/self_critical.py", "harness/metrics/", *_MODEL)
+        yield series("speaks", self.model, "sampled captions and their rewards", "image", told, likely)
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return float(sum(float(each.detach().double().square().sum()) for each in tensors) ** 0.5)

@@ -1,0 +1,136 @@
+"""What a comparison of recordings found: the first cause in front, for a terminal, Markdown, JUnit's XML and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from reports.tables.numbers import printable
+from reports.text.grid import escape_markdown
+from results.comparison.recording import Finding, Judged, Layer
+
+TITLES: Final[dict[Layer, str]] = {
+    "settings": "Settings as before",
+    "data": "Sees and reads as before",
+    "metrics": "Scores as before",
+    "speaks": "Speaks as before",
+    "starts": "Starts as before",
+}
+_SHOWN: Final = 3
+"""Findings of a layer and model; JSON and JUnit have all."""
+_FILES: Final = 3
+_LONGEST: Final = 60
+_UPDATE: Final = "If it is meant, write a new baseline: bench regress --update."
+
+
+def conclusion(judged: Judged) -> str:
+    """One line: what was found first, or that nothing was."""
+    if not judged.findings:
+        return f"Passed: {sum(judged.checked.values())} quantities are as before, up to rounding."
+    others = len(judged.findings) - 1
+    more = f" And {others} more finding{'s' * (others > 1)}." if others else ""
+    return f"Failed: {said(judged.findings[0])}.{more}"
+
+
+def said(finding: Finding) -> str:
+    """A finding as a sentence without its full stop."""
+    what = finding.what if not finding.model else f"{finding.model}: {finding.what}"
+    values = f"{_short(finding.before)} → {_short(finding.after)}"
+    if finding.layer == "settings":
+        return f"setting {finding.place}: {values}"
+    size = "" if finding.size is None else f", {finding.size:.3g} times the tolerance"
+    many = f" ({finding.places} of {finding.of})" if finding.of > 1 else ""
+    return f"{what}, {finding.each} {finding.place}: {values}{size}{many}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _files(finding: Finding) -> str:
+    if not finding.files:
+        return "No source has changed since the baseline."
+    others = len(finding.files) - _FILES
+    return f"Changed, likeliest first: {', '.join(finding.files[:_FILES])}{f' and {others} more' * (others > 0)}"
+
+
+def _groups(judged: Judged) -> Iterator[tuple[Layer, str, list[Finding]]]:
+    """Each layer of each model that was checked, with what was found."""
+    for layer, model in judged.checked:
+        yield layer, model, [each for each in judged.findings if (each.layer, each.model) == (layer, model)]
+
+
+def _title(layer: Layer, model: str) -> str:
+    return printable(f"{TITLES[layer]}: {model}" if model else TITLES[layer])
+
+
+def _sides(judged: Judged) -> str:
+    other = f"; {', '.join(judged.other_platform)}" if judged.other_platform else ""
+    return f"Baseline of {judged.before}; here {judged.after}{other}. {judged.seconds:.0f} s."
+
+
+def print_judged(judged: Judged, console: Console) -> None:
+    """Print the conclusion, what it is about, and each layer's outcome."""
+    style = "bold red" if judged.findings else "bold green"
+    console.print(Text(printable(f"bench regress: {conclusion(judged)}"), style=style))
+    if judged.findings:
+        console.print(Padding(Text(printable(_files(judged.findings[0])), style="bold"), (0, 0, 0, 2), expand=False))
+    console.print()
+    for layer, model, findings in _groups(judged):
+        if not findings:
+            console.print(Text(f"  ok      {_title(layer, model)}", style="green"))
+            continue
+        console.print(Text(f"  DIFFERS {_title(layer, model)}", style="bold red"))
+        for finding in findings[:_SHOWN]:
+            console.print(Padding(Text(printable(said(finding))), (0, 0, 0, 10), expand=False))
+        if (more := len(findings) - _SHOWN) > 0:
+            console.print(Padding(Text(f"and {more} more", style="dim"), (0, 0, 0, 10), expand=False))
+    for tie in judged.ties:
+        console.print(Padding(Text(printable(tie), style="dim"), (0, 0, 0, 2), expand=False))
+    console.print()
+    console.print(Text(printable(_sides(judged)), style="dim"))
+    if judged.findings:
+        console.print(Text(_UPDATE, style="dim"))
+
+
+def markdown(judged: Judged) -> str:
+    """A summary that pull requests show."""
+    lines = [f"### {'❌' if judged.findings else '✅'} {escape_markdown(conclusion(judged))}\n"]
+    if judged.findings:
+        lines += [f"{escape_markdown(_files(judged.findings[0]))}\n", _UPDATE + "\n"]
+    lines += ["| | Layer | First findings |", "| --- | --- | --- |"]
+    for layer, model, findings in _groups(judged):
+        told = "<br>".join(escape_markdown(said(each)) for each in findings[:_SHOWN])
+        more = f"<br>and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
+        lines.append(f"| {'❌' if findings else '✅'} | {escape_markdown(_title(layer, model))} | {told}{more} |")
+    lines += ["", *(f"- {escape_markdown(tie)}" for tie in judged.ties), escape_markdown(_sides(judged)), ""]
+    return "\n".join(lines)
+
+
+def junit_suite(judged: Judged) -> ElementTree.Element:
+    """One case for each layer of each model, with all of its findings."""
+    failed = sum(bool(findings) for *_, findings in _groups(judged))
+    suite = ElementTree.Element(
+        "testsuite", name="bench regress", tests=str(len(judged.checked)), failures=str(failed), errors="0", skipped="0"
+    )
+    for layer, model, findings in _groups(judged):
+        case = ElementTree.SubElement(suite, "testcase", classname=printable(model or "all"), name=TITLES[layer])
+        if findings:
+            failure = ElementTree.SubElement(case, "failure", message=printable(said(findings[0])))
+            failure.text = "\n".join(printable(each) for each in (*map(said, findings), _files(findings[0])))
+    return suite
+
+
+def content(judged: Judged) -> dict[str, Any]:
+    """Everything, for JSON."""
+    found = asdict(judged)
+    found["checked"] = [
+        {"layer": layer, "model": model, "quantities": count} for (layer, model), count in judged.checked.items()
+    ]
+    return {"conclusion": conclusion(judged), **found}

@@ -1,0 +1,303 @@
+"""What a commit computes before training turns chaotic: recorded, stored, and compared up to rounding.
+
+Training multiplies differences of rounding until runs of one commit differ by many points, but its first steps, and
+captions of fixed weights, do not. So these are judged on any machine, within tolerances that were measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from results.errors import StoreError
+from results.files import load_json, read_bytes
+
+FILE: Final = "recording.json"
+"""The recording within a baseline's folder; beside it lie each model's weights, and perhaps `ENDS`."""
+ENDS: Final = "ends.json"
+HEADROOM: Final = 20.0
+AHEAD: Final = 4
+"""A tolerance is `HEADROOM` times what rounding was seen to change. Of steps it is the most up to `AHEAD` steps later,
+since the step at which a difference jumps is itself chance."""
+RUNS: Final = "it runs"
+"""What is recorded of a part that could be; else why it could not."""
+_DIGITS: Final = 9
+
+Layer = Literal["settings", "data", "metrics", "speaks", "starts"]
+LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "speaks", "starts")
+"""In the order of cause and effect: what an earlier one finds explains what later ones do."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Series(_Strict):
+    """One quantity at several places, of one model or of all.
+
+    Attributes:
+        each: what a place is: "step", "image", "word".
+        values: numbers, or texts that must be equal.
+        tolerance: of numbers, absolute, one for all or one a place.
+        ties: places whose text rounding alone can change.
+        likely: beginnings of the paths that such a fault mostly lies in.
+    """
+
+    layer: Layer
+    model: str = ""
+    what: str
+    each: str
+    places: tuple[str, ...]
+    values: tuple[float, ...] | tuple[str, ...]
+    tolerance: tuple[float, ...] = (0.0,)
+    ties: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.values) != len(self.places) or len(self.tolerance) not in (1, len(self.places)):
+            raise ValueError(f"{self.what}: places, values and tolerances must be of the same number")
+        return self
+
+    @property
+    def name(self) -> tuple[Layer, str, str]:
+        """What it is of, and of what."""
+        return self.layer, self.model, self.what
+
+    def by_place(self) -> dict[str, float | str]:
+        """The values by their places."""
+        return dict(zip(self.places, self.values, strict=True))
+
+    def with_tolerance(self, others: Iterable[Series]) -> Series:
+        """The same, that lets pass what `others` measured under other roundings; what it allows already stays."""
+        mine, rounded = self.by_place(), [other.by_place() for other in others if other.name == self.name]
+        if any(isinstance(value, str) for value in self.values):
+            ties = (place for place, text in mine.items() if any(each.get(place) != text for each in rounded))
+            return self.model_copy(update={"ties": tuple(ties)})
+        seen = [_second(_apart(value, each.get(place)) for each in rounded) for place, value in mine.items()]
+        if self.each == "step":
+            ahead = [max(seen[step : step + AHEAD + 1]) for step in range(len(seen))]
+            most = list(accumulate(ahead, max))
+        else:
+            most = [max(seen, default=0.0)]
+        allowed = tuple(_short(max(HEADROOM * each, self.tolerance[0]), 2) for each in most)
+        return self.model_copy(update={"tolerance": allowed[:1] if len(set(allowed)) == 1 else allowed})
+
+
+def series(
+    layer: Layer,
+    model: str,
+    what: str,
+    each: str,
+    found: Mapping[str, float] | Mapping[str, str],
+    likely: Sequence[str],
+    *,
+    rounding: float = 0.0,
+) -> Series:
+    """A series of numbers or texts by place; `rounding` is what may differ in any case, of the largest number."""
+    values = tuple(_short(value, _DIGITS) if isinstance(value, float) else value for value in found.values())
+    largest = max((abs(value) for value in values if isinstance(value, float)), default=0.0)
+    return Series(
+        layer=layer,
+        model=model,
+        what=what,
+        each=each,
+        places=tuple(found),
+        values=values,
+        tolerance=(_short(rounding * largest, 2),),
+        likely=tuple(likely),
+    )
+
+
+def _second(found: Iterable[float]) -> float:
+    """The largest but one: a sampled word, or a jump, that one replica alone has is chance; 0 of fewer than two."""
+    return sorted((0.0, 0.0, *found))[-2]
+
+
+def _short(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _apart(one: float | str, other: float | str | None) -> float:
+    return abs(one - other) if isinstance(one, float) and isinstance(other, float) else math.inf
+
+
+class Request(_Strict):
+    """What is recorded: these models under this preset, with `--set`'s changes, and the plug-ins that define them."""
+
+    models: tuple[str, ...] = Field(min_length=1)
+    preset: str
+    changes: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+
+
+class Recording(_Strict):
+    """All that was recorded, with the code (release and commit), digests of its sources, and the platform."""
+
+    format: Literal["captionbench-recording-1"] = "captionbench-recording-1"
+    request: Request
+    code: str
+    platform: dict[str, str]
+    files: dict[str, str]
+    series: tuple[Series, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read it from a baseline's folder.
+
+        Raises:
+            StoreError: there is none, or it is not of this format; the first fault is named.
+        """
+        path, make = folder / FILE, f"make one: bench regress --update --baseline {folder}"
+        try:
+            text = read_bytes(path).decode("utf-8")
+            load_json(text)  # of a key that is there twice, pydantic would take the last
+            return cls.model_validate_json(text)
+        except OSError as error:
+            raise StoreError(f"cannot read the baseline {path}: {error.strerror}", make) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise StoreError(f"{path} is not a recording: {where}: {first['msg']}", make) from error
+        except ValueError as error:
+            raise StoreError(f"{path} is not a recording: {error}", make) from error
+
+    def text(self) -> str:
+        """The file: each series' lists on a line of their own, so that changes can be reviewed."""
+        content = self.model_dump(mode="json")
+        content["series"] = [
+            {name: value for name, value in each.items() if value not in ("", [], [0.0])} for each in content["series"]
+        ]
+        return _written(content) + "\n"
+
+
+def _written(value: object, depth: int = 0) -> str:
+    if isinstance(value, dict) and value:
+        pad = " " * (depth + 1)
+        rows = (f"{pad}{json.dumps(key)}: {_written(each, depth + 1)}" for key, each in value.items())
+        return "{\n" + ",\n".join(rows) + f"\n{pad[1:]}}}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[" + ", ".join(_written(each, depth) for each in value) + "]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One quantity that is not as before: at `place`, the first that differs, and at `places` of `of` in all.
+
+    `size` is how many times the tolerance the first difference is; None where texts differ, or something is there on
+    one side alone. `files` are those that changed since the baseline and mostly cause such a difference, likeliest
+    first.
+    """
+
+    layer: Layer
+    model: str
+    what: str
+    each: str
+    place: str
+    before: str
+    after: str
+    places: int
+    of: int
+    size: float | None
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a comparison of two recordings found, first causes first; `checked` counts series by layer and model."""
+
+    findings: tuple[Finding, ...]
+    ties: tuple[str, ...]
+    checked: dict[tuple[Layer, str], int]
+    changed_files: tuple[str, ...]
+    before: str
+    after: str
+    other_platform: tuple[str, ...]
+    seconds: float
+
+
+def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
+    """Compare what is recorded now with what is expected."""
+    changed = tuple(
+        path
+        for path in sorted(expected.files.keys() | found.files.keys())
+        if expected.files.get(path) != found.files.get(path)
+    )
+    now = {each.name: each for each in found.series}
+    broken = {each.model for each in found.series if each.each == "part" and each.values != (RUNS,)}
+    findings: list[Finding] = []
+    ties: list[str] = []
+    checked: dict[tuple[Layer, str], int] = {}
+    for each in sorted(expected.series, key=lambda each: LAYERS.index(each.layer)):
+        checked[each.layer, each.model] = checked.get((each.layer, each.model), 0) + 1
+        if each.name not in now and each.model in broken:
+            continue  # why it is not there is a finding itself
+        if (finding := _finding(each, now.get(each.name), changed, ties)) is not None:
+            findings.append(finding)
+    order = list(dict.fromkeys((each.layer, each.model, _part(each.what)) for each in expected.series))
+    findings.sort(key=lambda each: _causes(each, order))
+    names = sorted(expected.platform.keys() | found.platform.keys())
+    pairs = {name: (expected.platform.get(name, "unknown"), found.platform.get(name, "unknown")) for name in names}
+    other = tuple(f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two)
+    return Judged(tuple(findings), tuple(ties), checked, changed, expected.code, found.code, other, seconds)
+
+
+def _part(what: str) -> str:
+    """The stage of a series of steps: "xe: loss" is of "xe"."""
+    stage, colon, _ = what.partition(": ")
+    return stage if colon else ""
+
+
+def _causes(found: Finding, order: Sequence[tuple[Layer, str, str]]) -> tuple[int, int, int]:
+    """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
+    place = found.layer, found.model, _part(found.what)
+    step = int(found.place) if found.each == "step" and found.place.isdecimal() else 0
+    return LAYERS.index(found.layer), order.index(place), step
+
+
+def _finding(before: Series, after: Series | None, changed: Sequence[str], ties: list[str]) -> Finding | None:
+    mine, theirs = before.by_place(), {} if after is None else after.by_place()
+    tolerances = dict(zip(before.places, before.tolerance * len(before.places), strict=False))
+    differing = []
+    for place in dict.fromkeys((*mine, *theirs)):
+        one, two = mine.get(place), theirs.get(place)
+        if one == two:
+            continue
+        if isinstance(one, float) and isinstance(two, float) and abs(one - two) <= tolerances[place]:
+            continue
+        if place in before.ties and two is not None:
+            ties.append(f"{before.model}: {before.what} of {before.each} {place} hangs on rounding, and differs")
+            continue
+        differing.append(place)
+    if not differing:
+        return None
+    first = differing[0]
+    one, two, size = mine.get(first), theirs.get(first), None
+    if isinstance(one, float) and isinstance(two, float) and tolerances[first]:
+        size = abs(one - two) / tolerances[first]
+    likely = [path for start in before.likely for path in changed if path.startswith(start)]
+    return Finding(
+        before.layer,
+        before.model,
+        before.what,
+        before.each,
+        first,
+        _said(one),
+        _said(two),
+        len(differing),
+        len(before.places),
+        size,
+        tuple(dict.fromkeys((*likely, *changed))),
+    )
+
+
+def _said(value: float | str | None) -> str:
+    return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
