@@ -225,9 +225,8 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
         "shipped_preset": shipped_preset(context.preset),
         "evaluated": {split: len(samples) for split, samples in context.data.evaluated.items()},
         "card": _card(model, card.pretraining),
+        **({"unmatched": unmatched} if unmatched else {}),
     }
-    if unmatched:
-        config["unmatched"] = unmatched
     signature = context.signature | pretraining_field(card.pretraining)
     if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
         # A control's change of the preprocessing has a field of its own.

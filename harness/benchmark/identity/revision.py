@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 5
-SOURCES = "6ce6c6bb"
+SOURCES = "3d2515b0"
 
 
 @cache
