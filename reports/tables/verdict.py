@@ -91,7 +91,8 @@ def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
     name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds" if found.seeds else "one training each"
     if ahead := verdicts.get("worse", []):
         other = f"{_named(ahead, 'and')}, which had not finished learning"
-        return f"Nothing beats {name} on {group.name} ({seeds}) but {'; '.join((other, ', '.join(said))) if said else other}."
+        rest = f"; {', '.join(said)}" if said else ""
+        return f"Nothing beats {name} on {group.name} ({seeds}) but {other}{rest}."
     return f"Nothing beats {name} on {group.name} ({seeds}): {', '.join(said)}."
 
 
