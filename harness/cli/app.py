@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "own from.",
     "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is "
     "started.",
-    "regress": "Judge a workspace's finished runs against a baseline, or write one with --update.",
+    "regress": "Judge whether this code still computes what it did, on any machine, or write a baseline with --update.",
     "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, "
     "method.",
     "run": "Train, caption, score, measure and store every model under the same conditions.",
