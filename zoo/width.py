@@ -12,7 +12,7 @@ import torch
 
 from zoo.captioner import HasBackbone
 from zoo.errors import ZooError
-from zoo.registry import create_model, default_arguments, model_card
+from zoo.registry import ModelCard, create_model, default_arguments, model_card
 
 TOLERANCE = 0.02
 """Largest distance from the target, as a share of it."""
@@ -22,7 +22,8 @@ _MULTIPLE = 8
 """Of the widths above, and of `d_model` where a finer step is not needed: what matrix units compute without padding."""
 _WIDEST = 2**16
 
-_found: dict[str, dict[str, int]] = {}
+_counted: dict[str, tuple[ModelCard, int]] = {}
+"""Parameters of models that were counted, with their cards: a plug-in may give a name to another model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,13 @@ def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments
         vocab_size, visual_dim, arguments: as of `zoo.create_model`.
     """
     name, own = _captioner(name)
-    with torch.device("meta"):
-        model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **{**own, **arguments})
-    captioner = model.body if isinstance(model, HasBackbone) else model
-    return sum(parameter.numel() for parameter in captioner.parameters())
+    key, card = repr((name, vocab_size, visual_dim, sorted({**own, **arguments}.items()))), model_card(name)
+    if key not in _counted or _counted[key][0] is not card:
+        with torch.device("meta"):
+            model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **{**own, **arguments})
+        captioner = model.body if isinstance(model, HasBackbone) else model
+        _counted[key] = card, sum(parameter.numel() for parameter in captioner.parameters())
+    return _counted[key][1]
 
 
 def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int, **arguments: Any) -> dict[str, int]:
@@ -113,23 +117,16 @@ def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int,
     Raises:
         ZooError: unknown name, a model without `d_model`, or none within the tolerance.
     """
-    key = repr((name, parameters, vocab_size, visual_dim, sorted(arguments.items())))
-    if key not in _found:
-        _found[key] = _match(name, parameters, vocab_size, visual_dim, arguments)
-    return dict(_found[key])
-
-
-def _match(name: str, target: int, vocab_size: int, visual_dim: int, arguments: Mapping[str, Any]) -> dict[str, int]:
     inner, on_card = _captioner(name)
     own = default_arguments(inner) | on_card
     own |= {key: value for key, value in arguments.items() if key in own}
     widths = {key: own[key] for key in ("d_model", *_IN_PROPORTION) if own.get(key)}
     if "d_model" not in widths:
         raise ZooError(
-            f"{name} has no argument d_model, so that it cannot be widened to {target:,} parameters",
+            f"{name} has no argument d_model, so that it cannot be widened to {parameters:,} parameters",
             "leave it out of --models, or choose a preset without parameters",
         )
-    search = _Search(name, target, vocab_size, visual_dim, arguments, widths)
+    search = _Search(name, parameters, vocab_size, visual_dim, arguments, widths)
     tried = []
     for step in _steps(own.get("n_heads") or 1):
         with suppress(ZooError):  # heads that share the width need more than an even one
@@ -141,7 +138,7 @@ def _match(name: str, target: int, vocab_size: int, visual_dim: int, arguments: 
     if search.error(best) <= TOLERANCE:
         return dict(best.widths)
     raise ZooError(
-        f"{name} cannot have {target:,} parameters within {TOLERANCE:.0%}: the nearest is {best.parameters:,} "
+        f"{name} cannot have {parameters:,} parameters within {TOLERANCE:.0%}: the nearest is {best.parameters:,} "
         f"(d_model {best.widths['d_model']})",
         "choose another target with --set parameters=N, or leave the model out of --models",
     )

@@ -11,7 +11,7 @@ import io
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -120,8 +120,7 @@ class Gate:
     def build(self, model: str) -> Captioner:
         """A model as it begins."""
         torch.manual_seed(SEED)
-        sizes = {"vocab_size": len(self.context.inputs.vocabulary), "visual_dim": self.context.data.visual_dim}
-        backbone = self.context.data.backbone
+        sizes, backbone = _sizes(self), self.context.data.backbone
         arguments = model_arguments(model, self.preset.model_arguments(model, **sizes), backbone)
         built = build_model(model, arguments, backbone=backbone, **sizes)
         hold_to_laws(model, built, self.context)
@@ -131,17 +130,6 @@ class Gate:
         """The context of a training through these stages alone."""
         schedule = self.preset.schedule.model_copy(update={"stages": stages})
         return replace(self.context, preset=self.preset.model_copy(update={"schedule": schedule}))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread, the quickest for models so small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def train_weights(gate: Gate, folder: Path, reporter: Reporter) -> None:

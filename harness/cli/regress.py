@@ -21,7 +21,8 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
+from harness.cli.output import OutFile, OutFolder, check_out, check_out_folder, deliver, write_errors
+from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 from results.errors import without_passwords
@@ -150,7 +151,7 @@ def regress(
         wanted = _asked(request, models, preset, change, plugin)
         if init:
             _write_workflow(baseline, plugin or [])
-        _record_anew(baseline, wanted)
+        _record_anew(baseline, wanted, request)
     elif not update and (recorded or not train):
         judged = _judge(baseline, plugin or [])
     if train:
@@ -229,18 +230,16 @@ def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     from results.comparison.recording import Recording, judge_recording
 
     started, expected = time.monotonic(), Recording.read(baseline)
-    if missing := [name for name in expected.request.plugins if Path(name).name not in map(_name, plugins)]:
+    given = {Path(name).name for name in plugins}
+    if missing := [name for name in expected.request.plugins if Path(name).name not in given]:
         raise BenchError(f"the baseline is of models of the plug-in {missing[0]}", f"add --plugin {missing[0]}")
-    from harness.benchmark.gate import one_thread, record
+    from harness.benchmark.gate import record
+    from harness.utils.processes import on_threads
 
-    with tempfile.TemporaryDirectory() as scratch, one_thread():
+    with tempfile.TemporaryDirectory() as scratch, on_threads(1):
         reporter = _quiet()
         found = record(_open(expected.request, Path(scratch), reporter), baseline, reporter, expected)
     return judge_recording(expected, found, time.monotonic() - started)
-
-
-def _name(path: str) -> str:
-    return Path(path).name
 
 
 def _quiet() -> Reporter:
@@ -252,12 +251,24 @@ def _quiet() -> Reporter:
     return Reporter(Console(stderr=True, highlight=False))
 
 
-def _record_anew(baseline: Path, request: Request) -> None:
-    """Train small weights, record what they say and the first steps, and put all of it in place at once."""
-    from harness.benchmark.gate import loosest, one_thread, record, train_weights, weights_of
+def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
+    """Train small weights, record what they say and the first steps, and put each file in place when all are made.
+
+    Weights of the models of `old`, and no others, are replaced or removed.
+
+    Raises:
+        BenchError: the folder cannot be written into, or has other weights by such a name.
+    """
+    from harness.benchmark.gate import loosest, record, train_weights, weights_of
+    from harness.utils.processes import on_threads
     from results.comparison.recording import FILE
 
-    with tempfile.TemporaryDirectory() as scratch, one_thread():
+    check_out_folder(baseline, "--baseline")
+    replaced = {weights_of(baseline, model) for model in (old.models if old else ())}
+    kept = {weights_of(baseline, model) for model in request.models} - replaced
+    if strange := next((path for path in sorted(kept) if path.exists()), None):
+        raise BenchError(f"{strange} is there, and no baseline's", "name another folder: --baseline FOLDER")
+    with tempfile.TemporaryDirectory() as scratch, on_threads(1):
         reporter, made = _quiet(), Path(scratch) / "baseline"
         made.mkdir()
         gate = _open(request, Path(scratch), reporter)
@@ -266,12 +277,12 @@ def _record_anew(baseline: Path, request: Request) -> None:
         (made / FILE).write_text(recording.text(), encoding="utf-8")
         with write_errors(baseline, "--baseline"):
             baseline.mkdir(parents=True, exist_ok=True)
-            for old in baseline.glob("*.safetensors"):
-                if not (made / old.name).exists():
-                    old.unlink()
             for new in (*(weights_of(made, model) for model in request.models), made / FILE):
-                shutil.copyfile(new, baseline / f".{new.name}")
-                (baseline / f".{new.name}").replace(baseline / new.name)
+                with replacing(baseline / new.name) as temporary:
+                    shutil.copyfile(new, temporary)
+            for path in replaced:
+                if not (made / path.name).exists():
+                    path.unlink(missing_ok=True)
     for line in loosest(recording):
         typer.echo(line)
     size = sum(each.stat().st_size for each in baseline.iterdir() if each.is_file())

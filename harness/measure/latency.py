@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from harness.utils.processes import on_threads
 from results.records import Quantity
 
 SPREAD = 0.10
@@ -256,7 +256,7 @@ def time_work(
         repeats: how often each batch is timed, round after round; twice at least.
         threads: torch's intra-op threads; None keeps the current number. Reported either way.
     """
-    with torch.inference_mode(), _threads(threads) as used_threads, OtherLoad() as load:
+    with torch.inference_mode(), on_threads(threads) as used_threads, OtherLoad() as load:
         for _ in range(max(repeats // 10, count // 10, 1)):
             caption()
         seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))
@@ -278,14 +278,3 @@ def seconds_of(work: Callable[[], None], device: torch.device) -> float:
         ended.record()
         torch.cuda.synchronize()
     return float(started.elapsed_time(ended)) / 1000
-
-
-@contextmanager
-def _threads(wanted: int | None) -> Iterator[int]:
-    """Set torch's intra-op threads within a block; gives their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(wanted or before)
-    try:
-        yield torch.get_num_threads()
-    finally:
-        torch.set_num_threads(before)

@@ -33,6 +33,22 @@ def make_worker(place: str, *args: Any) -> BaseProcess:
     return multiprocessing.get_context("spawn").Process(target=_run, args=(place, os.getpid(), *args))
 
 
+@contextmanager
+def on_threads(count: int | None) -> Iterator[int]:
+    """Compute on so many of torch's CPU threads for a while, None: on as many as before; gives their number.
+
+    Results may depend on it. Small operations are quickest on one: handing them over costs more than it brings.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
 def die_with(parent: int) -> None:
     """Have the system end this process as soon as its parent does; on systems other than Linux it does nothing.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 
 from harness.benchmark.engines import LOST_WORKER, Call, Failure
 from harness.config.execution import ExecutionConfig
-from harness.utils.processes import end_workers, make_worker, starting_worker
+from harness.utils.processes import end_workers, make_worker, on_threads, starting_worker
 from harness.utils.workspace import Workspace
 
 JOIN_TIMEOUT_S = 20.0
@@ -141,15 +141,9 @@ def serve(channel: Connection, count: int, gpu: str | None, pickled: bytes) -> N
             channel.send(answer)
 
 
-@contextmanager
-def limit_threads(jobs: int) -> Iterator[None]:
-    """Divide the CPU threads between so many jobs for a while; results may depend on their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(before // jobs, 1))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def limit_threads(jobs: int) -> AbstractContextManager[int]:
+    """Divide the CPU threads between so many jobs for a while."""
+    return on_threads(max(torch.get_num_threads() // jobs, 1))
 
 
 def _gpu(device: torch.device, place: int) -> str | None:

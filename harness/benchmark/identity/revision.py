@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 5
-SOURCES = "3d2515b0"
+SOURCES = "c62262f3"
 
 
 @cache

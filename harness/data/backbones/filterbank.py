@@ -15,10 +15,8 @@ Values are of about unit scale. There are no weights and no random numbers: the 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +24,7 @@ from torch import Tensor
 
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
+from harness.utils.processes import on_threads
 
 VERSION = 1  # part of the digest: raise it with any change to the numbers
 ORIENTATIONS = 9
@@ -68,7 +67,7 @@ class FilterBank:
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) normalised pixels to (B, grid * grid, dim) float32, cells row by row."""
-        with _one_thread():
+        with on_threads(1):
             return self._describe_cells(pixels)
 
     def _describe_cells(self, pixels: Tensor) -> Tensor:
@@ -83,17 +82,6 @@ class FilterBank:
         described = torch.cat(parts, dim=1).flatten(2).transpose(1, 2)
         positions = self._positions.to(described.device).expand(len(described), -1, -1)
         return torch.cat((described, positions), dim=2)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread: for many small operations, waiting for a second one costs more than it brings."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _colours(pixels: Tensor, cell: int) -> Tensor:

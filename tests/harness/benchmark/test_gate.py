@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from harness.benchmark import gate
@@ -143,11 +142,7 @@ def test_a_changed_setting_is_the_first_finding(baseline: Path) -> None:
     assert (first.layer, first.place, first.before, first.after) == ("settings", "preset.decoding.beam_size", "3", "1")
 
 
-def test_the_random_generator_and_threads_stay(baseline: Path) -> None:
-    threads = torch.get_num_threads()
-    with gate.one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == threads
+def test_no_temporary_file_stays(baseline: Path) -> None:
     assert not list(baseline.glob(".*"))
 
 
@@ -170,9 +165,19 @@ def test_an_update_replaces_all_of_a_baseline(baseline: Path, tmp_path: Path) ->
     folder = tmp_path / "mine"
     shutil.copytree(baseline, folder)
     (folder / "gone.safetensors").write_bytes(b"of a model that is no longer asked for")
-    code, said = bench_or_raise("regress", "--update", "--baseline", folder)
+    two = Recording.read(folder).request.model_copy(update={"models": (MODEL, "gone")})
+    (folder / "recording.json").write_text(Recording.read(folder).model_copy(update={"request": two}).text())
+    code, said = bench_or_raise("regress", "--update", "--baseline", folder, "--models", MODEL)
     assert (code, f"{MODEL}, xe: loss: rounding allows" in said) == (0, True)
     assert sorted(path.name for path in folder.iterdir()) == ["recording.json", f"{MODEL}.safetensors"]
+
+
+def test_weights_that_are_no_baselines_are_not_replaced(tmp_path: Path) -> None:
+    weights = tmp_path / f"{MODEL}.safetensors"
+    weights.write_bytes(b"mine")
+    with pytest.raises(BenchError, match="no baseline's"):
+        bench_or_raise("regress", "--update", "--baseline", tmp_path, "--models", MODEL)
+    assert weights.read_bytes() == b"mine"
 
 
 def test_models_that_are_not_trained_are_refused(baseline: Path) -> None:
