@@ -241,7 +241,10 @@ class Preset(Strict):
         sizes = {"vocab_size": vocab_size, "visual_dim": visual_dim}
         target = self.parameters
         if isinstance(target, str):
-            target = count_parameters(target, **sizes, **self._unmatched(target))
+            try:
+                target = count_parameters(target, **sizes, **self._unmatched(target))
+            except ZooError as error:
+                raise ZooError(f"parameters: {error}", error.hint) from error
         try:
             return match_width(model, target, **sizes, **self._unmatched(model)), ""
         except Exception as error:  # of a model of one's own, building without memory may raise anything

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 5
-SOURCES = "c62262f3"
+SOURCES = "e35b690b"
 
 
 @cache
