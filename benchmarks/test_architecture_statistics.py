@@ -23,6 +23,7 @@ from harness.metrics.influences import influences
 from results.statistics.architecture import (
     EstimatedDifference,
     ScoreSummary,
+    error_and_degrees,
     estimate,
     p_of_t,
     summary,
@@ -234,6 +235,9 @@ def _told(found: EstimatedDifference, true: Array) -> Placed:
     )
 
 
+KINDS = ("none", "4.2 each", "half 3, half 9", "half 2, half 15", "one 15", "scattered")
+
+
 def spread(kind: str, models: int) -> list[float]:
     """How much the seeds of a table's models deviate, in points."""
     scattered = 4.2 * np.exp(0.5 * np.random.default_rng(3).standard_normal(models))
@@ -247,19 +251,57 @@ def spread(kind: str, models: int) -> list[float]:
     }[kind]
 
 
-@pytest.mark.parametrize("kind", ["none", "4.2 each", "half 3, half 9", "half 2, half 15", "one 15", "scattered"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_tables_of_equal_models_seldom_tell_any_apart(kind: str) -> None:
     for setting, models, seeds, trials in TABLES:
         own, lent = placed(setting, spread(kind, models), seeds, trials)
         print(f"\n{kind}, {models} models, {seeds} seeds, {setting.images} images of {setting.interaction}: ", end="")
         print(f"covered {own.covered:.1%} -> {lent.covered:.1%}, worst {own.worst:.1%} -> {lent.worst:.1%}, ", end="")
         print(f"any told {own.wrong:.1%} -> {lent.wrong:.1%}, half width {own.half:.1f} -> {lent.half:.1f}", end="")
-        assert lent.wrong <= (0.085 if models < 6 else 0.06)
+        assert lent.wrong <= (0.09 if models < 6 else 0.065)
         assert lent.covered >= 0.92
         assert lent.half <= own.half
         if models >= 10 and seeds == 3 and kind == "4.2 each":
             assert lent.wrong < 0.04
             assert lent.half < 0.6 * own.half
+
+
+def told_of_equals(setting: Setting, deviations: Array, seeds: int, trials: int) -> tuple[float, float]:
+    """How often a table of equal models tells any two apart, by own variances and by borrowed ones.
+
+    Means are drawn as normal numbers, variances as chi-squared ones, in place of images one by one.
+    """
+    generator, models, images = np.random.default_rng(2024), len(deviations), setting.images
+    interaction = np.full((trials, models), setting.interaction**2 / (seeds * images))
+    true = np.square(deviations) / seeds + interaction
+    between = true * generator.chisquare(seeds - 1, true.shape) / (seeds - 1)
+    to_image = setting.to_image**2 / images
+    means = np.sqrt(true + to_image) * generator.standard_normal(true.shape)
+    one, two = np.array(list(combinations(range(models), 2))).T
+    gap, lent = means[:, one] - means[:, two], table_variances(between, interaction, seeds)
+    # Critical values by the reciprocal of the degrees of freedom, in place of every p.
+    grid = np.linspace(1e-4, 1, 4000)
+    critical = stdtrit(1 / grid, 1 - ALPHA / 2 / len(one))
+    found = []
+    for variances, free in ((between, np.full_like(between, seeds - 1)), (lent.between, lent.degrees)):
+        sides = (variances[:, one], variances[:, two]), (free[:, one], free[:, two])
+        error, degrees = error_and_degrees(*sides, np.full_like(gap, 2 * to_image), images)
+        found.append(float((np.abs(gap) > error * np.interp(1 / degrees, grid, critical)).any(axis=1).mean()))
+    return found[0], found[1]
+
+
+def test_how_often_tables_of_equal_models_tell_any_apart() -> None:
+    """The largest of three settings, for the table of the page."""
+    for seeds in (3, 4, 5):
+        for models in (3, 4, 6, 10, 20, 40):
+            row, trials = [], 20_000 if models < 10 else 4_000
+            for kind in KINDS:
+                deviations = np.array(spread(kind, models))
+                settings = (SCENES, MORE_SCENES, PHOTOGRAPHS)
+                own, lent = np.max([told_of_equals(each, deviations, seeds, trials) for each in settings], axis=0)
+                row.append(f"{100 * own:.1f} → {100 * lent:.1f}")
+                assert lent <= (0.09 if models < 10 else 0.065)
+            print(f"\n| {models} | {seeds} | {' | '.join(row)} |", end="")
 
 
 def test_two_seeds_would_lend_too_much() -> None:

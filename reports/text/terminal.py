@@ -185,7 +185,7 @@ def _legend(found: Comparisons, floors: bool, *, as_given: bool) -> str:
         return f"{place}over images, between these captions. {without}95 %: interval over images."
     return (
         f"{place}over seeds and images, after "
-        f"these updates; of 100 simulated tables of equal models 1 to 8 tell any two apart. {without}"
+        f"these updates; of 100 simulated tables of equal models 1 to 9 tell any two apart. {without}"
         "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
         "of one image's caption by beam search; Latency: its time. Training: of all steps."
     )

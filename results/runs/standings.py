@@ -334,7 +334,7 @@ def _comparisons(
         tuple(rows),
         tuple(found),
         *margin,
-        None if lent is None or lent.p < ALPHA else float(lent.prior),
+        None if lent is None else float(lent.lent),
         None if lent is None else float(lent.p),
         tests,
     )

@@ -222,13 +222,13 @@ _LENDING_SEEDS = _LENDING_MODELS = 3
 class TableVariances(NamedTuple):
     """What the seeds of a table's models say together: variances of means (..., M), and their degrees of freedom.
 
-    `prior` (...) is the degrees of freedom that the table lends to each model; `p` (...) is Bartlett's, of the
+    `lent` (...) is the degrees of freedom that the table lends to each model; `p` (...) is Bartlett's, of the
     hypothesis that all models deviate alike.
     """
 
     between: Array
     degrees: Array
-    prior: Array
+    lent: Array
     p: Array
 
 
@@ -236,9 +236,9 @@ def table_variances(between: Array, interaction: Array, seeds: int) -> TableVari
     """Variances of models' means over seeds, borrowed from the table upwards only (`docs/statistics.md`).
 
     A model has the largest of three: its own variance, its own shrunk towards the table's (empirical Bayes, Smyth
-    2004), and the interaction's e² / (S N), below which no variance of seed means can lie. The shrunk one's degrees of
-    freedom go with it, d = S - 1 of its own and `prior` of the table's, but no more than all models have together. A
-    model has its own d alone where Bartlett's test (1937) rejects that all deviate alike.
+    2004), and the interaction's e² / (S N), below which no variance of seed means can lie. Degrees of freedom go with
+    it: d = S - 1 of its own and those of the table's that are lent, but no more than all models have together. Where
+    Bartlett's test (1937) rejects that all deviate alike, its p over the level is the share of the table's that is.
 
     Args:
         between, interaction: of `ScoreSummary`, (..., M) of three models or more.
@@ -258,11 +258,12 @@ def table_variances(between: Array, interaction: Array, seeds: int) -> TableVari
     centre = logs.mean(axis=-1) - digamma(own / 2) + np.log(own / 2)
     common = np.exp(centre + digamma(prior / 2) - np.log(prior / 2))
     shrunk = ((prior * common)[..., None] + own * between) / (prior + own)[..., None]
-    degrees = np.where(p < ALPHA, own, np.minimum(prior + own, own * models))
+    lent = prior * np.minimum(p / ALPHA, 1.0)
+    degrees = np.minimum(own + lent, own * models)
     return TableVariances(
         np.maximum(np.maximum(between, interaction), shrunk),
         np.broadcast_to(degrees[..., None], between.shape).copy(),
-        prior,
+        lent,
         p,
     )
 

@@ -120,7 +120,7 @@ def test_variances_are_borrowed_upwards_only(seed: int, models: int, seeds: int)
     assert np.all(lent.between >= np.maximum(between, interaction))
     assert np.all(lent.degrees >= seeds - 1)
     assert np.all(lent.degrees <= models * (seeds - 1))
-    assert 0 < lent.prior <= 30
+    assert 0 <= lent.lent <= 30
     doubled = table_variances(4 * between, 4 * interaction, seeds)
     assert doubled.between == pytest.approx(4 * lent.between, rel=1e-9)
 
@@ -129,7 +129,7 @@ def test_the_table_s_variance_is_limma_s() -> None:
     """As `limma::squeezeVar` shrinks variances of two degrees of freedom each, with 30 of the table."""
     lent = table_variances(np.array([1.0, 2.0, 4.0, 8.0]), np.zeros(4), 3)
     # The log variances vary less than three seeds of equal models would have them vary: all that may be lent is.
-    assert lent.prior == pytest.approx(30)
+    assert lent.lent == pytest.approx(30)
     logs = np.log([1, 2, 4, 8]) + np.euler_gamma  # digamma(1) = -gamma, log(1) = 0
     common = np.exp(logs.mean() + 2.674343 - np.log(15))  # digamma(15)
     shrunk = (30 * common + 2 * np.array([1, 2, 4, 8])) / 32
@@ -139,8 +139,20 @@ def test_the_table_s_variance_is_limma_s() -> None:
 
 def test_widely_unequal_deviations_lend_no_degrees_of_freedom() -> None:
     lent = table_variances(np.array([1.0, 1.1, 0.9, 400.0, 410.0, 395.0]), np.zeros(6), 5)
-    assert lent.p < 0.05
+    assert lent.p < 1e-6
     assert lent.degrees == pytest.approx([4] * 6)
+
+
+def test_what_is_lent_fades_where_deviations_differ_more_than_chance_has_them_differ() -> None:
+    of_table = [
+        table_variances(np.array([1.0, 1.0, 1.0, 1.0, 1.0, spread]), np.zeros(6), 5) for spread in (9, 10, 12, 20)
+    ]
+    assert [found.p < 0.05 for found in of_table] == [False, True, True, True]
+    lent = [float(found.lent) for found in of_table]
+    assert lent == sorted(lent, reverse=True)
+    for found in of_table[1:]:
+        assert found.degrees == pytest.approx([4 + found.lent] * 6)
+        assert 0 < found.lent < 30 * found.p / 0.05
 
 
 @pytest.mark.parametrize(
