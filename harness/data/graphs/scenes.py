@@ -5,6 +5,7 @@ Those of captions are parsed by rules, which know the phrases of these captions 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,7 +28,11 @@ _OF_PAIR: Final = {"left": "left of", "right": "right of"}
 _OF_LINE: Final = {"row": "left of", "column": "above"}
 _RULES = 1
 """Raise it with any change to the graphs of a scene: their fingerprint changes with it."""
-_OPENINGS: Final = ("there is", "there are", "a picture of", "the image shows", "we can see")
+_OPENINGS: Final = [
+    each.split() for each in ("a picture of", "the image shows", "we can see", "there is", "there are")
+]
+_PLAIN: Final = re.compile("[a-z ]*")
+"""A caption that a model generated: it is cut at its spaces alone."""
 NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
 _DETERMINERS: Final = frozenset({"a", "an", "the", *NUMBERS})
 BACKGROUND: Final = "background"
@@ -178,11 +183,8 @@ def parse_scene_caption(caption: str) -> SceneGraph:
 
 def read_scene_caption(caption: str) -> tuple[SceneGraph, list[str]]:
     """What the rules know of any caption, as `parse_scene_caption` has it, and the words that none of them knows."""
-    words = tokenize(caption)
-    for opening in sorted(_OPENINGS, key=len, reverse=True):
-        if words[: len(opening.split())] == opening.split():
-            words = words[len(opening.split()) :]
-            break
+    words = caption.split() if _PLAIN.fullmatch(caption) else tokenize(caption)
+    words = words[next((len(opening) for opening in _OPENINGS if words[: len(opening)] == opening), 0) :]
     reading, unknown = _Reading(words), []
     while left := reading.words:
         try:
