@@ -43,7 +43,9 @@ _COLOUR_OF: Final = colour_words()
 _LARGE: Final = size_words()
 _SIDES: Final = {
     **{side: side for side in ("left", "right", "top", "bottom", "middle")},
-    **{"upper": "top", "lower": "bottom", "centre": "middle"},
+    "upper": "top",
+    "lower": "bottom",
+    "centre": "middle",
 }
 _LINES: Final = {
     **dict.fromkeys(("side by side", "next to each other", "row"), "row"),
@@ -51,16 +53,24 @@ _LINES: Final = {
 }
 _OPPOSITE: Final = {"left": ("right", "left of"), "top": ("bottom", "above")}
 _INVERSE: Final = {
-    **{"right of": "left of", "below": "above", "under": "above", "beneath": "above", "around": "inside"},
+    "right of": "left of",
+    "below": "above",
+    "under": "above",
+    "beneath": "above",
+    "around": "inside",
 }
 _MEANT: Final = {
-    **{"over": "above", "in": "inside", "within": "inside", "beside": "next to"},
-    **{"standing on": "on", "sitting on": "on"},
+    "over": "above",
+    "in": "inside",
+    "within": "inside",
+    "beside": "next to",
+    "standing on": "on",
+    "sitting on": "on",
 }
 _TURNED: Final = {"right": "left", "below": "above"}
 _NEAR: Final = 10
 """Pixels that centres must be apart before one object is beside or above another that it was not composed so with."""
-_SHAPE, _COLOUR, _SIZE = 8, 6, 1
+_SHAPE, _COLOUR, _SIZE = 32, 6, 1
 """What an agreement counts when mentions are matched with objects; a true relation counts 1."""
 
 
@@ -128,7 +138,7 @@ def _relations(graph: SceneGraph, of: Mapping[int, int]) -> Iterator[tuple[int, 
 
 
 def _by_opposite_sides(mentions: Sequence[Mention]) -> Iterator[tuple[int, str, int]]:
-    """Relations of a thing on the left and one on the right, or at the top and at the bottom, in place of their sides."""
+    """Things on the left and on the right, or at the top and at the bottom: relations in place of their sides."""
     for side, (opposite, predicate) in _OPPOSITE.items():
         ends = [next((n for n, each in enumerate(mentions) if end in each.sides), None) for end in (side, opposite)]
         if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
@@ -221,7 +231,7 @@ def judged(reading: Reading, scene: Scene) -> Array:
         found["size"] += [(known and large == item.large, thing) for large in mention.sizes]
         found["count"] += [(known and number == alike, 0) for number in mention.numbers]
         found["relation"] += [(known and judge.at(thing, side), side_of) for side in mention.sides]
-        found["relation"] += [(known and judge.line(line), 0) for line in mention.lines]
+        found["relation"] += [(known and alike > 1 and judge.line(line), 0) for line in mention.lines]
     if judge.group and not found["count"] and any(at is not None for at in meant):
         named = sum(true for true, _ in found["object"]) or sum(at is not None for at in meant)
         found["count"].append((named == len(items), 0))

@@ -1,4 +1,4 @@
-"""How many facts of a scene captions state, by kind: the share that is true, and the share of the picture's that is told.
+"""Facts of a scene by kind: the share of what captions state that is true, and of the picture's that they tell.
 
 The store keeps, of every image and kind, four counts in one number: precision, recall and F of any images, and each
 image's influence on them, follow from their sums.

@@ -24,9 +24,10 @@ class Run:
     """One planned run, whatever its status, and what came of it.
 
     `scores[split][domain][metric]`, domain "overall" first, `held_out[split][metric]` as of `SplitResult`,
-    `more[split][metric]` of `results.runs.more_metrics`, `facts[split][domain][metric]` of `results.runs.facts` and `costs[name]`: in the order they were recorded in, empty
-    unless the run is finished. `by_image[split][metric]`, `influences[split][metric]` and `captions[split]`, by image
-    id, are there where `reading.read_images` was asked. Any field of `environment` may be missing.
+    `more[split][metric]` of `results.runs.more_metrics`, `facts[split][domain][metric]` of `results.runs.facts` and
+    `costs[name]`: in the order they were recorded in, empty unless the run is finished. `by_image[split][metric]`,
+    `influences[split][metric]` and `captions[split]`, by image id, are there where `reading.read_images` was asked. Any
+    field of `environment` may be missing.
     """
 
     id: int

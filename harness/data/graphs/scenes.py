@@ -28,9 +28,7 @@ _OF_PAIR: Final = {"left": "left of", "right": "right of"}
 _OF_LINE: Final = {"row": "left of", "column": "above"}
 _RULES = 1
 """Raise it with any change to the graphs of a scene: their fingerprint changes with it."""
-_OPENINGS: Final = [
-    each.split() for each in ("a picture of", "the image shows", "we can see", "there is", "there are")
-]
+_OPENINGS: Final = [each.split() for each in ("a picture of", "the image shows", "we can see", "there is", "there are")]
 _PLAIN: Final = re.compile("[a-z ]*")
 """A caption that a model generated: it is cut at its spaces alone."""
 NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
@@ -38,9 +36,7 @@ _DETERMINERS: Final = frozenset({"a", "an", "the", *NUMBERS})
 BACKGROUND: Final = "background"
 SHAPE_OF: Final = scene_words()
 """The shape that each noun of captions names, in the singular and the plural."""
-_ADJECTIVES: Final = frozenset(
-    {*colour_words(), *TEXTURES, *size_words()}
-)
+_ADJECTIVES: Final = frozenset({*colour_words(), *TEXTURES, *size_words()})
 _RELATIONS: Final = {
     "to the left of": "left of",
     "to the right of": "right of",

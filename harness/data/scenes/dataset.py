@@ -224,7 +224,9 @@ def scenes_by_id(content: Mapping[str, Any]) -> dict[int, Scene]:
 
 def scene_objects(content: Mapping[str, Any]) -> dict[int, frozenset[str]]:
     """The shapes of every image of `dataset_scenes.json`, by image id; errors as of `scenes_by_id`."""
-    return {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes_by_id(content).items()}
+    return {
+        image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes_by_id(content).items()
+    }
 
 
 def scene_nouns() -> tuple[dict[str, tuple[str, ...]], Mapping[str, str]]:

@@ -12,7 +12,7 @@ from harness.metrics.influences import CORPUS_METRICS, influences_by_image
 from harness.metrics.meteor import METEOR
 from harness.metrics.ngrams import Corpus
 from harness.metrics.signature import EvaluationSettings
-from results.statistics.significance import bootstrap
+from results.statistics.significance import bootstrap, pseudo_values
 
 
 def meteor_counts(images: int) -> Statistics:
@@ -51,7 +51,9 @@ def test_influences_equal_leaving_each_image_out(coco) -> None:
 def test_their_standard_error_is_the_bootstraps(bleu) -> None:
     for statistics in (bleu, meteor_counts(800)):
         bounds = bootstrap([statistics])
-        errors = pseudo_values(statistics.values, statistics.metric.score).std(axis=0, ddof=1) / np.sqrt(len(statistics.values))
+        errors = pseudo_values(statistics.values, statistics.metric.score).std(axis=0, ddof=1) / np.sqrt(
+            len(statistics.values)
+        )
         for name, error in zip(statistics.metric.names, errors, strict=True):
             assert error == pytest.approx((bounds[name].high - bounds[name].low) / (2 * 1.96), rel=0.04), name
 
