@@ -249,7 +249,9 @@ def _kinds_apart(comparison: Comparison) -> list[str]:
             apart = [each for each in pair.facts if each.split == split and each.test and each.test.adjusted < ALPHA]
             signs = {"better": 1, "worse": -1}
             kinds = {
-                how: ", ".join(depends_on(each.metric) for each in apart if each.test and sign * each.test.difference > 0)
+                how: ", ".join(
+                    depends_on(each.metric) for each in apart if each.test and sign * each.test.difference > 0
+                )
                 for how, sign in signs.items()
             }
             told = "; ".join(f"B is {how} at {which}" for how, which in kinds.items() if which)

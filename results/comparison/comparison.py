@@ -343,12 +343,12 @@ def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: in
     """Of pairs of the sides whose scores are compared, and those whose costs and captions are."""
     compared = [sides for sides, _ in pairs]
     scores, facts = _tested_pairs(compared, _overall), _tested_pairs(compared, _facts)
-    apart = distinguishing([before[0] for before, _ in compared])
+    apart = distinguishing([sides[0][0] for sides in compared])
     found = []
     for (scored, common), of_scores, of_facts, told in zip(pairs, scores, facts, apart, strict=True):
         pair = _pair(*common, of_scores, images, most)
-        sides = {"before": _side(scored[0]), "after": _side(scored[1])}
-        found.append(replace(pair, **sides, apart=told, facts=of_facts))
+        before, after = map(_side, scored)
+        found.append(replace(pair, before=before, after=after, apart=told, facts=of_facts))
     tests = sum(score.test is not None for of_pair in scores for score in of_pair)
     return Comparison(tuple(found), (), (), tests)
 
@@ -364,9 +364,7 @@ def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
 def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
     names = [fact_metric("F", kind) for kind in KINDS]
     return {
-        split: {name: run.facts[split]["overall"][name] for name in names}
-        for split in run.scores
-        if split in run.facts
+        split: {name: run.facts[split]["overall"][name] for name in names} for split in run.scores if split in run.facts
     }
 
 

@@ -53,6 +53,11 @@ def unpacked(numbers: Array) -> Array:
     return (whole >> _BITS * np.arange(4) & MOST).astype(np.float64)
 
 
+def states_falsely(number: float) -> bool:
+    """Whether some of the facts that are stated, by the counts of one image and kind as stored, are not true."""
+    return int(number) & MOST > int(number) >> _BITS & MOST
+
+
 def fact_scores(totals: Array) -> Array:
     """Precision, recall and F, (..., 3), of summed counts (..., 4); 0 where nothing is stated, or nothing is there."""
     stated, true, there, told = np.moveaxis(totals, -1, 0)

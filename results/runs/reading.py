@@ -54,8 +54,8 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
         if is_more(metric):
             runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
         else:
-            own = runs[run_id].facts if is_fact(metric) else runs[run_id].scores
-            own.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+            kept = runs[run_id].facts if is_fact(metric) else runs[run_id].scores
+            kept.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
     of_held_out = (HeldOutScore.split, HeldOutScore.metric)
     held_out = parts(HeldOutScore, *of_held_out, HeldOutScore.value, HeldOutScore.reason)
     for run_id, split, metric, value, reason in connection.execute(held_out.where(FINISHED).order_by(*of_held_out)):
