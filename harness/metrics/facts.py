@@ -170,7 +170,7 @@ class _Judge:
         composed = {2: scene.third, 0: scene.relation}.get(one) if other != 2 else _TURNED.get(scene.third or "")
         across, down = (there - here for here, there in zip(self._centres[one], self._centres[other], strict=True))
         along, aside = (across, down) if wanted == "left" else (down, across)
-        return composed == wanted or along >= max(_NEAR, abs(aside))
+        return bool(composed == wanted or along >= max(_NEAR, abs(aside)))
 
     def at(self, one: int, side: str) -> bool:
         """Whether an object, or the group, is on this side of the picture."""
@@ -179,7 +179,7 @@ class _Judge:
         centres = self._centres if self.group else [self._centres[one]]
         x, y = (sum(each) / len(centres) / IMAGE_SIZE for each in zip(*centres, strict=True))
         near = {"left": 0.45 - x, "right": x - 0.55, "top": 0.45 - y, "bottom": y - 0.55}
-        return near[side] > 0 if side in near else max(abs(x - 0.5), abs(y - 0.5)) < 1 / 6
+        return bool(near[side] > 0 if side in near else max(abs(x - 0.5), abs(y - 0.5)) < 1 / 6)
 
     def line(self, line: str) -> bool:
         """Whether the objects stand in such a line."""
@@ -271,7 +271,7 @@ def scenes_of(folders: Iterable[Path]) -> dict[int, Scene] | None:
         BenchError: its file cannot be read, or was changed after it was generated.
     """
     file = next((folder / ANNOTATIONS for folder in folders if (folder / ANNOTATIONS).is_file()), None)
-    content = None if file is None else read_json(file)
+    content = {} if file is None else read_json(file)
     return scenes_by_id(content) if is_scenes(content) else None
 
 

@@ -57,7 +57,7 @@ def fact_sections(
         galleries: the file of the gallery by data set's fingerprint and split.
     """
     tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
-    sections = []
+    sections: list[FactSection] = []
     for table in tables:
         group = table.group
         file = galleries.get((group.fingerprint, group.split), "")
@@ -82,14 +82,12 @@ def _lines(
 ) -> list[tuple[str, bool, list[Square]]]:
     """Model, whether it is a reference, and its cells."""
     metrics = [fact_metric(measure, kind) for kind in KINDS]
-    return [
-        (
-            row.model,
-            row.role == "reference",
-            [_square(table, row, metric, each) for metric in metrics for each in domains],
-        )
-        for row in (*table.group.rows, *table.group.references)
-    ]
+
+    def squares(row: Row) -> list[Square]:
+        return [_square(table, row, metric, domain) for metric in metrics for domain in domains]
+
+    rows = (*table.group.rows, *table.group.references)
+    return [(row.model, row.role == "reference", squares(row)) for row in rows]
 
 
 def _square(table: FactTable, row: Row, metric: str, domain: str) -> Square:

@@ -145,9 +145,8 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
     examples = {place: examples_by_run(page) for place, page in galleries.items()}
     models = model_pages(contents, examples)
-    facts, replies = fact_sections(
-        store, contents, {place: page.file for place, page in galleries.items() if page.data}
-    )
+    files = {place: page.file for place, page in galleries.items() if page.data}
+    facts, replies = fact_sections(store, contents, files)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []

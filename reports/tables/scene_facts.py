@@ -11,12 +11,12 @@ from reports.tables.columns import Facets, Titled, score_cell
 from reports.tables.facts import card, objective
 from reports.tables.numbers import percent
 from reports.tables.table import Cell, Column, table_of
-from results.runs.fact_rows import FactTable, contrast
+from results.runs.fact_rows import FactTable
 from results.runs.facts import FACT_METRICS, KINDS, fact_metric
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.standings import FLOORS
-from results.statistics.architecture import architecture_mean
+from results.statistics.architecture import architecture_difference, architecture_mean
 from results.statistics.significance import Array
 
 WITH_POSITIONS: Final = ("dlct", "gcn_lstm", "image_transformer", "object_relation_transformer", "puret", "rstnet")
@@ -81,17 +81,18 @@ def _models(table: FactTable) -> dict[str, Row]:
     return {row.model: row for row in table.group.rows if row.model not in FLOORS and "/" not in row.model}
 
 
-def _numbers(table: FactTable, names: Iterable[str], kind: str) -> list[Array]:
-    """Of each model (seeds, images), influences on F of a kind."""
+def _numbers(table: FactTable, names: Iterable[str], kind: str) -> Array:
+    """Of each model the images' influences on F of a kind, mean over its seeds: (models, images)."""
     rows, place = _models(table), FACT_METRICS.index(fact_metric("F", kind))
-    return [table.influences[rows[name].keys[0]][..., place] for name in names]
+    return np.array([table.influences[rows[name].keys[0]][..., place].mean(axis=0) for name in names])
 
 
 def _compared(table: FactTable, kind: str, first: tuple[list[str], str], second: tuple[list[str], str]) -> str:
     for names, which in (first, second):
         if len(names) < 2:
             return f"{_UNKNOWN}: it takes two models or more {which}, and there are {len(names)}"
-    found = contrast(*(_numbers(table, names, kind) for names, _ in (first, second)))
+    # Models take the place of seeds: they are drawn from all of their kind.
+    found = architecture_difference(_numbers(table, first[0], kind), _numbers(table, second[0], kind))
     assert found.low is not None
     assert found.high is not None
     sides = " and ".join(f"{len(names)} {which} ({', '.join(names)})" for names, which in (first, second))
@@ -117,21 +118,18 @@ def _rewarded(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> str:
             both = [name for name in _models(before) if name in _models(after)]
             if conditions(before) != conditions(after) or len(both) < 2:
                 continue
-            changes = [
-                np.array([one.mean(axis=0) - other.mean(axis=0) for one, other in zip(*sides, strict=True)])
-                for kind in KINDS
-                for sides in [[_numbers(table, both, kind) for table in (after, before)]]
+            sides = [np.array([_numbers(table, both, kind) for kind in KINDS]) for table in (after, before)]
+            changes = sides[0] - sides[1]  # (kinds, models, images)
+            cider = [
+                np.mean([_models(table)[name].scores["CIDEr-D"].mean or 0.0 for name in both])
+                for table in (after, before)
             ]
-            said = [f"{kind} {_bounded(change)}" for kind, change in zip(KINDS, changes, strict=True)]
-            cider = [_models(table)[name].scores["CIDEr-D"].mean or 0.0 for table in (before, after) for name in both]
-            gained = sum(cider[len(both) :]) / len(both) - sum(cider[: len(both)]) / len(both)
-            all_kinds = architecture_mean(np.mean(changes, axis=0))
-            verdict = (
-                _UNKNOWN if all_kinds is None else "yes" if all_kinds[1] < 0 else "no" if all_kinds[0] > 0 else _UNKNOWN
-            )
+            by_kind = ", ".join(f"{kind} {_bounded(change)}" for kind, change in zip(KINDS, changes, strict=True))
+            bounds = architecture_mean(changes.mean(axis=0)) or (-1.0, 1.0)
+            verdict = "yes" if bounds[1] < 0 else "no" if bounds[0] > 0 else _UNKNOWN
             return (
-                f"{verdict}: F over all kinds {_bounded(np.mean(changes, axis=0))}, while CIDEr-D changes by "
-                f"{_signed(gained)} ({', '.join(both)}); by kind {', '.join(said)}"
+                f"{verdict}: F over all kinds {_bounded(changes.mean(axis=0))}, while CIDEr-D changes by "
+                f"{_signed(float(cider[0] - cider[1]))} ({', '.join(both)}); by kind {by_kind}"
             )
     return f"{_UNKNOWN}: no two models were trained with and without rewards, alike but for the schedule"
 
@@ -146,7 +144,7 @@ def _gap_to_people(table: FactTable) -> str:
     gaps = {}
     for kind in KINDS:
         own = people[:, FACT_METRICS.index(fact_metric("F", kind))]
-        gaps[kind] = np.array([own - model.mean(axis=0) for model in _numbers(table, names, kind)])
+        gaps[kind] = own - _numbers(table, names, kind)
     ordered = sorted(KINDS, key=lambda kind: -gaps[kind].mean())
     # The first against each other kind, by Bonferroni.
     beyond = [architecture_mean(gaps[ordered[0]] - gaps[kind], 1 - 0.05 / (len(KINDS) - 1)) for kind in ordered[1:]]

@@ -246,15 +246,11 @@ def _kinds_apart(comparison: Comparison) -> list[str]:
     for pair in comparison.pairs:
         title = f"{_title(pair)}, " * (len(comparison.pairs) > 1)
         for split in dict.fromkeys(fact.split for fact in pair.facts):
-            apart = [each for each in pair.facts if each.split == split and each.test and each.test.adjusted < ALPHA]
-            signs = {"better": 1, "worse": -1}
-            kinds = {
-                how: ", ".join(
-                    depends_on(each.metric) for each in apart if each.test and sign * each.test.difference > 0
-                )
-                for how, sign in signs.items()
-            }
-            told = "; ".join(f"B is {how} at {which}" for how, which in kinds.items() if which)
+            kinds: dict[str, list[str]] = {"better": [], "worse": []}
+            for fact in pair.facts:
+                if fact.split == split and fact.test and fact.test.adjusted < ALPHA:
+                    kinds["better" if fact.test.difference > 0 else "worse"].append(depends_on(fact.metric))
+            told = "; ".join(f"B is {how} at {', '.join(which)}" for how, which in kinds.items() if which)
             lines.append(f"{title}facts on {split}: {told or 'at no kind are they told apart'}")
     return lines
 

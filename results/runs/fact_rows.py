@@ -14,7 +14,7 @@ from results.runs.leaderboard import Group, Row
 from results.runs.reading import image_scores
 from results.runs.run import Run
 from results.runs.spreads import Spread, spreads
-from results.statistics.architecture import ArchitectureDifference, architecture_difference, places
+from results.statistics.architecture import places
 from results.statistics.significance import Array, pseudo_values
 from results.store.schema import DatasetRow, Image
 from results.store.store import Store
@@ -59,11 +59,10 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
             values = _influences(unpacked(counts[:, among]))
             if domain == "overall":
                 influences[row.keys[0]] = values
+            by_metric = zip(FACT_METRICS, np.moveaxis(values, -1, 0).tolist(), strict=True)
             scored = {
-                metric: {
-                    seed: dict(enumerate(of_seed)) for seed, of_seed in zip(row.seeds, column.tolist(), strict=True)
-                }
-                for metric, column in zip(FACT_METRICS, np.moveaxis(values, -1, 0), strict=True)
+                metric: {seed: dict(enumerate(of_seed)) for seed, of_seed in zip(row.seeds, of_metric, strict=True)}
+                for metric, of_metric in by_metric
             }
             quantities = [run.facts[group.split].get(domain, {}) for run in of_rows[row.keys[0]]]
             found = spreads(dict(zip(row.seeds, quantities, strict=True)), scored)
@@ -76,18 +75,6 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     )
     images = {domain: int(among.sum()) for domain, among in members.items()}
     return FactTable(replace(group, rows=ranked, references=beside), _leading(ranked, influences), influences, images)
-
-
-def contrast(first: Sequence[Array], second: Sequence[Array]) -> ArchitectureDifference:
-    """Mean of some models less that of others, over models and images: the models are drawn from all of their kind.
-
-    Args:
-        first, second: of each model (seeds, images), of the same images.
-
-    Raises:
-        ValueError: a side has no model, or images differ.
-    """
-    return architecture_difference(*(np.array([model.mean(axis=0) for model in side]) for side in (first, second)))
 
 
 def _within(spread: Spread) -> Spread:
