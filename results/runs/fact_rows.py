@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -94,12 +93,12 @@ def _influences(counts: Array) -> Array:
 
 
 def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, frozenset[str]]:
-    """Of the rows with as many seeds as most have."""
-    sizes = Counter(len(row.seeds) for row in rows)
-    most = max(sizes, key=lambda size: (sizes[size], size), default=0)
-    keys = [row.keys[0] for row in rows if len(row.seeds) == most]
+    """Of two rows or more; nobody where they have different numbers of seeds, which are no fair comparison."""
+    if len(rows) < 2 or len({len(row.seeds) for row in rows}) > 1:
+        return dict.fromkeys(FACT_METRICS, frozenset())
+    keys = [row.keys[0] for row in rows]
     found = {}
     for place, metric in enumerate(FACT_METRICS):
-        ranks = places([influences[key][..., place] for key in keys]).places if len(keys) > 1 else []
-        found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=False) if rank.best == 1)
+        ranks = places([influences[key][..., place] for key in keys]).places
+        found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
     return found
