@@ -1,51 +1,41 @@
-"""The page of what models get wrong: matrices of models by kinds of facts, as the template draws them."""
+"""The page of what models get wrong: for each group matrices of models by kinds of facts, and four answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reports.tables.boards import apart
 from reports.tables.contents import Contents
-from reports.tables.numbers import DASH, bounds, domain_order, percent
-from reports.tables.scene_facts import MEANING, answers
-from results.runs.fact_rows import FactTable, fact_table
-from results.runs.facts import KINDS, MEASURES, fact_metric
-from results.runs.leaderboard import Row
-from results.runs.spreads import Spread
+from reports.tables.numbers import domain_order
+from reports.tables.scene_facts import MEANING, answers, fact_columns
+from reports.tables.table import Table, table_of
+from results.runs.fact_rows import fact_table
+from results.runs.facts import MEASURES
 from results.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Square:
-    """One cell: the share as text, how dark it is, its interval, and whether no model is surely better."""
-
-    text: str
-    dark: int
-    interval: str
-    leading: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Matrix:
-    """Models by kinds, or by kinds and `domains`; `linked` to the gallery where `address` is not empty."""
+    """Models by kinds, or by kinds and `domains`; cells lead to the gallery at `address` where that is not empty."""
 
     title: str
     meaning: str
-    lines: Sequence[tuple[str, bool, Sequence[Square]]]
-    domains: Sequence[str] = ()
+    table: Table
     address: str = ""
+    domains: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FactSection:
-    """The matrices of one group."""
+    """The matrices of one group; `leading` as of `results.runs.fact_rows.FactTable`."""
 
     id: str
     title: str
     track: str
     apart: str
     matrices: Sequence[Matrix]
+    leading: Mapping[str, frozenset[str]]
 
 
 def fact_sections(
@@ -58,42 +48,18 @@ def fact_sections(
     """
     tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
     sections: list[FactSection] = []
-    for table in tables:
-        group = table.group
+    for number, (group, leading, images) in enumerate(((t.group, t.leading, t.images) for t in tables), start=1):
         file = galleries.get((group.fingerprint, group.split), "")
         matrices = [
-            Matrix(
-                measure.capitalize(), MEANING[measure], _lines(table, measure), address=file * (measure == "precision")
-            )
+            Matrix(measure.capitalize(), MEANING[measure], table_of(group, fact_columns(measure), {}, badged=False))
             for measure in MEASURES
         ]
-        if domains := domain_order(name for name in table.images if name != "overall"):
-            named = [f"{name.removesuffix('-domain')}, {table.images[name]}" for name in domains]
+        matrices[0] = replace(matrices[0], address=file)
+        if domains := domain_order(name for name in images if name != "overall"):
+            table = table_of(group, fact_columns("precision", domains), {}, badged=False)
+            named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
             meaning = f"{MEANING['precision']}, by the domain of the picture"
-            matrices.insert(1, Matrix("By domain", meaning, _lines(table, "precision", domains), named))
-        sections.append(
-            FactSection(f"facts-{len(sections) + 1}", contents.title(group), group.track, apart(group), matrices)
-        )
+            matrices.insert(1, Matrix("By domain", meaning, table, domains=named))
+        title = contents.title(group)
+        sections.append(FactSection(f"facts-{number}", title, group.track, apart(group), matrices, leading))
     return sections, answers(tables, contents.runs)
-
-
-def _lines(
-    table: FactTable, measure: str, domains: Sequence[str] = ("overall",)
-) -> list[tuple[str, bool, list[Square]]]:
-    """Model, whether it is a reference, and its cells."""
-    metrics = [fact_metric(measure, kind) for kind in KINDS]
-
-    def squares(row: Row) -> list[Square]:
-        return [_square(table, row, metric, domain) for metric in metrics for domain in domains]
-
-    rows = (*table.group.rows, *table.group.references)
-    return [(row.model, row.role == "reference", squares(row)) for row in rows]
-
-
-def _square(table: FactTable, row: Row, metric: str, domain: str) -> Square:
-    spread: Spread | None = row.facts[domain].get(metric)
-    if spread is None or spread.mean is None:
-        return Square(DASH, 0, (spread.reason if spread else None) or "not measured", False)
-    leading = domain == "overall" and row.keys[0] in table.leading[metric]
-    within = bounds(spread.low, spread.high, percent) if domain == "overall" else ""
-    return Square(percent(spread.mean), round(10 * (1 - spread.mean)), within, leading)

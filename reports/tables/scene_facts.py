@@ -29,16 +29,16 @@ MEANING: Final = {
 _UNKNOWN: Final = "not known"
 
 
-def fact_columns(measure: str, domain: str = "overall") -> list[Column]:
-    """A column for every kind of fact."""
+def fact_columns(measure: str, domains: Sequence[str] = ("overall",)) -> list[Column]:
+    """A column for every kind of fact, or for each of its domains."""
 
-    def column(kind: str) -> Column:
+    def column(kind: str, domain: str) -> Column:
         def read(row: Row, _: Group) -> Cell:
-            return score_cell(row.facts[domain][fact_metric(measure, kind)])
+            return score_cell(row.facts.get(domain, {}).get(fact_metric(measure, kind)))
 
         return Column(kind, read, f"{kind}: {MEANING[measure]}, times 100", kind, key=fact_metric(measure, kind))
 
-    return [column(kind) for kind in KINDS]
+    return [column(kind, domain) for kind in KINDS for domain in domains]
 
 
 def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
