@@ -17,7 +17,7 @@ from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Request, plan, resolve
 from harness.benchmark.run_config import RunConfig
-from harness.benchmark.scoring import add_more_metrics, more_evaluator
+from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
 from harness.benchmark.timing import time_deferred
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
 from harness.measure.environment import describe_state
@@ -98,8 +98,9 @@ def run_benchmark(
             raise
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
+        there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]
+        add_facts(there, context.data, store, reporter)
         if more is not None:
-            there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]
             summary.lacking = add_more_metrics(there, more, context.data, store, reporter)
             for name, reason in summary.lacking.items():
                 reporter.note(f"not measured: {name}: {reason}", style="yellow")

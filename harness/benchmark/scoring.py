@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -10,11 +11,13 @@ from harness.benchmark.context import BenchmarkData
 from harness.metrics.chair import SCENES_FILE, objects_of_scenes
 from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
+from harness.metrics.facts import measure_facts, scenes_of
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
 from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity, RunSpec, SplitResult
+from results.runs.facts import PARSED
 from results.store.rescoring import add_influences, add_scores, missing_metrics, stored_captions
 from results.store.store import Store
 
@@ -198,6 +201,26 @@ def add_more_metrics(
                 lacking |= evaluator.settings.lacking(result.scores["overall"])
             task.advance(1)
     return lacking
+
+
+def add_facts(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, reporter: Reporter) -> None:
+    """Judge the captions of the finished runs that lack it by the scenes they are of; nothing else of them changes."""
+    left = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
+    root = data.dataset.root
+    scenes = scenes_of((root, root.parent)) if left else None
+    if scenes is None:
+        return
+    unknown: Counter[str] = Counter()
+    for key, splits in left.items():
+        captions, results = stored_captions(store, key), []
+        for split in (each for each in splits if each in data.evaluated):
+            result, words = measure_facts(split, captions[split], scenes, _domains(split, data) or {})
+            results.append(result)
+            unknown += words
+        add_scores(store, key, results)
+    if unknown:
+        few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
+        reporter.note(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
 
 
 def _measured(

@@ -5,27 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.metrics.contract import METRICS, Array, Statistics
-from results.statistics.significance import MEANS
+from harness.metrics.contract import METRICS, Statistics
+from results.statistics.significance import MEANS, pseudo_values
 
 CORPUS_METRICS: Final = tuple(metric for metric in METRICS if metric not in MEANS)
 """Metrics that have influences: their score is a function of summed statistics, and no mean over images."""
-
-
-def influences(statistics: Statistics) -> Array:
-    """Jackknife pseudo-values of the corpus scores, (N, metrics), whose mean over images is the corpus score.
-
-    With statistics x of sum T and the score f, image i has f(T) + (N - 1) (mean over j of f(T - x_j) - f(T - x_i)).
-    Their variance by N is the jackknife's variance of the score: Tukey, "Bias and Confidence in Not-Quite Large
-    Samples", Annals of Mathematical Statistics 1958; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
-    chapter 11. Centred on the score, not on Quenouille's estimate of its bias.
-    There are two images or more: without its only one a corpus has no score.
-    """
-    images = len(statistics.values)
-    total = statistics.values.sum(axis=0)
-    without = statistics.metric.score(total - statistics.values)
-    found: Array = statistics.metric.score(total) + (images - 1) * (without.mean(axis=0) - without)
-    return found
 
 
 def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) -> dict[str, dict[int, float]]:
@@ -36,5 +20,5 @@ def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) ->
         metric: dict(zip(ids, values.tolist(), strict=True))
         for each in statistics
         if set(each.metric.names) <= set(CORPUS_METRICS)
-        for metric, values in zip(each.metric.names, influences(each).T, strict=True)
+        for metric, values in zip(each.metric.names, pseudo_values(each.values, each.metric.score).T, strict=True)
     }

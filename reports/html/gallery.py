@@ -21,6 +21,7 @@ from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
 from reports.tables.numbers import percent, printable
+from results.runs.facts import KINDS
 from results.runs.gallery import GalleryItem, gallery
 from results.store.store import Store
 
@@ -134,8 +135,8 @@ def gallery_data(
 
     The index names `speakers`, `words`, `forms` (words of one stem), and of each image its id, its mean CIDEr-D and its
     disagreement. Each image is [file, domain, picture, why it has none, references, captions, which of the captions
-    each speaker gave (-1: none), CIDEr-D of each speaker times 1000 or null]. `attention` is a page, and which images
-    it shows.
+    each speaker gave (-1: none), CIDEr-D of each speaker times 1000 or null, of which of the index's `kinds` of
+    facts each says something false, a bit a kind]. `attention` is a page, and which images it shows.
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
@@ -157,6 +158,7 @@ def gallery_data(
         ],
         "images": [[item.image_id, _rounded(item.mean_cider), _rounded(disagreement(item))] for item in items],
         "attention": [attention[0], sorted(attention[1])],
+        "kinds": KINDS if any(caption.wrong is not None for item in items for caption in item.captions) else [],
         "words": words,
         "forms": forms(
             text for item in items for text in (*item.references, *(each.caption for each in item.captions))
@@ -253,9 +255,11 @@ def _image(
     numbers = {text: number for number, text in enumerate(texts)}
     which = [-1] * len(places)
     scores: list[int | None] = [None] * len(places)
+    wrong = [0] * len(places)
     for caption in item.captions:
         which[places[caption.key]] = numbers[caption.caption]
         scores[places[caption.key]] = _rounded(caption.cider)
+        wrong[places[caption.key]] = caption.wrong or 0
     return [
         printable(item.file),
         printable(item.domain or ""),
@@ -264,6 +268,7 @@ def _image(
         [_coded(text, codes) for text in texts],
         which,
         scores,
+        wrong if any(wrong) else [],
     ]
 
 

@@ -22,6 +22,7 @@ from markupsafe import Markup
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.curves import curve_plots, curve_sections, training_end
+from reports.html.facts import fact_sections
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
@@ -35,6 +36,7 @@ from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.pairs import MEANING
 from reports.tables.verdict import needs_longer_training
+from results.runs.facts import KINDS
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
@@ -143,9 +145,12 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
     examples = {place: examples_by_run(page) for place, page in galleries.items()}
     models = model_pages(contents, examples)
+    files = {place: page.file for place, page in galleries.items() if page.data}
+    facts, replies = fact_sections(store, contents, files)
 
     navigation = [("index.html", "Leaderboard")]
     navigation += [("nocaps.html", "Domains")] if domains else []
+    navigation += [("facts.html", "What they get wrong")] if facts else []
     navigation += [("costs.html", "Costs"), ("trade-offs.html", "Trade-offs"), ("curves.html", "Curves")]
     navigation += [("gallery.html", "Gallery")] if galleries else []
     navigation += [("models.html", "Models"), ("method.html", "Method")]
@@ -171,11 +176,13 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     )
     if domains:
         write("nocaps.html", "sections.html.j2", sections=domains)
+    if facts:
+        write("facts.html", "facts.html.j2", sections=facts, answers=replies, kinds=KINDS)
     write("costs.html", "sections.html.j2", sections=cost_sections(contents))
     write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
     write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
-        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION}
+        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION, "kinds": KINDS}
         write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")

@@ -14,6 +14,8 @@ from rich.text import Text
 from reports.tables.numbers import DASH, cost_kind, cost_order, printable
 from reports.text.grid import Grid, cost_line, cost_ratio, escape_markdown, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
+from results.runs.more_metrics import depends_on
+from results.statistics.significance import ALPHA
 
 MAIN: Final = "CIDEr-D"
 _COSTS: Final = {
@@ -40,7 +42,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for line in warnings(comparison):
         console.print(Text(printable(line), style="yellow"))
     if comparison.pairs:
-        for grid in (_scores(comparison.pairs, single), _spent(comparison.pairs, single)):
+        facts = [_facts(comparison.pairs[0])] if single and comparison.pairs[0].facts else []
+        for grid in (_scores(comparison.pairs, single), *facts, _spent(comparison.pairs, single)):
             console.print()
             console.print(grid.rich())
         console.print()
@@ -62,7 +65,8 @@ def markdown(comparison: Comparison) -> str:
     parts = [_bullets(map(str.strip, warnings(comparison)))]
     for pair in comparison.pairs:
         sides = _bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
-        tables = f"{_scores([pair], True).markdown()}\n{_spent([pair], True).markdown()}"
+        grids = (_scores([pair], True), *([_facts(pair)] if pair.facts else []), _spent([pair], True))
+        tables = "\n".join(grid.markdown() for grid in grids)
         parts.append(f"## {escape_markdown(_title(pair))}\n\n{sides}\n{tables}")
     parts.append(_bullets(_notes(comparison, everything=True)))
     for change in _most_changed(comparison):
@@ -105,6 +109,7 @@ def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
     return [
         *scopes(comparison, everything),
         *_untested(comparison, everything),
+        *_kinds_apart(comparison),
         *caption_counts(comparison),
         *left_over,
     ]
@@ -227,6 +232,27 @@ def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
     shown = [(pair, score) for pair in pairs for score in _shown(pair, single)]
     rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in shown]
     return Grid(headings, rows, 2)
+
+
+def _facts(pair: Pair) -> Grid:
+    """F of each kind of fact."""
+    rows = [(depends_on(fact.metric), fact.split, *_cells(fact)) for fact in pair.facts]
+    return Grid(("F of facts", "Split", "A", "B", "Change", "95 %", "p"), rows, 2)
+
+
+def _kinds_apart(comparison: Comparison) -> list[str]:
+    """By pair and split, at which kinds of facts B is surely better, and at which worse than A."""
+    lines = []
+    for pair in comparison.pairs:
+        title = f"{_title(pair)}, " * (len(comparison.pairs) > 1)
+        for split in dict.fromkeys(fact.split for fact in pair.facts):
+            kinds: dict[str, list[str]] = {"better": [], "worse": []}
+            for fact in pair.facts:
+                if fact.split == split and fact.test and fact.test.adjusted < ALPHA:
+                    kinds["better" if fact.test.difference > 0 else "worse"].append(depends_on(fact.metric))
+            told = "; ".join(f"B is {how} at {', '.join(which)}" for how, which in kinds.items() if which)
+            lines.append(f"{title}facts on {split}: {told or 'at no kind are they told apart'}")
+    return lines
 
 
 def _spent(pairs: Sequence[Pair], single: bool) -> Grid:

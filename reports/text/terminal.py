@@ -13,6 +13,7 @@ from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
 from reports.tables.pairs import MEANING, PairTable, pair_table
+from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
 from reports.tables.verdict import needs_longer_training, verdict
 from reports.text.grid import Grid, folded
@@ -95,7 +96,8 @@ def _print_group(group: Group, groups: Sequence[Group], console: Console) -> Non
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         _say(f"Not comparable with this split's other tables; here {own}", console, "yellow")
-    for beside in (ladder_table(group, groups, {}), more_metrics([group], {}), people(group, {})):
+    ladder = ladder_table(group, groups, {})
+    for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
             _print_beside(beside, group, console)
 

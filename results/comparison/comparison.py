@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Final
@@ -17,6 +17,7 @@ import numpy as np
 
 from results.comparison.baseline import BaselineRun, Spent, differing, distinguishing, newest_runs, run_of
 from results.records import ImageRecord, Quantity
+from results.runs.facts import KINDS, fact_metric
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
 from results.runs.spreads import depends_on_machine
@@ -124,7 +125,8 @@ class Pair:
     `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
     where both sides are of one model. `hardware` is in what the machines differ, so that times have no
     ratio. `captions` are those that changed most, of `caption_seeds` before and after.
-    `apart` are the conditions that distinguish the first side from that of other pairs of its model.
+    `apart` are the conditions that distinguish the first side from that of other pairs of its model. `facts` are F of
+    each kind, tested like scores and corrected among themselves; empty where runs have none.
     """
 
     before: Side
@@ -138,6 +140,7 @@ class Pair:
     captions: tuple[CaptionChange, ...]
     caption_seeds: tuple[int, int]
     apart: str = ""
+    facts: tuple[ScoreChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,25 +341,48 @@ def _common_seeds(before: _Runs, after: _Runs) -> _Sides:
 
 def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: int) -> Comparison:
     """Of pairs of the sides whose scores are compared, and those whose costs and captions are."""
-    scored = [list(_scores(*compared)) for compared, _ in pairs]
-    testable = [(score, sides) for found in scored for score, sides in found if sides is not None]
-    tests = iter(with_tests(testable))
-    tested = [tuple(score if sides is None else next(tests) for score, sides in of_pair) for of_pair in scored]
-    apart = distinguishing([before[0] for (before, _), _ in pairs])
+    compared = [sides for sides, _ in pairs]
+    scores, facts = _tested_pairs(compared, _overall), _tested_pairs(compared, _facts)
+    apart = distinguishing([sides[0][0] for sides in compared])
     found = []
-    for (compared, common), scores, told in zip(pairs, tested, apart, strict=True):
-        pair = _pair(*common, scores, images, most)
-        found.append(replace(pair, before=_side(compared[0]), after=_side(compared[1]), apart=told))
-    return Comparison(tuple(found), (), (), len(testable))
+    for (scored, common), of_scores, of_facts, told in zip(pairs, scores, facts, apart, strict=True):
+        pair = _pair(*common, of_scores, images, most)
+        before, after = map(_side, scored)
+        found.append(replace(pair, before=before, after=after, apart=told, facts=of_facts))
+    tests = sum(score.test is not None for of_pair in scores for score in of_pair)
+    return Comparison(tuple(found), (), (), tests)
 
 
-def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
+_Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]
+"""What of a run is compared, by split and metric."""
+
+
+def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
+    return {split: found["overall"] for split, found in run.scores.items()}
+
+
+def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
+    names = [fact_metric("F", kind) for kind in KINDS]
+    return {
+        split: {name: run.facts[split]["overall"][name] for name in names} for split in run.scores if split in run.facts
+    }
+
+
+def _tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
+    """The scores of every pair, all tests corrected together."""
+    scored = [list(_scores(*sides, of)) for sides in pairs]
+    testable = [(score, numbers) for found in scored for score, numbers in found if numbers is not None]
+    tests = iter(with_tests(testable))
+    return [tuple(score if numbers is None else next(tests) for score, numbers in of_pair) for of_pair in scored]
+
+
+def _scores(before: _Runs, after: _Runs, of: _Quantities) -> Iterator[tuple[ScoreChange, SeedsOfSides | None]]:
     """Every score that either side has, without its test, and the images' numbers by seed where these can be tested."""
     runs = [*before, *after]
-    names = ((split, metric) for run in runs for split, found in run.scores.items() for metric in found["overall"])
+    names = ((split, metric) for run in runs for split, found in of(run).items() for metric in found)
     same_data = len({run.fingerprint for run in runs}) == 1
     for split, metric in dict.fromkeys(names):
-        (one, why), (two, why_not) = (_mean(side, split, metric) for side in (before, after))
+        (one, why), (two, why_not) = (_mean(side, split, metric, of) for side in (before, after))
         score = ScoreChange(split, metric, one, two, reason=why or why_not)
         sides, no_interval = numbers_to_test(before, after, split, metric)
         if score.reason is None and (len(sides[0]), len(sides[1])) != (len(before), len(after)):
@@ -370,9 +396,9 @@ def _scores(before: _Runs, after: _Runs) -> Iterator[tuple[ScoreChange, SeedsOfS
         yield score, None
 
 
-def _mean(runs: _Runs, split: str, metric: str) -> tuple[float | None, str | None]:
+def _mean(runs: _Runs, split: str, metric: str, of: _Quantities) -> tuple[float | None, str | None]:
     missing = Quantity(None, "not measured")
-    found = [each.scores.get(split, {}).get("overall", {}).get(metric, missing) for each in runs]
+    found = [of(each).get(split, {}).get(metric, missing) for each in runs]
     values = [score.value for score in found if score.value is not None]
     if len(values) == len(found):
         return fmean(values), None

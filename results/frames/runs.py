@@ -11,6 +11,7 @@ import pandas as pd
 from sqlalchemy import Connection, Select, and_, select
 
 from results.errors import StoreError
+from results.runs.facts import is_fact
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
 from results.runs.reading import code_of
 from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
@@ -75,7 +76,7 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
     query = select(ImageScores.run_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores)
     query = query.join(RunRow).order_by(ImageScores.run_id, ImageScores.split, ImageScores.metric)
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
-    rows = [row for row in rows if not is_more(row[2])]
+    rows = [row for row in rows if not is_more(row[2]) and not is_fact(row[2])]
     domains: dict[int, dict[int, str | None]] = {}
     of_images = select(Image.dataset_id, Image.image_id, Image.domain)
     for dataset, image, domain in connection.execute(of_images):

@@ -9,6 +9,7 @@ from statistics import fmean
 from sqlalchemy import select
 
 from results.records import Role
+from results.runs.facts import KINDS, fact_counts, states_falsely
 from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.reading import FINISHED, image_scores, one_dataset, read_runs
 from results.runs.run import Run
@@ -18,7 +19,11 @@ from results.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class GalleryCaption:
-    """One run's caption of one image; `cider` is its CIDEr-D on that image alone, None where it was not scored."""
+    """One run's caption of one image; `cider` is its CIDEr-D on that image alone, None where it was not scored.
+
+    `wrong` has a bit of each kind of facts (`results.runs.facts.KINDS`) of which it states something false; None where
+    the image's scene is not known.
+    """
 
     model: str
     role: Role
@@ -26,6 +31,7 @@ class GalleryCaption:
     key: str
     caption: str
     cider: float | None
+    wrong: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,18 @@ def gallery(store: Store, dataset: str, split: str, runs: Sequence[Run] | None =
         read = read_runs(connection, FINISHED) if runs is None else runs
         runs = _shown([run for run in read if run.fingerprint == fingerprint], split)
         scores = image_scores(connection, runs, RANKING_METRIC)
+        facts = [image_scores(connection, runs, fact_counts(kind)) for kind in KINDS]
         in_split = select(Image).where(Image.dataset_id == dataset_id, Image.split == split)
         images = {image["image_id"]: image for image in connection.execute(in_split).mappings()}
         said = select(Caption.run_id, Caption.image_id, Caption.caption)
         said = said.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)
         captions = {(run_id, image_id): caption for run_id, image_id, caption in connection.execute(said)}
+    wrong: dict[tuple[int, int], int] = {}
+    for bit, by_run in enumerate(facts):
+        for run in runs:
+            for image_id, number in by_run[run.id, split].items():
+                place = (run.id, image_id)
+                wrong[place] = wrong.get(place, 0) | (states_falsely(number) << bit)
     means = {
         image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
         for image_id in images
@@ -81,6 +94,7 @@ def gallery(store: Store, dataset: str, split: str, runs: Sequence[Run] | None =
                     key=run.key,
                     caption=captions[run.id, image_id],
                     cider=scores[run.id, split].get(image_id),
+                    wrong=wrong.get((run.id, image_id)),
                 )
                 for run in runs
                 if (run.id, image_id) in captions

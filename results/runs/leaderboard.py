@@ -49,7 +49,8 @@ class Row:
     why the model has not as many parameters as the others, "" where it has; `gain` what the next longer training of it
     gives, None where there was none.
     `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
-    are those of `results.runs.more_metrics`, empty unless asked for.
+    are those of `results.runs.more_metrics`, empty unless asked for; `facts[domain][metric]` those of
+    `results.runs.facts`, domain "overall" first, empty where the data set has no known scenes.
     """
 
     model: str
@@ -72,6 +73,7 @@ class Row:
     pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
+    facts: dict[str, dict[str, Spread]] = field(default_factory=dict)
 
     @property
     def training_end(self) -> State:
@@ -380,6 +382,10 @@ def _row(
         pretraining=runs[0].pretraining,
         held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
         more=spreads({run.seed: run.more.get(split, {}) for run in runs}),
+        facts={
+            domain: spreads({run.seed: run.facts.get(split, {}).get(domain, {}) for run in runs})
+            for domain in runs[0].facts.get(split, {})
+        },
         learning={run.seed: run.learning for run in runs if run.learning is not None},
     )
 

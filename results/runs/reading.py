@@ -11,7 +11,8 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select, true
 
 from results.errors import StoreError
 from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecord, Quantity
-from results.runs.more_metrics import is_more
+from results.runs.facts import fact_influences, is_fact
+from results.runs.more_metrics import depends_on, is_more
 from results.runs.run import ByImage, DatasetInfo, Run
 from results.statistics.significance import MEANS
 from results.store.schema import (
@@ -53,7 +54,8 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
         if is_more(metric):
             runs[run_id].more.setdefault(split, {})[metric] = Quantity(*measured)
         else:
-            runs[run_id].scores.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
+            kept = runs[run_id].facts if is_fact(metric) else runs[run_id].scores
+            kept.setdefault(split, {}).setdefault(domain, {})[metric] = Quantity(*measured)
     of_held_out = (HeldOutScore.split, HeldOutScore.metric)
     held_out = parts(HeldOutScore, *of_held_out, HeldOutScore.value, HeldOutScore.reason)
     for run_id, split, metric, value, reason in connection.execute(held_out.where(FINISHED).order_by(*of_held_out)):
@@ -118,7 +120,9 @@ def read_images(connection: Connection, runs: Sequence[Run]) -> None:
     for table in (ImageScores, ImageInfluences):
         query = select(table.run_id, table.split, table.metric, table.scores).where(table.run_id.in_(found))
         for run_id, split, metric, scores in connection.execute(query):
-            if not is_more(metric):
+            if is_fact(metric):
+                found[run_id].influences.setdefault(split, {}).update(fact_influences(scores, depends_on(metric)))
+            elif not is_more(metric):
                 own = found[run_id].by_image if table is ImageScores else found[run_id].influences
                 own.setdefault(split, {})[metric] = scores
     captioned = select(Caption.run_id, Caption.split, Caption.image_id, Caption.caption)

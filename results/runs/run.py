@@ -24,9 +24,10 @@ class Run:
     """One planned run, whatever its status, and what came of it.
 
     `scores[split][domain][metric]`, domain "overall" first, `held_out[split][metric]` as of `SplitResult`,
-    `more[split][metric]` of `results.runs.more_metrics` and `costs[name]`: in the order they were recorded in, empty
-    unless the run is finished. `by_image[split][metric]`, `influences[split][metric]` and `captions[split]`, by image
-    id, are there where `reading.read_images` was asked. Any field of `environment` may be missing.
+    `more[split][metric]` of `results.runs.more_metrics`, `facts[split][domain][metric]` of `results.runs.facts` and
+    `costs[name]`: in the order they were recorded in, empty unless the run is finished. `by_image[split][metric]`,
+    `influences[split][metric]` and `captions[split]`, by image id, are there where `reading.read_images` was asked. Any
+    field of `environment` may be missing.
     """
 
     id: int
@@ -56,6 +57,7 @@ class Run:
     scores: Scores = field(default_factory=dict)
     held_out: dict[str, dict[str, Quantity]] = field(default_factory=dict)
     more: dict[str, dict[str, Quantity]] = field(default_factory=dict)
+    facts: Scores = field(default_factory=dict)
     costs: dict[str, Quantity] = field(default_factory=dict)
     by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
     influences: dict[str, dict[str, ByImage]] = field(default_factory=dict)

@@ -8,7 +8,7 @@ CIDEr-D upwards.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, Protocol
@@ -146,6 +146,24 @@ def _scores(statistics: Sequence[Summable], totals: Array) -> dict[str, Array]:
         scores = each.metric.score(totals[:, column : column + width])
         found.update(zip(each.metric.names, scores.T, strict=True))
         column += width
+    return found
+
+
+def pseudo_values(values: Array, score: Callable[[Array], Array]) -> Array:
+    """Jackknife pseudo-values of corpus scores, (N, metrics), whose mean over images is the corpus score.
+
+    With statistics x of sum T and the score f, image i has f(T) + (N - 1) (mean over j of f(T - x_j) - f(T - x_i)).
+    Their variance by N is the jackknife's variance of the score: Tukey, "Bias and Confidence in Not-Quite Large
+    Samples", Annals of Mathematical Statistics 1958; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
+    chapter 11. Centred on the score, not on Quenouille's estimate of its bias.
+    There are two images or more: without its only one a corpus has no score.
+
+    Args:
+        values: sufficient statistics (N, K), a row per image.
+    """
+    total = values.sum(axis=0)
+    without = score(total - values)
+    found: Array = score(total) + (len(values) - 1) * (without.mean(axis=0) - without)
     return found
 
 

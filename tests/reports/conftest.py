@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
@@ -22,6 +23,7 @@ from results.records import (
     RunSpec,
     SplitResult,
 )
+from results.runs.facts import FACT_METRICS, KINDS, PARSED, fact_counts, fact_scores, packed
 from results.store.store import Store
 
 FINGERPRINT = "1f3a09bc" * 4
@@ -122,6 +124,16 @@ def scores(cider: float, meteor: bool) -> dict[str, Quantity]:
     return found | {"ROUGE-L": quantity(0.3 + 0.27 * cider), "CIDEr-D": quantity(cider)}
 
 
+def fact_counts_of(ids: Iterable[int]) -> np.ndarray:
+    """Of each image and kind: facts stated, true ones of these, facts of the picture, told ones of these."""
+    return np.array([[[2, 1 + (i + kind) % 2, 3, i % 2] for kind in range(len(KINDS))] for i in ids], np.float64)
+
+
+def fact_quantities(ids: Iterable[int]) -> dict[str, Quantity]:
+    measured = fact_scores(fact_counts_of(ids).sum(axis=0)).ravel().tolist()
+    return {PARSED: quantity(1.0)} | dict(zip(FACT_METRICS, map(quantity, measured), strict=True))
+
+
 def outcome(
     model: str,
     seed: int,
@@ -150,12 +162,17 @@ def outcome(
         by_domain = {
             domain: scores(quality * factor, meteor) for domain, factor in zip(DOMAINS, (1.1, 0.9, 0.5), strict=True)
         }
+        overall = scores(quality, meteor) | fact_quantities(ids)
+        for domain, members in zip(DOMAINS, ((7, 8), (9, 10), (11, 12)), strict=True):
+            by_domain[domain] |= fact_quantities(members)
+        counts = packed(fact_counts_of(ids)).T.tolist()
         splits.append(
             SplitResult(
                 split,
                 captions,
-                {"overall": scores(quality, meteor)} | (by_domain if split == "nocaps" else {}),
-                {
+                {"overall": overall} | (by_domain if split == "nocaps" else {}),
+                {fact_counts(kind): dict(zip(ids, of, strict=True)) for kind, of in zip(KINDS, counts, strict=True)}
+                | {
                     metric: {i: level * weight / mean for i, weight in weights.items()}
                     for metric, level in (("ROUGE-L", 0.3 + 0.27 * quality), ("CIDEr-D", quality))
                 },

@@ -5,13 +5,15 @@ Those of captions are parsed by rules, which know the phrases of these captions 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from harness.data.dataset import Dataset
 from harness.data.graphs.graph import GraphSource, SceneGraph
-from harness.data.scenes.dataset import ScenesConfig, compose_scenes, config_of
-from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS, SHAPES, TEXTURES
+from harness.data.scenes.dataset import ScenesConfig, compose_scenes, config_of, scene_words
+from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, TEXTURES
+from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import Chance, Scene
 from harness.data.vocabulary import tokenize
 from harness.utils.errors import BenchError
@@ -26,12 +28,15 @@ _OF_PAIR: Final = {"left": "left of", "right": "right of"}
 _OF_LINE: Final = {"row": "left of", "column": "above"}
 _RULES = 1
 """Raise it with any change to the graphs of a scene: their fingerprint changes with it."""
-_OPENINGS: Final = ("there is", "there are", "a picture of", "the image shows", "we can see")
-_DETERMINERS: Final = frozenset({"a", "an", "two", "three"})
-_NUMBERS: Final = frozenset({"two", "three"})
-_ADJECTIVES: Final = frozenset(
-    {*OBJECT_COLOURS, *BACKGROUND_COLOURS, *TEXTURES, "violet", "gray", "large", "big", "small", "little", "tiny"}
-)
+_OPENINGS: Final = [each.split() for each in ("a picture of", "the image shows", "we can see", "there is", "there are")]
+_PLAIN: Final = re.compile("[a-z ]*")
+"""A caption that a model generated: it is cut at its spaces alone."""
+NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
+_DETERMINERS: Final = frozenset({"a", "an", "the", *NUMBERS})
+BACKGROUND: Final = "background"
+SHAPE_OF: Final = scene_words()
+"""The shape that each noun of captions names, in the singular and the plural."""
+_ADJECTIVES: Final = frozenset({*colour_words(), *TEXTURES, *size_words()})
 _RELATIONS: Final = {
     "to the left of": "left of",
     "to the right of": "right of",
@@ -42,6 +47,7 @@ _RELATIONS: Final = {
     **{phrase: phrase for phrase in ("on", "against")},
 }
 """Between two things, by what stands in the caption."""
+_BEGINS_THING: Final = _DETERMINERS | _ADJECTIVES | SHAPE_OF.keys() | {BACKGROUND}
 _PLACES: Final = {
     **{f"on the {side}": side for side in ("left", "right")},
     **{f"on the {side} side": side for side in ("left", "right")},
@@ -162,21 +168,27 @@ def parse_scene_caption(caption: str) -> SceneGraph:
     Raises:
         BenchError: the caption is of other data.
     """
-    words = tokenize(caption)
-    for opening in sorted(_OPENINGS, key=len, reverse=True):
-        if words[: len(opening.split())] == opening.split():
-            words = words[len(opening.split()) :]
-            break
-    reading = _Reading(words)
-    try:
-        while reading.words:
-            reading.take()
-    except (ValueError, LookupError, StopIteration) as error:
+    graph, unknown = read_scene_caption(caption)
+    if unknown or not graph.objects:
         raise BenchError(
             f"{shortened(repr(caption))} cannot be parsed: the parser knows captions of the embedded scenes alone",
             "add --sentence-graphs FILE, with a graph of every caption",
-        ) from error
-    return SceneGraph(tuple(reading.objects), tuple(reading.attributes), tuple(reading.relations))
+        )
+    return graph
+
+
+def read_scene_caption(caption: str) -> tuple[SceneGraph, list[str]]:
+    """What the rules know of any caption, as `parse_scene_caption` has it, and the words that none of them knows."""
+    words = caption.split() if _PLAIN.fullmatch(caption) else tokenize(caption)
+    words = words[next((len(opening) for opening in _OPENINGS if words[: len(opening)] == opening), 0) :]
+    reading, unknown = _Reading(words), []
+    while left := reading.words:
+        try:
+            reading.take()
+        except (ValueError, LookupError, StopIteration):
+            unknown.append(left[0])
+            reading.words = left[1:]
+    return SceneGraph(tuple(reading.objects), tuple(reading.attributes), tuple(reading.relations)), unknown
 
 
 class _Reading:
@@ -191,23 +203,29 @@ class _Reading:
         self._joint = ""
 
     def take(self) -> None:
-        """Read a thing, what joins it to the next one, or the place of the last one; ValueError for anything else."""
+        """Read a thing, what joins it to the next one, or the place of the last one; ValueError for anything else.
+
+        Where that cannot be read whole, nothing of it is kept but that `words` may be fewer.
+        """
         if self.words[0] in ("and", "with"):
-            self._joint = self.words.pop(0)
+            self._joint, self.words = self.words[0], self.words[1:]
             self._thing()
-        elif self.words[0] in _DETERMINERS:
+        elif self.words[0] in _BEGINS_THING:
             self._thing()
         else:
             self._phrase()
 
     def _thing(self) -> None:
-        determiner, thing = self.words.pop(0), len(self.objects)
-        if determiner not in _DETERMINERS:
-            raise ValueError(determiner)
-        said = [determiner] if determiner in _NUMBERS else []
-        while self.words[0] in _ADJECTIVES:
-            said.append(self.words.pop(0))
-        self.objects.append(self.words.pop(0))
+        thing, words, said = len(self.objects), self.words, []
+        if words[0] in _DETERMINERS:
+            said, words = [word for word in words[:1] if word in NUMBERS], words[1:]
+        while words[0] in _ADJECTIVES:
+            said.append(words[0])
+            words = words[1:]
+        if words[0] != BACKGROUND and words[0] not in SHAPE_OF:
+            raise ValueError(words[0])
+        self.objects.append(words[0])
+        self.words = words[1:]
         self.attributes += [(thing, word) for word in said]
         if self._joint != "with":
             self._heads.append(thing)
@@ -219,9 +237,9 @@ class _Reading:
             raise ValueError(self.words[0])
         phrase, self.words = " ".join(parts), self.words[len(parts) :]
         joint, self._joint = self._joint, ""
-        if phrase in _RELATIONS and self.words and self.words[0] in _DETERMINERS:
-            self.relations.append((last, last + 1, _RELATIONS[phrase]))
+        if phrase in _RELATIONS and self.words and self.words[0] in _BEGINS_THING:
             self._thing()
+            self.relations.append((last, last + 1, _RELATIONS[phrase]))
             return
         told = _BESIDE_HEAD.get(phrase) or (_WITH.get(_PLACES[phrase]) if joint == "with" else None)
         if told is None:

@@ -204,24 +204,39 @@ def is_scenes(content: object) -> bool:
     return isinstance(content, dict) and content.get("dataset") == "scenes" and "config" in content
 
 
-def scene_objects(content: Mapping[str, Any]) -> dict[int, frozenset[str]]:
-    """The shapes of every image of `dataset_scenes.json`, by image id: composed again, without drawing.
+def scenes_by_id(content: Mapping[str, Any]) -> dict[int, Scene]:
+    """The scene of every image of `dataset_scenes.json`, by image id: composed again, without drawing.
 
     Raises:
         BenchError: the file was written by another generator, or was changed since.
     """
     try:
-        scenes = list(compose_scenes(config_of(content)))
+        scenes = dict(enumerate(compose_scenes(config_of(content))))
         found = {entry["imgid"]: len(entry["boxes"]) for entry in content["images"]}
     except (KeyError, TypeError, ValueError) as error:
         raise BenchError(
             f"the file of scenes was not written by this generator ({error})", "let `bench run` generate it anew"
         ) from error
-    if found != {image_id: len(scene.items) for image_id, scene in enumerate(scenes)}:
+    if found != {image_id: len(scene.items) for image_id, scene in scenes.items()}:
         raise BenchError("the file of scenes was changed after it was generated", "let `bench run` generate it anew")
-    return {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in enumerate(scenes)}
+    return scenes
+
+
+def scene_objects(content: Mapping[str, Any]) -> dict[int, frozenset[str]]:
+    """The shapes of every image of `dataset_scenes.json`, by image id; errors as of `scenes_by_id`."""
+    return {
+        image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes_by_id(content).items()
+    }
 
 
 def scene_nouns() -> tuple[dict[str, tuple[str, ...]], Mapping[str, str]]:
     """The nouns of every shape, and the plurals that no rule gives."""
     return {shape: nouns(shape) for shape in (*SEEN, *UNSEEN)}, plurals()
+
+
+def scene_words() -> dict[str, str]:
+    """The shape of every noun of captions, in the singular and the plural."""
+    names, irregular = scene_nouns()
+    return {
+        word: shape for shape, of in names.items() for noun in of for word in (noun, irregular.get(noun, f"{noun}s"))
+    }

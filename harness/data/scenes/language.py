@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS
 from harness.data.scenes.layout import Chance, Item, Scene
 from harness.data.vocabulary import tokenize
 
@@ -99,6 +100,17 @@ def describe(chance: Chance, scene: Scene, count: int) -> tuple[str, ...]:
 def nouns(shape: str) -> tuple[str, ...]:
     """All nouns that captions use for a shape."""
     return tuple(_NOUNS.get(shape, {shape: 1.0}))
+
+
+def colour_words() -> dict[str, str]:
+    """The colour of every word that captions use for one."""
+    colours = (*OBJECT_COLOURS, *BACKGROUND_COLOURS)
+    return {word: colour for colour in colours for word in _COLOURS.get(colour, {colour: 1.0})}
+
+
+def size_words() -> dict[str, bool]:
+    """Whether each word of captions for a size means a large one."""
+    return {word: large for large, words in _SIZES.items() for word in words}
 
 
 def plurals() -> dict[str, str]:

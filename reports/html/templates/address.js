@@ -6,7 +6,7 @@ const address = (() => {
   const carried = ["models", "only"];
   const plain = (text) => { try { return decodeURIComponent(text.replaceAll("+", " ")); } catch { return text; } };
   const coded = (text) => encodeURIComponent(text).replaceAll("%2F", "/").replaceAll("%3A", ":").replaceAll("%20", "+");
-  const parse = () => new Map(location.search.slice(1).split("&").filter(Boolean).map((pair) => {
+  const parse = (text = location.search) => new Map(text.slice(1).split("&").filter(Boolean).map((pair) => {
     const at = pair.indexOf("=");
     return at < 0 ? [pair, ""] : [pair.slice(0, at), pair.slice(at + 1)];
   }));
@@ -39,12 +39,15 @@ const address = (() => {
   addEventListener("pageshow", changed);
   addEventListener("popstate", changed);
 
-  // Links to other pages of the report carry the chosen models. They are set when they are about to be followed.
+  // Links to other pages of the report carry the chosen models, but for what they ask themselves. They are set when they
+  // are about to be followed.
   function carry(event) {
     const link = event.target.closest?.("a[href]");
     if (!link || /^(#|data:)/.test(link.getAttribute("href")) || !link.pathname.endsWith(".html")) return;
+    link.dataset.asks ??= link.search;
     const values = parse();
-    link.search = search(carried.filter((name) => values.has(name)).map((name) => [name, values.get(name)]));
+    const kept = carried.filter((name) => values.has(name)).map((name) => [name, values.get(name)]);
+    link.search = search(new Map([...kept, ...parse(link.dataset.asks)]));
   }
   for (const kind of ["pointerdown", "focusin", "click"]) addEventListener(kind, carry, true);
 

@@ -19,9 +19,9 @@ async function image(place) {
   const { index } = gallery;
   const number = Math.floor(place / index.size);
   const images = await load(number, `${index.prefix}${number}.js`);
-  const [file, domain, picture, reason, references, captions, which, scores] = images[place % index.size];
+  const [file, domain, picture, reason, references, captions, which, scores, wrong] = images[place % index.size];
   const texts = captions.map(decode);
-  const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n] }));
+  const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n], wrong: wrong[n] ?? 0 }));
   return {
     id: index.images[place][0], file, domain, picture, reason, attention: attention(index.images[place][0]),
     references: references.map(decode), said: said.filter(({ text }) => text !== undefined),
@@ -34,12 +34,13 @@ function attention(id) {
   return images.includes(id) ? `${page}#image-${id}` : "";
 }
 
-function caption(text, known) {
+function caption(text, known, wrong) {
   const made = make("bdi", { class: "caption" });
   if (!text) made.append(make("span", { class: "blank" }, "no words"));
   made.append(...galleryWords.nodes(text.slice(0, LONG_CAPTION), known));
   const rest = text.slice(LONG_CAPTION);
   if (rest) made.append(make("details", {}, make("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
+  if (wrong.length) made.append(" ", make("small", { class: "tag" }, `wrong: ${wrong.join(", ")}`));
   return made;
 }
 
@@ -47,7 +48,7 @@ function card(shown, most) {
   const known = galleryWords.known(shown.references);
   const lines = galleryChoice.of(shown.said).map((said) => make("li", said.reference ? { class: "reference" } : {},
     make("span", { class: "who" }, make("a", { href: said.page }, said.name), ...(said.label ? [" ", make("small", {}, said.label)] : [])),
-    caption(said.text, known),
+    caption(said.text, known, galleryChoice.kind() < 0 ? [] : gallery.index.kinds.filter((_, kind) => said.wrong >> kind & 1)),
     make("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1))));
   const said = make("div", { class: "said" }, make("h2", { class: "hidden" }, `Captions of image ${shown.id}`),
     make("ul", { class: "captions" }, ...lines.slice(0, most)));
@@ -124,6 +125,13 @@ function start() {
     let found = kind === "beats" ? await beats(one, other) : orders[kind]();
     if (turn !== asked) return;
     const picked = galleryChoice.onlyBox.checked ? galleryChoice.images() : null;
+    const fact = galleryChoice.kind();
+    if (fact >= 0) {
+      const errs = new Set();
+      for (const place of places) if (galleryChoice.errs((await image(place)).said, fact)) errs.add(place);
+      if (turn !== asked) return;
+      found = found.filter((place) => errs.has(place));
+    }
     if (picked) found = found.filter((place) => picked.includes(index.images[place][0]));
     if (words.length) {
       const matches = new Set();
@@ -137,7 +145,7 @@ function start() {
     gallery.order = found;
     await show(0, AT_ONCE, turn);
     if (turn !== asked) return;
-    form.querySelector("output").textContent = words.length || picked ? `${found.length} of ${places.length}` : `${places.length} images`;
+    form.querySelector("output").textContent = words.length || picked || fact >= 0 ? `${found.length} of ${places.length}` : `${places.length} images`;
   }
 
   const viewer = galleryViewer({
@@ -160,6 +168,7 @@ function start() {
     const { name, value } = event.target;
     drawn = "";
     if (name === "words") address.set({ q: value });
+    if (name === "wrong") address.set({ wrong: value });
     if (name === "order") address.set({ order: value.split(",").map(decodeURIComponent) });
   });
   form.hidden = false;
@@ -173,9 +182,9 @@ function start() {
   const asks = () => {
     const { words, order } = form.elements;
     const picked = galleryChoice.onlyBox.checked && galleryChoice.images();
-    return JSON.stringify([galleryChoice.models(), words.value, order.value, picked]);
+    return JSON.stringify([galleryChoice.models(), words.value, order.value, picked, galleryChoice.kind()]);
   };
-  drawn = JSON.stringify([[], "", "worst", false]);
+  drawn = JSON.stringify([[], "", "worst", false, -1]);
   address.follow(() => {
     galleryChoice.show();
     const wanted = asks();

@@ -29,6 +29,10 @@ const galleryChoice = {
     return a === null || b === null ? null : a - b;
   },
 
+  // Which kind of facts is to be wrong; -1: whichever. And whether one of the models to show errs so.
+  kind() { return this.index.kinds.indexOf(address.get("wrong")); },
+  errs(said, kind) { return this.of(said).some(({ reference, wrong }) => !reference && wrong >> kind & 1); },
+
   // Boxes for the models, made where a script can heed them.
   start(index, form) {
     Object.assign(this, { index, form });
@@ -67,6 +71,8 @@ const galleryChoice = {
     }
     const wanted = address.list("order").map(encodeURIComponent).join(",");
     order.value = [...order.options].some((option) => option.value === wanted) ? wanted : "worst";
+    form.elements.wrong.value = this.kind() < 0 ? "" : address.get("wrong");
+    form.elements.wrong.parentElement.hidden = this.index.kinds.length === 0;
     if (form.elements.words.value !== address.get("q")) form.elements.words.value = address.get("q");
     for (const box of document.querySelectorAll(".choose input")) box.checked = images.includes(Number(box.value));
   },

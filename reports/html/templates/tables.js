@@ -1,12 +1,14 @@
 "use strict";
 
-// Numbers sort by data-value, words by their text; what was not measured always comes last.
+// Numbers sort by data-value, those of a heat map by what they show, words by their text; what was not measured always comes last.
 function sortBy(table, column, direction) {
   const sign = direction === "ascending" ? 1 : -1;
   const key = (row) => {
     const cell = row.cells[column];
-    if (!cell.classList.contains("number")) return cell.textContent.trim().toLowerCase();
-    return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
+    const heat = column > 0 && table.classList.contains("heat");
+    if (!heat && !cell.classList.contains("number")) return cell.textContent.trim().toLowerCase();
+    const value = Number(heat ? cell.textContent : cell.dataset.value);
+    return Number.isNaN(value) ? null : value;
   };
   const compare = (one, other) => {
     const a = key(one);

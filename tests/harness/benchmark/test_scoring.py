@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from harness.benchmark import scoring
 from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.scoring import SINGLE, SPICE_ONCE, add_more_metrics, more_evaluator, score_people, score_split
+from harness.benchmark.scoring import (
+    SINGLE,
+    SPICE_ONCE,
+    add_facts,
+    add_more_metrics,
+    more_evaluator,
+    score_people,
+    score_split,
+)
 from harness.data.dataset import Sample
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
@@ -21,8 +31,10 @@ from harness.metrics.more.measure import MoreEvaluator, MoreSettings
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from results import Outcome, Quantity, SplitResult, Store
+from results.comparison.comparison import compare_runs
 from results.records import RunSpec
-from results.runs.reading import finished
+from results.runs.more_metrics import depends_on
+from results.runs.reading import finished, finished_with_images
 from tests.harness.benchmark.small_runs import make_context, make_spec, quiet
 from tests.harness.metrics.tiny_models import write_clip
 
@@ -190,6 +202,34 @@ def test_people_are_no_references_of_their_own(
         assert all(system.captions[image_id] not in texts for image_id, texts in system.references.items())
         assert all(len(texts) == 5 for texts in system.sets.values())
     assert len(seen) == 2
+
+
+def test_facts_of_finished_runs(store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [
+        finish(store, make_spec("says"), scenes, "a dragon on a red hexagon"),
+        finish(store, make_spec("people", "human", role="reference"), scenes),
+    ]
+    before, said = [run.scores for run in finished(store)], io.StringIO()
+    add_facts(specs, scenes.data, store, quiet(said))
+    assert "dragon (6)" in said.getvalue()
+    says, people = finished_with_images(store)
+    assert [says.scores, people.scores] == before
+    assert next(iter(people.facts["nocaps"])) == "overall"
+    assert len(people.facts["nocaps"]) == 4
+    assert says.facts["test"]["overall"]["facts-parsed"].value == 0
+    assert says.facts["test"]["overall"]["facts-precision (object)"].value == 0  # no split but nocaps shows hexagons
+    assert "no caption states" in (says.facts["test"]["overall"]["facts-precision (size)"].reason or "")
+    precision = people.facts["test"]["overall"]["facts-precision (object)"]
+    assert (precision.value, precision.low, precision.high) == (1, 1, 1)
+    influences = people.influences["test"]["facts-recall (colour)"]
+    assert np.mean(list(influences.values())) == people.facts["test"]["overall"]["facts-recall (colour)"].value
+    assert not people.by_image
+    # What is there is not computed again; what two runs state is compared beside their scores.
+    monkeypatch.setattr(scoring, "measure_facts", lambda *_: pytest.fail("measured again"))
+    add_facts(specs, scenes.data, store, quiet())
+    [pair] = compare_runs(says, people, {}, 0).pairs
+    assert {(fact.split, depends_on(fact.metric)) for fact in pair.facts if fact.test} >= {("test", "object")}
+    assert not any("facts" in score.metric for score in pair.scores)
 
 
 def train_samples(*captions: tuple[str, ...]) -> list[Sample]:

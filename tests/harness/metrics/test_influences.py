@@ -8,11 +8,11 @@ import pytest
 from harness.metrics.bleu import BLEU
 from harness.metrics.contract import Statistics
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.influences import CORPUS_METRICS, influences, influences_by_image
+from harness.metrics.influences import CORPUS_METRICS, influences_by_image
 from harness.metrics.meteor import METEOR
 from harness.metrics.ngrams import Corpus
 from harness.metrics.signature import EvaluationSettings
-from results.statistics.significance import bootstrap
+from results.statistics.significance import bootstrap, pseudo_values
 
 
 def meteor_counts(images: int) -> Statistics:
@@ -45,13 +45,15 @@ def test_influences_equal_leaving_each_image_out(coco) -> None:
     without = np.array([corpus_scores([image for image in ids if image != out]) for out in ids])
     expected = corpus_scores(ids) + 24 * (without.mean(axis=0) - without)
     of_ids = Corpus.of_texts({image: coco.tokenized_references[image] for image in ids}, coco.tokenized_candidates)
-    assert influences(BLEU.statistics(of_ids)) == pytest.approx(expected, abs=1e-9)
+    assert pseudo_values(BLEU.statistics(of_ids).values, BLEU.score) == pytest.approx(expected, abs=1e-9)
 
 
 def test_their_standard_error_is_the_bootstraps(bleu) -> None:
     for statistics in (bleu, meteor_counts(800)):
         bounds = bootstrap([statistics])
-        errors = influences(statistics).std(axis=0, ddof=1) / np.sqrt(len(statistics.values))
+        errors = pseudo_values(statistics.values, statistics.metric.score).std(axis=0, ddof=1) / np.sqrt(
+            len(statistics.values)
+        )
         for name, error in zip(statistics.metric.names, errors, strict=True):
             assert error == pytest.approx((bounds[name].high - bounds[name].low) / (2 * 1.96), rel=0.04), name
 
@@ -62,7 +64,7 @@ def test_corpora_without_any_match_have_finite_influences(metric) -> None:
     lengths = np.zeros((3, width))
     lengths[:, :2] = [(0, 9), (5, 8), (0, 0)]
     for values in (np.zeros((3, width)), lengths, lengths[:2]):
-        assert influences(Statistics(metric, values)) == pytest.approx(0, abs=1e-4)
+        assert pseudo_values(values, metric.score) == pytest.approx(0, abs=1e-4)
 
 
 def test_a_single_image_has_no_influence(bleu) -> None:

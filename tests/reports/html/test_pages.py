@@ -73,7 +73,7 @@ def test_links_stay_inside_and_lead_somewhere_and_ids_are_unique(report: Path, p
                     assert re.match("https?://", target), f"{name}: {target}"
                     continue
                 assert ":" not in target, f"{name}: {target}"
-                file, _, anchor = target.partition("#")
+                file, _, anchor = re.sub(r"\?[^#]*", "", target).partition("#")
                 if file:
                     resolved = (report / name).parent / file
                     assert resolved.resolve().is_relative_to(report.resolve())

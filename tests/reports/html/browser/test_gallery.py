@@ -232,3 +232,14 @@ def test_the_gallery_leads_to_where_words_looked(open_page: Open, report: Path) 
     page.locator("#viewer .card .files a").click()
     expect(page.locator("h1")).to_have_text(re.compile("^Where each word looked"))
     expect(page).to_have_url(re.compile("#image-5$"))
+
+
+def test_a_number_of_the_matrix_leads_to_the_pictures_that_are_wrong(open_page: Open, report: Path) -> None:
+    page = open_page(report / "facts.html", "?models=blind")
+    page.locator("#facts-1 tr[data-model=expansionnet_v2] td a").nth(1).click()
+    expect(page).to_have_url(re.compile(r"gallery\.html\?models=expansionnet_v2&wrong=colour$"))
+    expect(page.locator("#gallery-filter output")).to_have_text("6 of 12")
+    assert {int(image) % 2 for image in shown_cards(page)} == {1}, "of even images both colours are true"
+    expect(page.locator("#gallery .said .tag").first).to_have_text(re.compile("wrong: .*colour"))
+    page.locator("#gallery-filter [name=wrong]").select_option("")
+    expect(page.locator("#gallery-filter output")).to_have_text("12 images")

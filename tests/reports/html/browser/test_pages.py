@@ -21,6 +21,7 @@ Open = Callable[..., Page]
 PAGES = (
     "index.html",
     "nocaps.html",
+    "facts.html",
     "costs.html",
     "trade-offs.html",
     "curves.html",

@@ -1,0 +1,315 @@
+"""Facts of the embedded scenes: what captions state, what of it is true, and what of the picture they leave out.
+
+A caption is read by rules (`harness.data.graphs.scenes`) and judged by what was drawn, not by its references. What it
+mentions stands for the object of the picture that it shares most with, at least the shape or the colour; whatever is
+said of a thing that shares neither with any is false. `docs/scenes.md` has the rules of each kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from harness.data.graphs.graph import SceneGraph
+from harness.data.graphs.scenes import ANNOTATIONS, BACKGROUND, NUMBERS, SHAPE_OF, read_scene_caption
+from harness.data.scenes.dataset import is_scenes, scenes_by_id
+from harness.data.scenes.drawing import TEXTURES
+from harness.data.scenes.language import colour_words, size_words
+from harness.data.scenes.layout import IMAGE_SIZE, Item, Scene
+from harness.metrics.contract import OVERALL, Array, Metric, Statistics
+from harness.utils.json_io import read_json
+from results.records import Quantity, SplitResult
+from results.runs.facts import (
+    FACT_METRICS,
+    KINDS,
+    PARSED,
+    fact_counts,
+    fact_metric,
+    fact_scores,
+    packed,
+    undefined,
+)
+from results.statistics.significance import bootstrap
+
+RESAMPLES: Final = 1_000
+"""Of the bootstrap: a tenth of those of other metrics, so that facts cost a run nothing."""
+_COLOUR_OF: Final = colour_words()
+_LARGE: Final = size_words()
+_SIDES: Final = {
+    **{side: side for side in ("left", "right", "top", "bottom", "middle")},
+    "upper": "top",
+    "lower": "bottom",
+    "centre": "middle",
+}
+_LINES: Final = {
+    **dict.fromkeys(("side by side", "next to each other", "row"), "row"),
+    **dict.fromkeys(("above each other", "one below the other", "column"), "column"),
+}
+_OPPOSITE: Final = {"left": ("right", "left of"), "top": ("bottom", "above")}
+_INVERSE: Final = {
+    "right of": "left of",
+    "below": "above",
+    "under": "above",
+    "beneath": "above",
+    "around": "inside",
+}
+_MEANT: Final = {
+    "over": "above",
+    "in": "inside",
+    "within": "inside",
+    "beside": "next to",
+    "standing on": "on",
+    "sitting on": "on",
+}
+_TURNED: Final = {"right": "left", "below": "above"}
+_NEAR: Final = 10
+"""Pixels that centres must be apart before one object is beside or above another that it was not composed so with."""
+_SHAPE, _COLOUR, _SIZE = 32, 6, 1
+"""What an agreement counts when mentions are matched with objects; a true relation counts 1."""
+
+
+@dataclass(slots=True)
+class Mention:
+    """A thing that a caption names: its shape, and what is said of it."""
+
+    shape: str
+    colours: list[str] = field(default_factory=list)
+    sizes: list[bool] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    sides: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def agreement(self, item: Item) -> int:
+        """How much it shares with an object; 0 where neither shape nor colour."""
+        found = _SHAPE * (self.shape == item.shape) + _COLOUR * (item.colour in self.colours)
+        return found and found + _SIZE * (item.large in self.sizes)
+
+
+@dataclass(slots=True)
+class Reading:
+    """A caption as the rules read it: mentions, how they lie to each other by place, and what is said of the ground.
+
+    `relations` are (subject, predicate, object), of `left of`, `above`, `inside`, `on` and `next to` alone.
+    """
+
+    mentions: list[Mention]
+    relations: list[tuple[int, str, int]]
+    backgrounds: list[str]
+    unknown: list[str]
+
+
+@cache
+def read_caption(caption: str) -> Reading:
+    """Every fact that a caption states."""
+    graph, unknown = read_scene_caption(caption)
+    places = [place for place, noun in enumerate(graph.objects) if noun != BACKGROUND]
+    of = {place: number for number, place in enumerate(places)}
+    found = Reading([Mention(SHAPE_OF[graph.objects[place]]) for place in places], [], [], unknown)
+    for place, word in graph.attributes:
+        if place not in of:
+            found.backgrounds.append(_COLOUR_OF.get(word, word))
+            continue
+        mention = found.mentions[of[place]]
+        if word in _COLOUR_OF or word in TEXTURES:
+            mention.colours.append(_COLOUR_OF.get(word, word))
+        elif word in _LARGE:
+            mention.sizes.append(_LARGE[word])
+        elif word in NUMBERS:
+            mention.numbers.append(NUMBERS[word])
+        elif word in _LINES:
+            mention.lines.append(_LINES[word])
+        else:
+            mention.sides.append(_SIDES[word])
+    found.relations = [*_relations(graph, of), *_by_opposite_sides(found.mentions)]
+    return found
+
+
+def _relations(graph: SceneGraph, of: Mapping[int, int]) -> Iterator[tuple[int, str, int]]:
+    for one, other, word in graph.relations:
+        if one in of and other in of:
+            ends = (one, other) if word not in _INVERSE else (other, one)
+            yield of[ends[0]], _INVERSE.get(word, _MEANT.get(word, word)), of[ends[1]]
+
+
+def _by_opposite_sides(mentions: Sequence[Mention]) -> Iterator[tuple[int, str, int]]:
+    """Things on the left and on the right, or at the top and at the bottom: relations in place of their sides."""
+    for side, (opposite, predicate) in _OPPOSITE.items():
+        ends = [next((n for n, each in enumerate(mentions) if end in each.sides), None) for end in (side, opposite)]
+        if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:
+            mentions[ends[0]].sides.remove(side)
+            mentions[ends[1]].sides.remove(opposite)
+            yield ends[0], predicate, ends[1]
+
+
+class _Judge:
+    """What is true of a scene."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene, self.items = scene, scene.items
+        self.group = scene.arrangement == "group"
+        self._centres = [(item.x + item.size / 2, item.y + item.size / 2) for item in scene.items]
+
+    def related(self, one: int, predicate: str, other: int) -> bool:
+        """Whether two objects lie so: as they were composed, or by their centres."""
+        scene = self.scene
+        if self.group:
+            return predicate == {"row": "left of", "column": "above"}[scene.relation] or (
+                predicate == "next to" and scene.relation == "row"
+            )
+        if predicate == "next to":
+            return self.related(one, "left of", other) or self.related(other, "left of", one)
+        if predicate in ("inside", "on"):
+            return (one, other, predicate) == (0, 1, scene.relation)
+        wanted = predicate.removesuffix(" of")
+        composed = {2: scene.third, 0: scene.relation}.get(one) if other != 2 else _TURNED.get(scene.third or "")
+        across, down = (there - here for here, there in zip(self._centres[one], self._centres[other], strict=True))
+        along, aside = (across, down) if wanted == "left" else (down, across)
+        return bool(composed == wanted or along >= max(_NEAR, abs(aside)))
+
+    def at(self, one: int, side: str) -> bool:
+        """Whether an object, or the group, is on this side of the picture."""
+        if self.scene.arrangement == "single":
+            return self.scene.relation == side
+        centres = self._centres if self.group else [self._centres[one]]
+        x, y = (sum(each) / len(centres) / IMAGE_SIZE for each in zip(*centres, strict=True))
+        near = {"left": 0.45 - x, "right": x - 0.55, "top": 0.45 - y, "bottom": y - 0.55}
+        return bool(near[side] > 0 if side in near else max(abs(x - 0.5), abs(y - 0.5)) < 1 / 6)
+
+    def line(self, line: str) -> bool:
+        """Whether the objects stand in such a line."""
+        return {"left": "row", "above": "column"}.get(self.scene.relation, self.scene.relation) == line
+
+    def meant(self, reading: Reading) -> list[int | None]:
+        """The object that each mention stands for: no two the same, but in a group, which is one thing."""
+        mentions = reading.mentions
+        if self.group:
+            return [0 if mention.agreement(self.items[0]) else None for mention in mentions]
+        agreements = [[mention.agreement(item) for item in self.items] for mention in mentions]
+        best: tuple[int, list[int | None]] = (-1, [])
+
+        def choose(chosen: list[int | None], shared: int) -> None:
+            nonlocal best
+            if len(chosen) == len(mentions):
+                true = sum(self.holds(chosen, relation) for relation in reading.relations)
+                best = max(best, (shared + true, chosen), key=lambda found: found[0])
+                return
+            for place, agreement in enumerate(agreements[len(chosen)]):
+                if agreement and place not in chosen:
+                    choose([*chosen, place], shared + agreement)
+            choose([*chosen, None], shared)
+
+        choose([], 0)
+        return best[1]
+
+    def holds(self, meant: Sequence[int | None], relation: tuple[int, str, int]) -> bool:
+        """Whether a relation of mentions is true."""
+        one, other = meant[relation[0]], meant[relation[2]]
+        return one is not None and other is not None and self.related(one, relation[1], other)
+
+
+def judged(reading: Reading, scene: Scene) -> Array:
+    """Of each kind (6, 4): facts stated, true ones of these, facts of the picture, told ones of these."""
+    judge, items = _Judge(scene), scene.items
+    single, things = scene.arrangement == "single", 1 if judge.group else len(items)
+    meant = judge.meant(reading)
+    # By kind, whether each fact is true, and which of the picture's it tells; None: none of them.
+    found: dict[str, list[tuple[bool, int | None]]] = {kind: [] for kind in KINDS}
+    for mention, at in zip(reading.mentions, meant, strict=True):
+        known, thing = at is not None, at or 0
+        item = items[thing]
+        alike = sum(other.shape == item.shape for other in items)
+        # A side of the picture says nothing of how several objects lie to each other.
+        side_of = 0 if single else None
+        found["object"].append((known and mention.shape == item.shape, thing))
+        found["colour"] += [(known and colour == item.colour, thing) for colour in mention.colours]
+        found["size"] += [(known and large == item.large, thing) for large in mention.sizes]
+        found["count"] += [(known and number == alike, 0) for number in mention.numbers]
+        found["relation"] += [(known and judge.at(thing, side), side_of) for side in mention.sides]
+        found["relation"] += [(known and alike > 1 and judge.line(line), 0) for line in mention.lines]
+    if judge.group and not found["count"] and any(at is not None for at in meant):
+        named = sum(true for true, _ in found["object"]) or sum(at is not None for at in meant)
+        found["count"].append((named == len(items), 0))
+    for one, predicate, other in reading.relations:
+        true = judge.holds(meant, (one, predicate, other))
+        found["relation"].append((true, int(2 in (meant[one], meant[other]))))
+    for word in reading.backgrounds:
+        of_texture = word in TEXTURES
+        found["background"].append((word == (scene.texture if of_texture else scene.background), int(of_texture)))
+    there = {
+        **dict.fromkeys(("object", "colour", "size"), things),
+        "count": int(judge.group),
+        "relation": 1 + (scene.third is not None),
+        "background": 1 + (scene.texture != "plain"),
+    }
+    rows = []
+    for kind, facts in found.items():
+        told = {what for true, what in facts if true and what is not None}
+        rows.append([len(facts), sum(true for true, _ in facts), there[kind], min(len(told), there[kind])])
+    return np.array(rows, np.float64)
+
+
+class Facts(Metric):
+    """Statistics: of each kind the four counts of `judged`."""
+
+    names = FACT_METRICS
+
+    def score(self, totals: Array) -> Array:
+        """Precision, recall and F of each kind of (..., 24) sums."""
+        return fact_scores(totals.reshape(*totals.shape[:-1], len(KINDS), 4)).reshape(*totals.shape[:-1], -1)
+
+
+def scenes_of(folders: Iterable[Path]) -> dict[int, Scene] | None:
+    """The scenes of the embedded data set by image id, from the first folder that has it; None where none has.
+
+    Raises:
+        BenchError: its file cannot be read, or was changed after it was generated.
+    """
+    file = next((folder / ANNOTATIONS for folder in folders if (folder / ANNOTATIONS).is_file()), None)
+    content = {} if file is None else read_json(file)
+    return scenes_by_id(content) if is_scenes(content) else None
+
+
+def measure_facts(
+    split: str, captions: Mapping[int, str], scenes: Mapping[int, Scene], domains: Mapping[int, str]
+) -> tuple[SplitResult, Counter[str]]:
+    """Every measure over a split and each of its domains, the counts of its images, and the words that no rule knows.
+
+    Args:
+        scenes: of the same images at least.
+        domains: of the images that have one.
+    """
+    readings = {image_id: read_caption(caption) for image_id, caption in captions.items()}
+    values = np.array([judged(reading, scenes[image_id]) for image_id, reading in readings.items()])
+    whole = np.array([not reading.unknown for reading in readings.values()], np.float64)
+    rows: dict[str, list[int]] = {OVERALL: list(range(len(values)))}
+    for row, image_id in enumerate(readings):
+        if image_id in domains:
+            rows.setdefault(domains[image_id], []).append(row)
+    scores = {group: _scores(values[members], whole[members]) for group, members in rows.items()}
+    by_image = {
+        fact_counts(kind): dict(zip(readings, numbers.tolist(), strict=True))
+        for kind, numbers in zip(KINDS, packed(values).T, strict=True)
+    }
+    unknown = Counter(word for reading in readings.values() for word in reading.unknown)
+    return SplitResult(split, dict(captions), scores, by_image), unknown
+
+
+def _scores(values: Array, whole: Array) -> dict[str, Quantity]:
+    statistics = Statistics(Facts(), values.reshape(len(values), -1))
+    bounds, found = bootstrap([statistics], resamples=RESAMPLES), statistics.corpus()
+    reasons: dict[str, str] = {}
+    for kind, totals in zip(KINDS, values.sum(axis=0), strict=True):
+        reasons |= {fact_metric(measure, kind): why for measure, why in undefined(totals, kind).items()}
+    scores = {
+        metric: Quantity(None, reasons[metric])
+        if metric in reasons
+        else Quantity(value, low=bounds[metric].low, high=bounds[metric].high)
+        for metric, value in found.items()
+    }
+    return {PARSED: Quantity(float(whole.mean())), **scores}

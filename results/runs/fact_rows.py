@@ -1,0 +1,104 @@
+"""Facts of a table's rows by seeds and images: intervals, which rows no other surely beats, and sets of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from sqlalchemy import select
+
+from results.runs.facts import FACT_METRICS, KINDS, fact_counts, fact_scores, unpacked
+from results.runs.leaderboard import Group, Row
+from results.runs.reading import image_scores
+from results.runs.run import Run
+from results.runs.spreads import Spread, spreads
+from results.statistics.architecture import places
+from results.statistics.significance import Array, pseudo_values
+from results.store.schema import DatasetRow, Image
+from results.store.store import Store
+
+
+@dataclass(frozen=True)
+class FactTable:
+    """The rows of a group that have facts, with intervals over seeds and images.
+
+    Attributes:
+        leading: by metric, the first keys of the models that no other is surely better than, all pairs corrected.
+        influences: by the first key of a row, (seeds, images, metrics) whose means are the scores of `FACT_METRICS`.
+        images: how many each domain has, "overall" first.
+    """
+
+    group: Group
+    leading: Mapping[str, frozenset[str]]
+    influences: Mapping[str, Array]
+    images: Mapping[str, int]
+
+
+def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable | None:
+    """The facts of a group; None where no row has any, or only of a single image."""
+    of_rows = {row.keys[0]: [runs[key] for key in row.keys] for row in (*group.rows, *group.references) if row.facts}
+    every = [run for of_row in of_rows.values() for run in of_row]
+    with store.reading() as connection:
+        by_kind = [image_scores(connection, every, fact_counts(kind)) for kind in KINDS]
+        shown = select(Image.image_id, Image.domain).join(DatasetRow).where(Image.split == group.split)
+        domain_of = dict(connection.execute(shown.where(DatasetRow.fingerprint == group.fingerprint)).all())
+    stored = {run.key: [kind[run.id, group.split] for kind in by_kind] for run in every}
+    ids = sorted(set.intersection(*(set(counts[0]) for counts in stored.values()))) if stored else []
+    if len(ids) < 2:
+        return None
+    named = [domain_of.get(image) for image in ids]
+    members = {"overall": np.ones(len(ids), bool)}
+    members |= {name: np.array([each == name for each in named]) for name in dict.fromkeys(named) if name}
+
+    def with_intervals(row: Row) -> Row:
+        counts = np.array([[[kind[image] for kind in stored[key]] for image in ids] for key in row.keys])
+        facts = {}
+        for domain, among in members.items():
+            values = _influences(unpacked(counts[:, among]))
+            if domain == "overall":
+                influences[row.keys[0]] = values
+            by_metric = zip(FACT_METRICS, np.moveaxis(values, -1, 0).tolist(), strict=True)
+            scored = {
+                metric: {seed: dict(enumerate(of_seed)) for seed, of_seed in zip(row.seeds, of_metric, strict=True)}
+                for metric, of_metric in by_metric
+            }
+            quantities = [run.facts[group.split].get(domain, {}) for run in of_rows[row.keys[0]]]
+            found = spreads(dict(zip(row.seeds, quantities, strict=True)), scored)
+            facts[domain] = {metric: _within(spread) for metric, spread in found.items()}
+        return replace(row, facts=facts)
+
+    influences: dict[str, Array] = {}
+    ranked, beside = (
+        tuple(with_intervals(row) for row in rows if row.keys[0] in of_rows) for rows in (group.rows, group.references)
+    )
+    images = {domain: int(among.sum()) for domain, among in members.items()}
+    return FactTable(replace(group, rows=ranked, references=beside), _leading(ranked, influences), influences, images)
+
+
+def _within(spread: Spread) -> Spread:
+    """Its interval cut to what shares can be."""
+    if spread.low is None or spread.high is None:
+        return spread
+    return replace(spread, low=max(spread.low, 0.0), high=min(spread.high, 1.0))
+
+
+def _influences(counts: Array) -> Array:
+    """(seeds, images, metrics), in the order of `FACT_METRICS`, of counts (seeds, images, kinds, 4)."""
+
+    def scores(totals: Array) -> Array:
+        return fact_scores(totals).reshape(*totals.shape[:-2], -1)
+
+    return np.array([pseudo_values(of_seed, scores) for of_seed in counts])
+
+
+def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, frozenset[str]]:
+    """Of two rows or more; nobody where they have different numbers of seeds, which are no fair comparison."""
+    if len(rows) < 2 or len({len(row.seeds) for row in rows}) > 1:
+        return dict.fromkeys(FACT_METRICS, frozenset())
+    keys = [row.keys[0] for row in rows]
+    found = {}
+    for place, metric in enumerate(FACT_METRICS):
+        ranks = places([influences[key][..., place] for key in keys]).places
+        found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
+    return found

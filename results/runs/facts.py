@@ -1,0 +1,88 @@
+"""Facts of a scene by kind: the share of what captions state that is true, and of the picture's that they tell.
+
+The store keeps, of every image and kind, four counts in one number: precision, recall and F of any images, and each
+image's influence on them, follow from their sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.runs.more_metrics import base_name
+from results.statistics.significance import Array, pseudo_values
+
+KINDS: Final = ("object", "colour", "size", "count", "relation", "background")
+MEASURES: Final = ("precision", "recall", "F")
+PARSED: Final = "facts-parsed"
+"""The share of captions in which rules know every word."""
+_BITS: Final = 4
+MOST: Final = 2**_BITS - 1
+"""The largest count that is stored of an image."""
+
+
+def fact_metric(measure: str, kind: str) -> str:
+    """The stored name of a measure of a kind."""
+    return f"facts-{measure} ({kind})"
+
+
+FACT_METRICS: Final = tuple(fact_metric(measure, kind) for kind in KINDS for measure in MEASURES)
+
+
+def fact_counts(kind: str) -> str:
+    """The stored name of an image's counts of a kind."""
+    return f"facts ({kind})"
+
+
+def is_fact(metric: str) -> bool:
+    """Whether a stored metric is of facts."""
+    return base_name(metric).partition("-")[0] == "facts"
+
+
+def packed(counts: Array) -> Array:
+    """Counts (..., 4), facts stated, true ones of these, facts of the picture, told ones of these, as (...) numbers."""
+    return np.minimum(counts, MOST) @ (1 << _BITS * np.arange(4)).astype(np.float64)
+
+
+def unpacked(numbers: Array) -> Array:
+    """The counts (..., 4) of what `packed` made."""
+    whole: NDArray[np.int64] = np.asarray(numbers, np.int64)[..., None]
+    return (whole >> _BITS * np.arange(4) & MOST).astype(np.float64)
+
+
+def states_falsely(number: float) -> bool:
+    """Whether some of the facts that are stated, by the counts of one image and kind as stored, are not true."""
+    return int(number) & MOST > int(number) >> _BITS & MOST
+
+
+def fact_scores(totals: Array) -> Array:
+    """Precision, recall and F, (..., 3), of summed counts (..., 4); 0 where nothing is stated, or nothing is there."""
+    stated, true, there, told = np.moveaxis(totals, -1, 0)
+    precision, recall = _share(true, stated), _share(told, there)
+    return np.stack([precision, recall, _share(2 * precision * recall, precision + recall)], axis=-1)
+
+
+def undefined(totals: Array, kind: str) -> dict[str, str]:
+    """By measure, why summed counts (4,) have none of it."""
+    stated, _, there, _ = totals.tolist()
+    absent = {} if there else dict.fromkeys(MEASURES[1:], f"no picture has facts of this kind: {kind}")
+    return absent if stated else {MEASURES[0]: f"no caption states facts of this kind: {kind}", **absent}
+
+
+def fact_influences(by_image: Mapping[int, float], kind: str) -> dict[str, dict[int, float]]:
+    """Each image's influence on the measures of a kind, by metric and image id, from its stored counts."""
+    counts = unpacked(np.fromiter(by_image.values(), np.float64))
+    if len(counts) < 2:
+        return {}
+    found = pseudo_values(counts, fact_scores)
+    return {
+        fact_metric(measure, kind): dict(zip(by_image, column.tolist(), strict=True))
+        for measure, column in zip(MEASURES, found.T, strict=True)
+    }
+
+
+def _share(part: Array, whole: Array) -> Array:
+    return np.divide(part, whole, out=np.zeros_like(whole, dtype=np.float64), where=whole > 0)
