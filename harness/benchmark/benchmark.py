@@ -128,8 +128,8 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
             raise BenchError(
                 f"{spec.model}: {len(missing)} of its members are not finished under these conditions: "
                 + ", ".join(missing[:4]),
-                "train them first, or in the same command: --models MODEL,ensemble:MODEL:4 --seeds 4, with the same "
-                "options as now",
+                "train them in the same command, --models MODEL,ensemble:MODEL:4 --seeds 4, or name stored runs: "
+                "--models ensemble:KEY+KEY",
             )
 
 

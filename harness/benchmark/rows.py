@@ -146,16 +146,25 @@ def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, 
     for part in word.removeprefix(ENSEMBLE).split("+"):
         name, _, count = part.partition(":")
         model = _resolve(name, workspace, pretrained)
-        if model.kind not in {"trained", "stored"} or (count and not (count.isdecimal() and 0 < int(count) < MAX_COUNT)):
+        if model.kind not in {"trained", "stored"} or (
+            count and not (count.isdecimal() and 0 < int(count) < MAX_COUNT)
+        ):
             raise BenchError(
                 f"{word}: {shortened(part)!r} is no trained model", "write ensemble:MODEL:SEEDS, or ensemble:A+B"
             )
         parts.append((model, int(count or 1)))
     if sum(count for _, count in parts) < 2:
-        raise BenchError(f"{word} names one model", "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B")
-    visual = next((model.visual for model, _ in parts if model.visual != "none"), "none")
-    graph = next((model.graph for model, _ in parts if model.graph != "none"), "none")
-    return RequestedModel(word, "stored", visual, graph=graph, parts=tuple(parts))
+        raise BenchError(
+            f"{word} names one model", "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B"
+        )
+    sees = [model.visual for model, _ in parts if model.visual != "none"]
+    graphs = [model.graph for model, _ in parts if model.graph != "none"]
+    if len({*sees}) > 1 or len({*graphs}) > 1:
+        seen = ", ".join(f"{model.name}: {model.visual}" for model, _ in parts)
+        raise BenchError(f"the models of {word} see different things: {seen}", "name models that see the same")
+    return RequestedModel(
+        word, "stored", next(iter(sees), "none"), graph=next(iter(graphs), "none"), parts=tuple(parts)
+    )
 
 
 def within_recipe(

@@ -70,17 +70,13 @@ def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
     for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
         costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]
-        values = [cost.value for cost in costs if cost.value is not None]
-        if len(values) == len(keys):
-            bounds = {
-                side: sum(map(float, ends))
-                for side in ("low", "high")
-                if None not in (ends := [getattr(cost, side) for cost in costs])
-            }
-            found[name] = Quantity(sum(values), unit=COSTS[name], **bounds)
+        lacking = next((at for at, cost in enumerate(costs) if cost.value is None), None)
+        if lacking is not None:
+            found[name] = Quantity(None, f"of the member {keys[lacking]}: {costs[lacking].reason}", COSTS[name])
         else:
-            key, reason = next((key, cost.reason) for key, cost in zip(keys, costs, strict=True) if cost.value is None)
-            found[name] = Quantity(None, f"of the member {key}: {reason}", COSTS[name])
+            bounded = all(cost.low is not None for cost in costs)
+            low, high = (sum(getattr(cost, side) for cost in costs) if bounded else None for side in ("low", "high"))
+            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, COSTS[name], low, high)
     return found
 
 

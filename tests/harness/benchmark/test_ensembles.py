@@ -98,7 +98,10 @@ def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspa
     assert first.config["card"]["model"] == "show_tell"
 
 
-@pytest.mark.parametrize("word", ["ensemble:show_tell", "ensemble:human:2", "ensemble:show_tell:x", "ensemble:blind:0"])
+@pytest.mark.parametrize(
+    "word",
+    ["ensemble:show_tell", "ensemble:human:2", "ensemble:show_tell:x", "ensemble:blind:0", "ensemble:show_tell+updown"],
+)
 def test_what_is_no_ensemble_is_refused(word: str, workspace: Workspace) -> None:
     with pytest.raises(BenchError, match="ensemble:"):
         resolve_models([word], workspace)
