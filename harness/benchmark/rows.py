@@ -360,8 +360,7 @@ def _captions(file: CaptionsFile, context: RunContext) -> RunSpec:
     signature = reference_signature(context.signature, nrefs=nrefs_field(context.data.evaluated))
     signature = signature | {"track": "captions"} | file.subset
     config = {"arguments": {}, "card": file.record(context.data.dataset.name)}
-    settings = {"captions": file.checksum}
-    return _spec(file.name, "captions", file.seed, config, settings, signature, code_of_reference(), context)
+    return _spec(file.name, "captions", file.seed, config, file.settings(), signature, code_of_reference(), context)
 
 
 def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:

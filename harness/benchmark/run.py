@@ -76,7 +76,7 @@ def run(
     if (found := context.signature["data"]) != spec.dataset:
         raise BenchError(f"the data are {found}, and this run was planned for {spec.dataset}", "plan it again")
     if spec.kind == "captions" and config.captions is not None:
-        return score_captions(config.captions, spec.config["card"]["sha256"], context.data, evaluator)
+        return score_captions(config.captions, spec.config["card"], context.data, evaluator)
     if spec.kind == "reference":
         return _score_reference(spec, context.data, evaluator)
     members, remote = spec.config.get("members", []), workspace.remote

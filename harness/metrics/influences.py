@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.metrics.contract import METRICS, Array, Statistics
-from results.statistics.significance import MEANS
+from harness.metrics.contract import Array, Statistics
+from results.statistics.significance import SUMS
 
-CORPUS_METRICS: Final = tuple(metric for metric in METRICS if metric not in MEANS)
+CORPUS_METRICS: Final = SUMS
 """Metrics that have influences: their score is a function of summed statistics, and no mean over images."""
 
 
