@@ -127,7 +127,7 @@ def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) ->
     kinds = {kind: np.array(pairs).T for kind, pairs in judged.pairs.items()}
     kinds = {ACCURACY: np.concatenate(list(kinds.values()), axis=1), **kinds}
     return {
-        metric: {kind: pairwise_accuracy(values, *pair, images[pair[0]]) for kind, pair in kinds.items()}
+        metric: {kind: pairwise_accuracy(values, pair[0], pair[1], images[pair[0]]) for kind, pair in kinds.items()}
         for metric, values in arrays.items()
     }
 

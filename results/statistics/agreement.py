@@ -96,7 +96,7 @@ def pairs_of_images(ratings: Array, images: Indices) -> tuple[Indices, Indices, 
 def _agreement(value: float, by_item: Array, images: Indices, count: int) -> Agreement:
     from scipy.special import ndtri
 
-    influences = np.bincount(images, by_item, minlength=count)
+    influences = np.bincount(images, by_item, minlength=count).astype(np.float64)
     reach = float(ndtri((1 + LEVEL) / 2)) * _error(influences)
     return Agreement(float(value), float(value - reach), float(value + reach), influences)
 
