@@ -26,7 +26,6 @@ from harness.benchmark.identity.signature import nrefs_field, pretraining_field,
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
-from harness.config.limits import MAX_COUNT
 from harness.config.load import shipped_preset
 from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
 from harness.config.preset import Preset
@@ -43,6 +42,7 @@ from zoo import ModelCard, Pretraining, model_card
 from zoo.captioner import GraphKind, VisualKind
 
 _LONGEST = 200
+_ENSEMBLES = "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +146,12 @@ def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, 
     for part in word.removeprefix(ENSEMBLE).split("+"):
         name, _, count = part.partition(":")
         model = _resolve(name, workspace, pretrained)
-        if model.kind not in {"trained", "stored"} or (
-            count and not (count.isdecimal() and 0 < int(count) < MAX_COUNT)
-        ):
-            raise BenchError(
-                f"{word}: {shortened(part)!r} is no trained model", "write ensemble:MODEL:SEEDS, or ensemble:A+B"
-            )
-        parts.append((model, int(count or 1)))
+        seeds = int(count) if count.isdecimal() and len(count) < 4 else int(not count)
+        if model.kind not in {"trained", "stored"} or not seeds or model in (each for each, _ in parts):
+            raise BenchError(f"{word}: {shortened(part)!r} is no trained model, or is there twice", _ENSEMBLES)
+        parts.append((model, seeds))
     if sum(count for _, count in parts) < 2:
-        raise BenchError(
-            f"{word} names one model", "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B"
-        )
+        raise BenchError(f"{word} names one model", _ENSEMBLES)
     sees = [model.visual for model, _ in parts if model.visual != "none"]
     graphs = [model.graph for model, _ in parts if model.graph != "none"]
     if len({*sees}) > 1 or len({*graphs}) > 1:

@@ -89,6 +89,8 @@ def run(
     # The model: stored, published, or untrained with random weights.
     for name in (folder.name, *members):
         workspace.fetch_run(name)
+    if unfinished := [key for key in members if services.store.status(key) not in {"finished", None}]:
+        raise BenchError(f"not finished: {', '.join(unfinished)}", "give the same command again once they are")
     if members:
         save_ensemble(members, folder)
     torch.manual_seed(spec.seed)

@@ -133,6 +133,8 @@ class SavedModel(Strict):
         for key in self.members:
             own = find_member(key, folder)
             member = SavedModel.load(own)
+            if member.members:
+                raise BenchError(f"{key} is an ensemble itself", "name its members")
             built.append(member.build(own))
             same = {
                 "vocabularies": built[0][1].digest() == built[-1][1].digest(),
@@ -151,7 +153,7 @@ class SavedModel(Strict):
 
 def find_member(key: str, folder: Path) -> Path:
     """The folder of an ensemble's member, beside the ensemble's own; BenchError where `key` names no such place."""
-    if Path(key).name != key:
+    if Path(key).name != key or key == "..":
         raise BenchError(f"{folder / FILE}: {shortened(key)!r} is no key of a run")
     return folder.parent / key
 

@@ -100,7 +100,14 @@ def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspa
 
 @pytest.mark.parametrize(
     "word",
-    ["ensemble:show_tell", "ensemble:human:2", "ensemble:show_tell:x", "ensemble:blind:0", "ensemble:show_tell+updown"],
+    [
+        "ensemble:show_tell",
+        "ensemble:human:2",
+        "ensemble:show_tell:x",
+        "ensemble:blind:0",
+        "ensemble:show_tell+updown",
+        "ensemble:blind:2+blind",
+    ],
 )
 def test_what_is_no_ensemble_is_refused(word: str, workspace: Workspace) -> None:
     with pytest.raises(BenchError, match="ensemble:"):
@@ -116,4 +123,7 @@ def test_members_must_be_there_and_alike(small: RunContext, workspace: Workspace
         with pytest.raises(BenchError, match=f"2 of its members .*{members[0].key}"):
             _refuse_missing_members([trained], services)
         with pytest.raises(BenchError, match=f"{KEYS[1]} have other decodings"):
+            run(stored, small, services)
+        services.store.plan([make_spec(KEYS[1], "show_tell", small)])
+        with pytest.raises(BenchError, match=f"not finished: {KEYS[1]}"):
             run(stored, small, services)
