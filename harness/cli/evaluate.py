@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -232,25 +233,30 @@ def _judge(
     table.add_column("metric", no_wrap=True)
     for name in names:
         table.add_column(f"{name} \\[95 %]", justify="right")
-    for metric, of in found.items():
-        cells = (f"{100 * each.value:.1f} \\[{100 * each.low:.1f}, {100 * each.high:.1f}]" for each in of.values())
+    told = {
+        metric: {name: None if isnan(each.value) else [each.value, each.low, each.high] for name, each in of.items()}
+        for metric, of in found.items()
+    }
+    for metric, of in told.items():
+        cells = (
+            "-" if each is None else "{:.1f} \\[{:.1f}, {:.1f}]".format(*(100 * x for x in each))
+            for each in of.values()
+        )
         table.add_row(escape(metric), *cells)
     console = Console(highlight=False)
     console.print(table)
     order = sorted(found, key=lambda metric: -found[metric][names[0]].value)
-    for above, below in pairwise(order):
-        gap, p = gaps[names[0]].get((above, below)) or gaps[names[0]].get((below, above), (0.0, 1.0))
+    both = gaps[names[0]]
+    for above, below in (pair for pair in pairwise(order) if pair in both or pair[::-1] in both):
+        gap, p = both[above, below] if (above, below) in both else both[below, above]
         console.print(f"{escape(above)} {100 * abs(gap):.1f} above {escape(below)}, p {p:.2g}", soft_wrap=True)
     console.print(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
     for metric, reason in reasons.items():
         console.print(f"{metric}: {escape(reason or '')}", soft_wrap=True)
     if out is not None:
         content = {
-            "agreement": {
-                metric: {name: [each.value, each.low, each.high] for name, each in of.items()}
-                for metric, of in found.items()
-            },
-            "differences": {name: [[*pair, *told] for pair, told in of.items()] for name, of in gaps.items()},
+            "agreement": told,
+            "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
             "n": len(judged.captions),
             "images": len(set(judged.images)),
             "ratings": len(judged.ratings),

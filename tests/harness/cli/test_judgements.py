@@ -64,6 +64,16 @@ def test_ratings_of_captions(tmp_path: Path) -> None:
     assert list(agreement["CIDEr-D"]) == ["accuracy", "tau-b", "tau-c"]
 
 
+def test_what_cannot_be_told_is_null(tmp_path: Path) -> None:
+    alike = {
+        image: {"human_judgement": [{"caption": said[0], "rating": 1}], "ground_truth": REFERENCES[image]}
+        for image, said in SAID.items()
+    }
+    found = judge(tmp_path, alike)
+    assert found["agreement"]["CIDEr-D"] == {"tau-c": None, "tau-b": None, "accuracy": None}
+    assert found["differences"]["tau-c"] == []
+
+
 def test_pairs_of_captions(tmp_path: Path) -> None:
     found = judge(tmp_path, pairs())
     assert found["agreement"]["ROUGE-L"]["HC"][0] == found["agreement"]["ROUGE-L"]["accuracy"][0] == 1.0
