@@ -142,7 +142,7 @@ def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:
 
 
 def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
-    parts = []
+    parts: list[tuple[RequestedModel, int]] = []
     for part in word.removeprefix(ENSEMBLE).split("+"):
         name, _, count = part.partition(":")
         model = _resolve(name, workspace, pretrained)
