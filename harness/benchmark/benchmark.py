@@ -17,10 +17,12 @@ from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Request, plan, resolve
 from harness.benchmark.run_config import RunConfig
+from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
 from harness.benchmark.timing import time_deferred
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
 from harness.measure.environment import describe_state
+from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import RunSpec, budget_of
 
@@ -74,6 +76,7 @@ def run_benchmark(
         specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
+        _refuse_missing_members(specs, services)
         store.plan(specs)
         summary.planned = [spec.key for spec in specs]
         on_plan(services, specs)
@@ -81,11 +84,12 @@ def run_benchmark(
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
         # The runs: first those that are finished, then those that no other command executes.
         titles, left, work = _titles(specs), [], Work(request.workspace, request.rerun, services)
+        ensembles = [spec.key for spec in specs if "members" in spec.config]
         for key in titles:
             if work.is_done(key):
                 getattr(summary, work(key)).append(key)
                 on_run(summary)
-            else:
+            elif key not in ensembles:
                 left.append(key)
         try:
             ending = stack.enter_context(closing(engine.perform(work, lambda: _next(left, titles, services))))
@@ -96,6 +100,11 @@ def run_benchmark(
         except KeyboardInterrupt:
             mark_interrupted(engine.at_work, services, _RELEASE_S)
             raise
+        # Ensembles, once all that they may be made of has ended.
+        for key in (key for key in ensembles if not work.is_done(key)):
+            reporter.note(titles[key])
+            getattr(summary, work(key)).append(key)
+            on_run(summary)
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
         there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]
@@ -105,6 +114,24 @@ def run_benchmark(
             for name, reason in summary.lacking.items():
                 reporter.note(f"not measured: {name}: {reason}", style="yellow")
         return summary
+
+
+def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> None:
+    """BenchError where an ensemble's members are neither finished, nor imported, nor among the runs of the command."""
+    planned, store = {spec.key for spec in specs}, services.store
+    for spec in specs:
+        there = {key: store.status(key) for key in spec.config.get("members", ()) if key not in planned}
+        if missing := [
+            key
+            for key, status in there.items()
+            if status != "finished" and not (status is None and is_saved(key, services.workspace))
+        ]:
+            raise BenchError(
+                f"{spec.model}: {len(missing)} of its members are not finished under these conditions: "
+                + ", ".join(missing[:4]),
+                "train them in the same command, --models MODEL,ensemble:MODEL:4 --seeds 4, or name stored runs: "
+                "--models ensemble:KEY+KEY",
+            )
 
 
 def said_budget(spec: RunSpec) -> str:

@@ -17,7 +17,7 @@ from harness.benchmark.scoring import score_split, within
 from harness.config.model_patterns import CAPTIONS
 from harness.config.schedule import Strict
 from harness.data.formats import References
-from harness.data.predictions import PLACES, check_predictions, read_predictions
+from harness.data.predictions import PLACES, check_predictions, read_predictions, scores_by_image
 from harness.metrics.evaluator import Evaluator
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
@@ -49,6 +49,7 @@ class SystemCard(Strict):
         overlap: by evaluated data set, why images of it may have been seen.
         whose: who wrote the file, and where it is from.
         printed, printed_in: scores that a paper prints of it, in per cent by metric, and where.
+        scores: files with a number a caption by metrics that others compute; they lie in the folder of the captions.
     """
 
     name: str = ""
@@ -66,6 +67,7 @@ class SystemCard(Strict):
     whose: str = ""
     printed: Mapping[str, float] = {}
     printed_in: str = ""
+    scores: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,12 @@ class CaptionsFile:
     name: str
     seed: int = 0
     subset: dict[str, str] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Any]:
+        """What its scores depend on, for the run key; BenchError where a file of scores cannot be read."""
+        files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
+        scores = {name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()}
+        return {"captions": self.checksum, **({"scores": scores} if scores else {})}
 
     def record(self, dataset: str) -> dict[str, Any]:
         """The card as reports read it from a run's configuration."""
@@ -228,14 +236,27 @@ def captions_by_split(
     return by_split, notes
 
 
-def score_captions(path: Path, checksum: str, data: BenchmarkData, evaluator: Evaluator) -> Outcome:
-    """Score the captions of a file on every split that it has; `checksum` is that of its planning."""
+def scores_file(captions: Path, name: str) -> Path:
+    """A file of scores in the folder of the captions; BenchError where it is elsewhere."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise BenchError(f"the card of {captions}: {name} is not in its folder", f"copy it to {captions.parent}")
+    return captions.parent / name
+
+
+def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, evaluator: Evaluator) -> Outcome:
+    """Score the captions of a file on every split that it has; `card` is the record of its planning."""
+    checksum = card["sha256"]
     if hashlib.sha256(read_file(path)).hexdigest() != checksum:
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
     splits, seconds = [], 0.0
     by_split, _ = captions_by_split(path, data, allow_subset=True)
     for split, captions in by_split.items():
-        result, spent = score_split(split, captions, within(data, split, captions), evaluator)
+        files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}
+        others = {
+            name: scores_by_image(scores_file(path, file), name, captions, files)
+            for name, file in card.get("scores", {}).items()
+        }
+        result, spent = score_split(split, captions, within(data, split, captions), evaluator, others)
         splits.append(result)
         seconds += spent
     costs = dict.fromkeys(_COSTS, Quantity(None, NOT_RUN)) | {"score_seconds": Quantity(seconds, unit="s")}

@@ -97,7 +97,7 @@ def resolve(request: Request, reporter: Reporter) -> Asked:
     if left_out:
         reporter.note(f"left out, since {request.preset.name} is a recipe for other models: {', '.join(left_out)}")
     control = None if request.control is None else choose_control(request.control, models, request.features)
-    for model in models:
+    for model in (each for row in models for each in row.models):
         if model.kind in {"trained", "pretrained", "hub"}:
             request.preset.check_model(model.name)  # before any work
     opening = opening_of(request, models, spice=find_spice() is not None)
@@ -133,7 +133,8 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         BenchError: of the tuned values.
         BadImage: an image that was checked before cannot be read any more.
     """
-    trained, workspace, budgets, tuned = asked.trained(), request.workspace, request.budgets, None
+    trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
+    workspace, budgets, tuned = request.workspace, request.budgets, None
     if trained:
         for warning in trained_whole(context.preset.schedule, budgets, *context.counts()):
             reporter.note(warning)

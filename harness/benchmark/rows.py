@@ -27,7 +27,7 @@ from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
 from harness.config.load import shipped_preset
-from harness.config.model_patterns import CAPTIONS, expand_models
+from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
 from harness.config.preset import Preset
 from harness.config.tuning import Tuned
 from harness.data.pixels import without_control
@@ -35,12 +35,14 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
+from harness.utils.hashing import digest
 from harness.utils.workspace import Workspace
 from results.records import CodeRecord, RunKind, RunSpec
 from zoo import ModelCard, Pretraining, model_card
 from zoo.captioner import GraphKind, VisualKind
 
 _LONGEST = 200
+_ENSEMBLES = "write ensemble:MODEL:SEEDS for so many seeds of it, or ensemble:A+B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class RequestedModel:
         hub: the checkpoint of transformers' own interface, of a row of that kind.
         graph: the kind of scene graph that it reads.
         captions: the file of a row of captions.
+        parts: the models of an ensemble, each with its number of seeds.
     """
 
     name: str
@@ -64,6 +67,12 @@ class RequestedModel:
     hub: HubModel | None = None
     graph: GraphKind = "none"
     captions: CaptionsFile | None = None
+    parts: tuple[tuple[RequestedModel, int], ...] = ()
+
+    @property
+    def models(self) -> tuple[RequestedModel, ...]:
+        """The models that it is made of: itself, or those of an ensemble."""
+        return tuple(model for model, _ in self.parts) or (self,)
 
     @property
     def word(self) -> str:
@@ -87,7 +96,7 @@ def resolve_models(
 
     `all` is every model but variants, and every reference row. The key of a run that the workspace holds scores that
     run again, without training. A word that begins with `hf:` is a checkpoint of transformers' own interface, one with
-    `captions:` a file of captions.
+    `captions:` a file of captions, one with `ensemble:` several of these models together.
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
@@ -102,7 +111,7 @@ def resolve_models(
     names = expand_models(
         patterns,
         references=REFERENCE_ROWS,
-        is_stored=lambda name: name.startswith((PREFIX, CAPTIONS)) or is_saved(name, workspace),
+        is_stored=lambda name: name.startswith((PREFIX, CAPTIONS, ENSEMBLE)) or is_saved(name, workspace),
     )
     if hub.given and not any(name.startswith(PREFIX) for name in names):
         raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
@@ -113,9 +122,11 @@ def resolve_models(
     for name in names:
         if name in files:
             found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
+        elif name.startswith(PREFIX):
+            found.append(_resolve_hub(name, hub))
         else:
-            hub_word = name.startswith(PREFIX)
-            found.append(_resolve_hub(name, hub) if hub_word else _resolve(name, workspace, pretrained or {}))
+            resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
+            found.append(resolve(name, workspace, pretrained or {}))
     if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
         raise BenchError(
             f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",
@@ -128,6 +139,27 @@ def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:
     model = HubModel.parse(name, options)
     model.refuse()
     return RequestedModel(model.row, "hub", "pixels", hub=model)
+
+
+def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
+    parts: list[tuple[RequestedModel, int]] = []
+    for part in word.removeprefix(ENSEMBLE).split("+"):
+        name, _, count = part.partition(":")
+        model = _resolve(name, workspace, pretrained)
+        seeds = int(count) if count.isdecimal() and len(count) < 4 else int(not count)
+        if model.kind not in {"trained", "stored"} or not seeds or model in (each for each, _ in parts):
+            raise BenchError(f"{word}: {shortened(part)!r} is no trained model, or is there twice", _ENSEMBLES)
+        parts.append((model, seeds))
+    if sum(count for _, count in parts) < 2:
+        raise BenchError(f"{word} names one model", _ENSEMBLES)
+    sees = [model.visual for model, _ in parts if model.visual != "none"]
+    graphs = [model.graph for model, _ in parts if model.graph != "none"]
+    if len({*sees}) > 1 or len({*graphs}) > 1:
+        seen = ", ".join(f"{model.name}: {model.visual}" for model, _ in parts)
+        raise BenchError(f"the models of {word} see different things: {seen}", "name models that see the same")
+    return RequestedModel(
+        word, "stored", next(iter(sees), "none"), graph=next(iter(graphs), "none"), parts=tuple(parts)
+    )
 
 
 def within_recipe(
@@ -176,10 +208,11 @@ def plan_runs(
     """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
 
     Other untrained rows come once too, with the first seed. Trained ones come budget by budget, ascending, so that the
-    run that a longer one goes on from has ended before.
+    run that a longer one goes on from has ended before. Ensembles come last: as many as the seeds are enough for, and
+    one at least.
     """
-    first = sorted(models, key=lambda model: model.kind != "reference")
-    return [
+    first = sorted((model for model in models if not model.parts), key=lambda model: model.kind != "reference")
+    alone = [
         _plan(model, seed, context.under(budget), workspace, tuned)
         if model.kind == "trained"
         else _plan(model, 0, context, workspace, tuned)
@@ -187,6 +220,13 @@ def plan_runs(
         for seed in range(first_seed, first_seed + seeds)
         for model in first
         if (budget, seed) == (budgets[0], first_seed) or model.kind == "trained"
+    ]
+    return alone + [
+        _ensemble(model, first_seed, number, context.under(budget), workspace, tuned)
+        for model in models
+        if model.parts
+        for budget in budgets
+        for number in range(max(1, seeds // max(count for _, count in model.parts)))
     ]
 
 
@@ -315,8 +355,7 @@ def _captions(file: CaptionsFile, context: RunContext) -> RunSpec:
     signature = reference_signature(context.signature, nrefs=nrefs_field(context.data.evaluated))
     signature = signature | {"track": "captions"} | file.subset
     config = {"arguments": {}, "card": file.record(context.data.dataset.name)}
-    settings = {"captions": file.checksum}
-    return _spec(file.name, "captions", file.seed, config, settings, signature, code_of_reference(), context)
+    return _spec(file.name, "captions", file.seed, config, file.settings(), signature, code_of_reference(), context)
 
 
 def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
@@ -338,6 +377,46 @@ def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
     code = code_of_model(run.model, run.arguments)
     return _spec(model, "stored", 0, config, {}, signature, code, context)
+
+
+def _ensemble(
+    model: RequestedModel, first: int, number: int, context: RunContext, workspace: Workspace, tuned: Tuned | None
+) -> RunSpec:
+    """Stored runs together, the `number`th of such ensembles: no two of a row share a seed of a trained model."""
+    members = [
+        _plan(part, first + number * count + seed, context, workspace, tuned)
+        for part, count in model.parts
+        for seed in range(count)
+    ]
+    names = list(dict.fromkeys(part.name for part in model.models))
+    signature = {
+        field: "+".join(dict.fromkeys(member.signature[field] for member in members if field in member.signature))
+        for field in dict.fromkeys(field for member in members for field in member.signature)
+    }
+    first_config = members[0].config
+    shared = {
+        name: value
+        for name, value in first_config.items()
+        if all(name in other.config and other.config[name] == value for other in members)
+    }
+    # Of one that has seen more than the others, where any has.
+    seen = [member.config["card"] for member in members if member.config["card"].get("pretraining")]
+    card = {
+        **(seen or [first_config["card"]])[0],
+        "name": model.name,
+        "family": first_config["card"]["family"] if len(names) == 1 else "ensemble",
+        "model": names[0] if len(names) == 1 else "",
+        "summary": f"The mean of {len(members)} models' probabilities at each word: {', '.join(names)}.",
+    }
+    keys = [member.model if member.kind == "stored" else member.key for member in members]
+    codes = [member.code for member in members if member.code is not None]
+    code = replace(
+        codes[0],
+        model=digest(sorted({code.model or "" for code in codes}), 10),
+        files={path: said for each in codes for path, said in each.files.items()},
+    )
+    config = {**shared, "arguments": {}, "members": keys, "card": card}
+    return _spec(model.name, "stored", first + number, config, {"members": keys}, signature, code, context)
 
 
 def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:

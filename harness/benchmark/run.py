@@ -16,11 +16,18 @@ from harness.benchmark.engines.estimate import require_room
 from harness.benchmark.identity.run_key import built_with, model_sources
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import RunConfig
-from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel, open_saved, refuse_other_features
+from harness.benchmark.saved_model import (
+    VOCABULARY,
+    WEIGHTS,
+    SavedModel,
+    open_saved,
+    refuse_other_features,
+    save_ensemble,
+)
 from harness.benchmark.scoring import score_people, score_split
 from harness.benchmark.timing import one_image, time_model
 from harness.benchmark.train import fit
-from harness.benchmark.training_costs import no_training, predict_training, training_costs
+from harness.benchmark.training_costs import members_training, no_training, predict_training, training_costs
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.generate import caption_images
@@ -69,17 +76,23 @@ def run(
     if (found := context.signature["data"]) != spec.dataset:
         raise BenchError(f"the data are {found}, and this run was planned for {spec.dataset}", "plan it again")
     if spec.kind == "captions" and config.captions is not None:
-        return score_captions(config.captions, spec.config["card"]["sha256"], context.data, evaluator)
+        return score_captions(config.captions, spec.config["card"], context.data, evaluator)
     if spec.kind == "reference":
         return _score_reference(spec, context.data, evaluator)
-    folder, remote = workspace.run_folder(spec.model if spec.kind == "stored" else spec.key), workspace.remote
+    members, remote = spec.config.get("members", []), workspace.remote
+    folder = workspace.run_folder(spec.model if spec.kind == "stored" and not members else spec.key)
     if spec.kind == "hub":
         from harness.benchmark.hub import run_hub  # imports transformers, which other runs do without
 
         return run_hub(spec, context, evaluator, folder, reporter)
 
     # The model: stored, published, or untrained with random weights.
-    workspace.fetch_run(folder.name)
+    for name in (folder.name, *members):
+        workspace.fetch_run(name)
+    if unfinished := [key for key in members if services.store.status(key) not in {"finished", None}]:
+        raise BenchError(f"not finished: {', '.join(unfinished)}", "give the same command again once they are")
+    if members:
+        save_ensemble(members, folder)
     torch.manual_seed(spec.seed)
     longer = None if config.longer is None else context.under(config.longer).tuned(config.tuned).preset.schedule
     model, context, arguments = open_model(spec, context.under(budget_of(spec.config)).tuned(config.tuned), folder)
@@ -107,6 +120,8 @@ def run(
         environment["training"] = execution.config.record(execution.device, summary.micro_batches)
         if remote is not None:
             remote.push(folder, f"runs/{spec.key}")
+    elif members:
+        costs = counted.costs | members_training(members, services.store)
     else:
         costs = counted.costs | no_training(_NOT_TRAINED[spec.kind])
 
@@ -146,7 +161,7 @@ def run(
         splits=tuple(splits),
         costs=costs | timed.costs,
         environment=environment | {"measurement": timed.state},
-        checkpoint=str(folder / WEIGHTS),
+        checkpoint=None if members else str(folder / WEIGHTS),
         operators=counted.operators,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
 from results.files import load_json, read_text
 from zoo import Captioner, Pretraining, create_model, list_models
+from zoo.decoding import Ensemble
 from zoo.errors import first_line
 from zoo.weights.safety import no_larger_than
 
@@ -43,9 +45,10 @@ class SavedModel(Strict):
     pretrained model that was not `trained` further keeps its weights in the folder that its arguments name;
     `pretrained` is the repository or folder of published weights; `pretraining` is what the weights of an imported
     checkpoint were trained on; `graph_entries` are what a scene graph's numbers stand for (`ImageGraphs.entries`).
+    An ensemble is described as one of its `members`, runs whose folders lie beside its own.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining", "graph_entries"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"pretrained", "pretraining", "graph_entries", "members"})
     format: Literal["captionbench run 1"] = "captionbench run 1"
     model: str
     arguments: dict[str, Any]
@@ -58,6 +61,7 @@ class SavedModel(Strict):
     pretrained: str | None = None
     pretraining: Pretraining | None = None
     graph_entries: tuple[str, ...] | None = None
+    members: tuple[str, ...] = ()
 
     @field_serializer("preprocessing", mode="wrap")
     def _without_control(
@@ -88,7 +92,7 @@ class SavedModel(Strict):
         except (OSError, ValueError, ValidationError) as error:
             first = _first(error) if isinstance(error, ValidationError) else str(error)
             raise BenchError(f"{path} cannot be read: {first}", _AGAIN) from error
-        if run.trained and not (folder / WEIGHTS).is_file():
+        if run.trained and not run.members and not (folder / WEIGHTS).is_file():
             raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
         return run
 
@@ -100,6 +104,8 @@ class SavedModel(Strict):
                 built: of sizes that its weights do not have, too.
             ZooError: the weights are no numbers.
         """
+        if self.members:
+            return self._build_members(folder)
         if self.model not in list_models():
             raise BenchError(
                 f"the run {folder.name} is of the model {self.model!r}, which is not in the zoo",
@@ -121,6 +127,43 @@ class SavedModel(Strict):
         if self.trained:
             load_weights(model, weights)
         return model.eval(), vocabulary
+
+    def _build_members(self, folder: Path) -> tuple[Captioner, Vocabulary]:
+        built = []
+        for key in self.members:
+            own = find_member(key, folder)
+            member = SavedModel.load(own)
+            if member.members:
+                raise BenchError(f"{key} is an ensemble itself", "name its members")
+            built.append(member.build(own))
+            same = {
+                "vocabularies": built[0][1].digest() == built[-1][1].digest(),
+                "decodings": member.decoding == self.decoding,
+                "features": (member.backbone_digest, member.visual_dim) == (self.backbone_digest, self.visual_dim),
+                "images": member.preprocessing == self.preprocessing,
+                "scene graphs": member.graph_entries in {None, self.graph_entries},
+            }
+            if other := next((what for what, alike in same.items() if not alike), None):
+                raise BenchError(
+                    f"the ensemble's members {self.members[0]} and {key} have other {other}",
+                    "only models of the same conditions make an ensemble",
+                )
+        return Ensemble([model for model, _ in built]).eval(), built[0][1]
+
+
+def find_member(key: str, folder: Path) -> Path:
+    """The folder of an ensemble's member, beside the ensemble's own; BenchError where `key` names no such place."""
+    if Path(key).name != key or key == "..":
+        raise BenchError(f"{folder / FILE}: {shortened(key)!r} is no key of a run")
+    return folder.parent / key
+
+
+def save_ensemble(members: Sequence[str], folder: Path) -> None:
+    """Write to `folder` how these stored runs are opened together: as the first of them, or one that reads a graph."""
+    saved = {key: SavedModel.load(find_member(key, folder)) for key in members}
+    chosen = next((key for key in members if saved[key].graph_entries is not None), members[0])
+    load_vocabulary(find_member(chosen, folder) / VOCABULARY).save(folder / VOCABULARY)
+    saved[chosen].model_copy(update={"members": tuple(members)}).save(folder)
 
 
 def _first(error: ValidationError) -> str:

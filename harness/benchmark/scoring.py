@@ -39,14 +39,21 @@ def _scored(spec: RunSpec, split: str, captions: Collection[int], data: Benchmar
 
 
 def score_split(
-    split: str, captions: dict[int, str], data: BenchmarkData, evaluator: Evaluator
+    split: str,
+    captions: dict[int, str],
+    data: BenchmarkData,
+    evaluator: Evaluator,
+    others: Mapping[str, Mapping[int, float]] | None = None,
 ) -> tuple[SplitResult, float]:
     """Scores with their intervals, by domain where the data has some, and the seconds that they took.
 
     Beside them the scores with each reference left out in turn, as `score_people` scores people.
+
+    Args:
+        others: scores of each image by metrics that were computed elsewhere.
     """
     references = _references(split, data)
-    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data)))
+    evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), others=others))
     held_out = _held_out(references, captions, evaluation, evaluator)
     return _result(split, captions, evaluation, held_out), sum(evaluation.seconds.values())
 

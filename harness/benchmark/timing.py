@@ -112,7 +112,7 @@ def _is_here(spec: RunSpec, workspace: Workspace) -> bool:
 
 
 def _folder(spec: RunSpec) -> str:
-    return spec.model if spec.kind == "stored" else spec.key
+    return spec.model if spec.kind == "stored" and "members" not in spec.config else spec.key
 
 
 def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:

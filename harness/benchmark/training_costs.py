@@ -3,7 +3,7 @@ what it came to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -25,6 +25,8 @@ from harness.training.state import TrainingSummary
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
+from results.runs.reading import one_run
+from results.store.store import Store
 from zoo.captioner import Captioner, HasBackbone, Visual
 
 PROBE_S = 0.15
@@ -60,6 +62,22 @@ class Prediction:
 def no_training(reason: str) -> dict[str, Quantity]:
     """NULL for every cost of `COSTS`."""
     return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
+
+
+def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
+    """What the members of an ensemble took together, of what can be added up; NULL where one was not trained here."""
+    found = no_training("an ensemble is not trained: its members are")
+    known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
+    for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
+        costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]
+        lacking = next((at for at, cost in enumerate(costs) if cost.value is None), None)
+        if lacking is not None:
+            found[name] = Quantity(None, f"of the member {keys[lacking]}: {costs[lacking].reason}", COSTS[name])
+        else:
+            bounded = all(cost.low is not None for cost in costs)
+            low, high = (sum(getattr(cost, side) for cost in costs) if bounded else None for side in ("low", "high"))
+            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, COSTS[name], low, high)
+    return found
 
 
 def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None, context: RunContext) -> Prediction:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +34,10 @@ _EPILOG = """**Examples**
     bench evaluate nocaps.json --references nocaps_val_4500_captions.json --domain-df subset
 
     bench evaluate results.json --references captions_val2014.json --more --instances instances_val2014.json
+
+    bench evaluate results.json --references captions_val2014.json --scores CLIPScore=clipscore.json
+
+    bench evaluate --judgements flickr8k.json --scores Polos=polos.json
 """
 
 
@@ -43,16 +49,25 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     context: typer.Context,
     predictions: Annotated[
-        list[Path], typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")
-    ],
-    references: Annotated[Path, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")],
+        list[Path] | None, typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")
+    ] = None,
+    references: Annotated[
+        Path | None, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")
+    ] = None,
+    judgements: Annotated[
+        Path | None, typer.Option(help="How people judged captions: tells how far each metric agrees with them.")
+    ] = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="A metric computed elsewhere: JSON with a number a caption."),
+    ] = None,
     cards: Annotated[
         Path | None, typer.Option(help="Of several: YAML of what is known of the systems, by file name.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write scores, also per image, as JSON."),
-        OutFile(rb'\{"bootstrap":'),
+        OutFile(rb'\{"(agreement|bootstrap)":'),
     ] = None,
     report: Annotated[
         Path | None,
@@ -89,19 +104,32 @@ def evaluate(
 ) -> None:
     """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
 
-    Several files are compared with each other, over the images.
+    Several files are compared with each other, over the images. With --judgements, metrics are compared with people.
 
     Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
     from harness.data.formats import read_references
     from harness.data.nocaps import read_domains
-    from harness.data.predictions import PLACES, check_predictions, read_predictions
+    from harness.data.predictions import PLACES, check_predictions, read_predictions, scores_by_image
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.evaluator import evaluate as run
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
 
+    others = _metrics_of(scores)
+    if judgements is not None:
+        refuse_typed(
+            context,
+            ("predictions", "cards", "report", "split", "domains", "allow_subset", "more", "images", "sets"),
+            "--judgements has captions of its own",
+            "leave it out",
+        )
+        settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor)
+        _judge(judgements, references, others, out, settings)
+        return
+    if not predictions or references is None:
+        raise BenchError("captions and their references are needed", "bench evaluate FILE --references FILE")
     as_rows = len(predictions) > 1 or report is not None or cards is not None
     if not more:
         unread = None if as_rows else images  # the gallery of rows shows them
@@ -110,6 +138,8 @@ def evaluate(
     if as_rows:
         other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor", "spice_heap")
         refuse_typed(context, other, "for one file without --report", "leave it out, or give one file")
+        if others:
+            raise BenchError("--scores: for one file", "name them on the card of each file: scores: {NAME: FILE}")
         more_of_rows = settings_of_more if more else None
         _compare(predictions, references, images, report, cards, more_of_rows, allow_subset=allow_subset)
         return
@@ -136,6 +166,7 @@ def evaluate(
             name=wanted.name,
             of=len(wanted.captions),
             domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
+            others={name: scores_by_image(file, name, chosen, wanted.files) for name, file in others.items()},
             progress=lambda done, _: task.reach(done),
         )
     _print(scored, wanted)
@@ -152,6 +183,88 @@ def evaluate(
     if lacking or any(
         scored.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
     ):
+        raise typer.Exit(1)
+
+
+def _metrics_of(options: Sequence[str] | None) -> dict[str, Path]:
+    """Files of scores by metric."""
+    from harness.metrics.contract import METRICS
+
+    pairs = [option.partition("=") for option in options or ()]
+    for name, equals, file in pairs:
+        if not (name and equals and file) or name in METRICS:
+            raise BenchError(
+                f"--scores {name}{equals}{file} names no further metric", "write --scores Polos=polos.json"
+            )
+    return {name: Path(file) for name, _, file in pairs}
+
+
+def _judge(
+    file: Path,
+    references: Path | None,
+    others: Mapping[str, Path],
+    out: Path | None,
+    settings: EvaluationSettings,
+) -> None:
+    """Print and write how far each metric agrees with people; exit code 1 where one could not be computed."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from harness.metrics.contract import OVERALL
+    from harness.metrics.evaluator import Evaluator
+    from harness.metrics.judgements import agreements, read_judgements, scores_in_order
+    from harness.utils.hashing import canonical_json
+    from results.statistics.agreement import differences
+
+    judged, numbers = read_judgements(file, references), dict[str, Mapping[int, float]]()
+    for name, path in others.items():
+        numbers[name] = scores_in_order(path, name, judged)
+    with Evaluator(settings=settings) as evaluator:
+        scored = evaluator.evaluate(
+            dict(enumerate(judged.references)), dict(enumerate(judged.captions)), others=numbers
+        )
+    found = agreements(judged, scored.per_image)
+    names = list(next(iter(found.values())))
+    gaps = {name: differences({metric: of[name] for metric, of in found.items()}) for name in names}
+    reasons = {metric: each.reason for metric, each in scored.scores[OVERALL].items() if each.value is None}
+    of_images = f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images"
+    table = Table(title=f"{of_images}, {escape(file.name)}", title_justify="left")
+    table.add_column("metric", no_wrap=True)
+    for name in names:
+        table.add_column(f"{name} \\[95 %]", justify="right")
+    told = {
+        metric: {name: None if isnan(each.value) else [each.value, each.low, each.high] for name, each in of.items()}
+        for metric, of in found.items()
+    }
+    for metric, of in told.items():
+        cells = (
+            "-" if each is None else "{:.1f} \\[{:.1f}, {:.1f}]".format(*(100 * x for x in each))
+            for each in of.values()
+        )
+        table.add_row(escape(metric), *cells)
+    console = Console(highlight=False)
+    console.print(table)
+    order = sorted(found, key=lambda metric: -found[metric][names[0]].value)
+    both = gaps[names[0]]
+    for above, below in (pair for pair in pairwise(order) if pair in both or pair[::-1] in both):
+        gap, p = both[above, below] if (above, below) in both else both[below, above]
+        console.print(f"{escape(above)} {100 * abs(gap):.1f} above {escape(below)}, p {p:.2g}", soft_wrap=True)
+    console.print(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
+    for metric, reason in reasons.items():
+        console.print(f"{metric}: {escape(reason or '')}", soft_wrap=True)
+    if out is not None:
+        content = {
+            "agreement": told,
+            "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
+            "n": len(judged.captions),
+            "images": len(set(judged.images)),
+            "ratings": len(judged.ratings),
+            "reasons": reasons,
+        }
+        deliver(canonical_json(content) + "\n", out)
+        typer.echo(f"written to {out}")
+    if "CIDEr-D" in reasons or (settings.meteor and "METEOR" in reasons):
         raise typer.Exit(1)
 
 
@@ -212,34 +325,34 @@ def _print(report: Report, references: References) -> None:
     from rich.table import Table
 
     from harness.data.nocaps import describe_domains
-    from harness.metrics.contract import METRICS, OVERALL
+    from harness.metrics.contract import OVERALL
     from results.statistics.significance import RESAMPLES, SEED
 
-    domains = report.evaluation.domains
+    domains, overall = report.evaluation.domains, report.evaluation.scores[OVERALL]
     table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
     table.add_column("metric", no_wrap=True)
     table.add_column("score", justify="right")
     table.add_column("95 % interval", justify="right", no_wrap=True)
     for domain, members in domains.items():
         table.add_column(f"{escape(domain)} ({len(members)})", justify="right")
-    for metric in METRICS:
+    for metric in overall:
         found = report.quantity(metric)
         cells = [
             "-" if (value := report.quantity(metric, domain).value) is None else f"{100 * value:.2f}"
             for domain in (OVERALL, *domains)
         ]
         bounds = [f"{100 * bound:.1f}" for bound in (found.low, found.high) if bound is not None]
-        table.add_row(metric, cells[0], "–".join(bounds), *cells[1:])
+        table.add_row(escape(metric), cells[0], "–".join(bounds), *cells[1:])
     for metric in dict.fromkeys(name for domain in domains for name in report.evaluation.scores[domain]):
-        if metric not in METRICS:  # of domains alone
+        if metric not in overall:  # of domains alone
             values = [report.quantity(metric, domain).value for domain in domains]
-            table.add_row(metric, "", "", *("-" if value is None else f"{100 * value:.2f}" for value in values))
+            table.add_row(escape(metric), "", "", *("-" if value is None else f"{100 * value:.2f}" for value in values))
     console = Console(highlight=False)
     console.print(table)
-    for metric in METRICS:
+    for metric in overall:
         quantity = report.quantity(metric)
         if quantity.value is None:
-            console.print(f"{metric}: {escape(quantity.reason or '')}", soft_wrap=True)
+            console.print(f"{escape(metric)}: {escape(quantity.reason or '')}", soft_wrap=True)
     if domains:
         counts = {domain: len(members) for domain, members in domains.items()}
         console.print(f"domains: {escape(describe_domains(counts))}", soft_wrap=True)

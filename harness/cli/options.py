@@ -130,7 +130,7 @@ PresetOption = Annotated[
 RowsOption = Annotated[
     str,
     typer.Option(
-        help="Names or globs, hf:ORG/NAME or hf:FOLDER, captions:FILE, separated by commas, or 'all'.",
+        help="Names or globs, hf:ORG/NAME or hf:FOLDER, captions:FILE, ensemble:MODEL:SEEDS, by commas; or 'all'.",
         autocompletion=complete_models,
     ),
 ]

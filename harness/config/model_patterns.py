@@ -9,6 +9,8 @@ from zoo.registry import model_card, select_models
 
 CAPTIONS = "captions:"
 """Begins a row of captions that another system wrote; behind it is their file."""
+ENSEMBLE = "ensemble:"
+"""Begins a row of several models together; behind it are names or keys of stored runs: `a+b`, or `a:4`, four seeds."""
 
 
 def looks_at_nothing(name: str) -> bool:

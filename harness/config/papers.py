@@ -7,7 +7,7 @@ is current.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,10 +49,22 @@ def page(folder: Path) -> str:
         BenchError: a preset of the paper track, or a topic of one, has no entry there, or an entry no preset.
     """
     stated = yaml.safe_load((folder / SOURCE).read_text(encoding="utf-8"))
+    tables = stated.pop("tables")
     presets = [preset for preset in map(load_preset, list_presets()) if preset.recipe is not None]
     if unlike := {preset.name for preset in presets} ^ stated.keys():
         raise BenchError(f"{SOURCE} and the presets differ in {', '.join(sorted(unlike))}", "add or remove entries")
-    return _HEAD + "".join(_section(preset, stated[preset.name]) for preset in presets)
+    return _HEAD + _tables(tables) + "".join(_section(preset, stated[preset.name]) for preset in presets)
+
+
+def _tables(stated: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
+    """Every table of the papers, and what makes it."""
+    lines = ["\n## The tables of five papers, each by its command\n"]
+    lines += ["Each with the options of one's data and features: `--data`, `--images`, `--regions` or `--backbone`.\n"]
+    for paper, rows in stated.items():
+        lines += [f"**{paper}**\n", "| | What | Command |", "|---|---|---|"]
+        lines += [f"| {row['where']} | {row['what']} | {row['how']} |" for row in rows]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _section(preset: Preset, stated: Mapping[str, Mapping[str, str]]) -> str:

@@ -13,6 +13,7 @@ Images are named by id, as a number or as text, by file name, or by COCO's file 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ from typing import Any, Final
 from harness.data.formats import WHOLE_NUMBER, References, is_image_id, named
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
-from harness.utils.json_io import parse_json, read_file
+from harness.utils.json_io import read_json_or_lines
 
 _LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
 _IDS: Final = (
@@ -112,6 +113,51 @@ def read_caption_sets(path: Path) -> dict[int, list[str]]:
     return found
 
 
+def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
+    """A number for each caption, and what names its image, None where nothing does, in the file's order.
+
+    A list of numbers, numbers by image, objects of an image and of `name`, any of these a line, or what capevalkit
+    writes as `per_item`.
+
+    Raises:
+        BenchError: the file cannot be read or has another form, or no number of this name.
+    """
+    content = read_json_or_lines(path)
+    if isinstance(content, dict):
+        content = content.get("per_item", content)
+    entries = [(None, each) for each in content] if isinstance(content, list) else list(dict(content).items())
+    found = []
+    for number, (image, said) in enumerate(entries):
+        if isinstance(said, dict):
+            image = next((said[key] for key in _IDS if key in said), image)
+        value = said.get(name) if isinstance(said, dict) else said
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise BenchError(
+                f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(said), 60)}",
+                'give [0.5, 0.7] in the order of the captions, {"1": 0.5} by image, or what capevalkit wrote',
+            )
+        found.append((image, float(value)))
+    return found
+
+
+def scores_by_image(
+    path: Path, name: str, wanted: Iterable[int], files: Mapping[int, str] | None = None
+) -> dict[int, float]:
+    """As `read_scores`, of each of these images; numbers that name none are in their order.
+
+    Raises:
+        BenchError: images have no number.
+    """
+    read, order = read_scores(path, name), list(wanted)
+    names = _names(order, files or {})
+    unnamed = len(read) == len(order) and all(image is None for image, _ in read)
+    found = dict(zip(order, (value for _, value in read), strict=True)) if unnamed else {}
+    found |= {known: value for image, value in read if (known := _image(image, names)) is not None}
+    if missing := [str(image_id) for image_id in order if image_id not in found]:
+        raise BenchError(f"{path}: {named(missing, f'without a number {shortened(name)}')}")
+    return {image_id: found[image_id] for image_id in order}
+
+
 def check_predictions(
     predictions: Predictions, references: References, *, allow_subset: bool
 ) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
@@ -141,17 +187,7 @@ def check_predictions(
 
 def _entries(path: Path) -> list[tuple[Any, Any]]:
     """What names the image of each caption, None where nothing does, and what stands for the caption."""
-    raw = read_file(path)
-    try:
-        content = parse_json(raw, path)
-    except BenchError:
-        lines = raw.splitlines()
-        try:
-            content = [parse_json(line, path) for line in lines if line.strip()]
-        except BenchError:
-            content = []
-        if len(content) < 2:
-            raise
+    content = read_json_or_lines(path)
     if isinstance(content, dict):
         inner = next((content[name] for name in _LISTS if isinstance(content.get(name), list)), None)
         if inner is None and any(name in content for name in _IDS) and any(name in content for name in _TEXTS):

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import numpy as np
+
 from harness.data.formats import named
 from harness.metrics.bleu import BLEU
 from harness.metrics.cider import cider_d
@@ -23,6 +25,7 @@ from harness.metrics.contract import (
     OTHER_CIDER_D,
     OVERALL,
     SPICE,
+    Mean,
     Renamed,
     Statistics,
     require_same_images,
@@ -125,6 +128,7 @@ class Evaluator:
         candidates: Mapping[int, str],
         domains: Mapping[int, str] | None = None,
         *,
+        others: Mapping[str, Mapping[int, float]] | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Score one caption per image against its references, all as written (tokenised here).
@@ -135,6 +139,7 @@ class Evaluator:
             candidates: by image id, the same ids; an empty caption is allowed and scores 0.
             domains: image ids to domain names; images without one count in the overall scores only. BLEU and METEOR
                 are corpus scores over a domain's images, ROUGE-L and CIDEr-D means of the per-image values.
+            others: scores of each image by metrics that were computed elsewhere; they are means too.
             progress: called with (done, total) images of METEOR, the longest step.
 
         Raises:
@@ -142,7 +147,7 @@ class Evaluator:
         """
         _check(references, candidates)
         return self.evaluate_rounds(
-            references, candidates, domains, lambda *tokens: [Round(*tokens)], progress=progress
+            references, candidates, domains, lambda *tokens: [Round(*tokens)], others=others, progress=progress
         )
 
     def evaluate_rounds(
@@ -153,6 +158,7 @@ class Evaluator:
         make_rounds: Callable[[Tokens, dict[int, str]], Sequence[Round]],
         *,
         without: Mapping[str, str] | None = None,
+        others: Mapping[str, Mapping[int, float]] | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """The mean over rounds of scoring, built from tokenised references and candidates; arguments as in `evaluate`.
@@ -176,6 +182,8 @@ class Evaluator:
         ids = list(rounds[0].references)
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
         statistics, reasons = self._statistics(rounds, without or {}, seconds, progress)
+        for metric, of in (others or {}).items():
+            statistics += (Mean(metric).statistics(np.array([of[image_id] for image_id in ids])),)
         rows = {image_id: row for row, image_id in enumerate(ids)}
         by_group = {OVERALL: statistics}
         for domain, members in groups.items():
@@ -189,7 +197,7 @@ class Evaluator:
         }
         return Evaluation(
             {group: self._scores(parts, reasons) for group, parts in by_group.items()},
-            {metric: per_image[metric] for metric in METRICS if metric in per_image},
+            {metric: per_image[metric] for metric in dict.fromkeys((*METRICS, *per_image)) if metric in per_image},
             name,
             seconds,
             tuple(ids),
@@ -310,7 +318,7 @@ class Report:
         missing = {metric: self.quantity(metric) for metric in METRICS}
         return {
             "signature": self.signature.short(),
-            "scores": {metric: self.quantity(metric).value for metric in METRICS},
+            "scores": {metric: found.value for metric, found in self.evaluation.scores[OVERALL].items()},
             "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
             "n": len(self.evaluation.ids),
             "domains": domains,
@@ -335,6 +343,7 @@ def evaluate(
     name: str = "references",
     of: int | None = None,
     domains: Mapping[int, str] | None = None,
+    others: Mapping[str, Mapping[int, float]] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Score one caption per image; references, candidates and errors as `Evaluator.evaluate`.
@@ -346,8 +355,10 @@ def evaluate(
     """
     if evaluator is None:
         with Evaluator() as own:
-            return evaluate(references, candidates, own, name=name, of=of, domains=domains, progress=progress)
-    evaluation = evaluator.evaluate(references, candidates, domains, progress=progress)
+            return evaluate(
+                references, candidates, own, name=name, of=of, domains=domains, others=others, progress=progress
+            )
+    evaluation = evaluator.evaluate(references, candidates, domains, others=others, progress=progress)
     signature = evaluation_signature(evaluator.settings, references, name=name, of=of, domains=evaluation.domains)
     return Report(signature, with_intervals(evaluation))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.metrics.contract import METRICS, Statistics
-from results.statistics.significance import MEANS, pseudo_values
+from harness.metrics.contract import Statistics
+from results.statistics.significance import SUMS, pseudo_values
 
-CORPUS_METRICS: Final = tuple(metric for metric in METRICS if metric not in MEANS)
+CORPUS_METRICS: Final = SUMS
 """Metrics that have influences: their score is a function of summed statistics, and no mean over images."""
 
 

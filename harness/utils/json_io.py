@@ -24,6 +24,21 @@ def read_json(path: Path) -> Any:
     return parse_json(read_file(path), path)
 
 
+def read_json_or_lines(path: Path) -> Any:
+    """As `read_json`; of two lines or more with a JSON value each, their list."""
+    raw = read_file(path)
+    try:
+        return parse_json(raw, path)
+    except BenchError:
+        try:
+            content = [parse_json(line, path) for line in raw.splitlines() if line.strip()]
+        except BenchError:
+            content = []
+        if len(content) < 2:
+            raise
+        return content
+
+
 def read_file(path: Path) -> bytes:
     """The bytes of a regular file of bounded size, unpacked if it is gzipped; BenchError where there are none."""
     try:

@@ -111,7 +111,7 @@ def published_beside(run: Run) -> list[str]:
 
 
 def _nearest(run: Run, split: str, domain: str) -> PublishedMatch | None:
-    model = run.config["card"].get("model", "") if run.kind == "captions" else run.model
+    model = (run.config.get("card") or {}).get("model", run.model)
     return best_match(model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
 
 

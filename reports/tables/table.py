@@ -210,7 +210,9 @@ def badges(row: Row, group: Group) -> tuple[Badge, ...]:
     beside = Badge("plug-in", f"Made beside --plugin {names}, whose code may change any score.") if names else None
     why = f"It has the preset's sizes, not as many parameters as the others: {row.unmatched}."
     unmatched = Badge("size not matched", why) if row.unmatched else None
-    return tuple(badge for badge in (*found, outdated, elsewhere, beside, unmatched) if badge)
+    said = "The mean of their probabilities at each word, at the cost of all; papers print such rows apart."
+    together = Badge(f"ensemble of {row.members}", said) if row.members > 1 else None
+    return tuple(badge for badge in (*found, outdated, elsewhere, beside, unmatched, together) if badge)
 
 
 def differences(differs: Mapping[str, str | None]) -> str:

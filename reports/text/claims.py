@@ -17,7 +17,8 @@ _LEGEND: Final = (
     "Differences in points of the metric, of the first models' mean over seeds less the second's, with its 95 % "
     "interval over seeds and images (t, seeds unpaired). Verdicts are at 5 % after Holm's correction for all tests of "
     "this table that can have one; no difference: it is surely smaller than 3 % of the score. What has one seed, was "
-    "still learning, still gains by longer training or is not above the floor has none."
+    "still learning, still gains by longer training or is not above the floor has none. ÷: how many times a cost is in "
+    "another, by Welch's test of logarithms over seeds."
 )
 _STYLES: Final = {"supported": "green", "contradicted": "red", "no difference": "cyan", "not comparable": "yellow"}
 _HEAD: Final = """\
@@ -74,8 +75,12 @@ def _section(rows: Sequence[ClaimRow]) -> str:
     claim = rows[0].claim
     after = "" if claim.published.after is None else f", then {claim.published.after:+.1f}"
     lines = [
-        f"{claim.paper}. Published, {claim.published.table}: {claim.published.difference:+.1f}{after} points of "
-        f"{claim.published.metric}.",
+        f"{claim.paper}. Published, {claim.published.table}: "
+        + (
+            f"{_published(claim)} of {claim.published.metric}."
+            if claim.published.difference is None
+            else f"{claim.published.difference:+.1f}{after} points of {claim.published.metric}."
+        ),
         f"Claimed: {claim.runs.described()} {claim.direction} than {claim.than.described()}, {claim.metric} on "
         f"{claim.split}."
         if claim.after is None
@@ -99,13 +104,17 @@ def _label(row: ClaimRow) -> str:
 
 
 def _published(claim: Claim) -> str:
-    """The printed difference in points, of an order both."""
+    """The printed difference in points, of an order both; of a cost the ratio."""
+    if claim.published.ratio is not None:
+        return f"÷{claim.published.ratio:g}"
     later = claim.published.after
-    return f"{claim.published.difference:+.1f}" + (f" → {later:+.1f}" if later is not None else "")
+    return f"{claim.published.difference or 0.0:+.1f}" + (f" → {later:+.1f}" if later is not None else "")
 
 
 def _ours(row: ClaimRow) -> str:
-    """The differences that stored runs show, in points."""
+    """The differences that stored runs show, in points; of a cost the ratio."""
+    if row.ratio is not None:
+        return f"÷{row.ratio[0]:.1f}"
     return " → ".join(map(_difference, row.findings)) or DASH
 
 
@@ -116,6 +125,8 @@ def _difference(finding: Finding) -> str:
 
 def _intervals(row: ClaimRow) -> str:
     """The 95 % intervals of the differences, where they are over seeds and images; one a line."""
+    if row.ratio is not None:
+        return f"÷{row.ratio[1]:.1f}…÷{row.ratio[2]:.1f}"
     return "\n".join(map(_interval, row.findings)) or DASH
 
 

@@ -6,11 +6,11 @@ A row of runs takes part as it does in a leaderboard: what has one seed, was sti
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import product
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -20,18 +20,20 @@ from results.comparison.comparison import ScoreChange, SeedsOfSides, numbers_to_
 from results.errors import StoreError
 from results.published.scores import METRICS
 from results.records import CODE_FIELDS
-from results.runs.leaderboard import Row, leaderboard
+from results.runs.leaderboard import RANKING_METRIC, Row, leaderboard
 from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
 from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging, matrix
-from results.statistics.architecture import OVER_SEEDS, t_quantile
+from results.statistics.architecture import OVER_SEEDS, p_of_t, t_quantile
 from results.statistics.power import needed_from
-from results.statistics.significance import ALPHA, mean_of_seeds
+from results.statistics.significance import ALPHA, LEVEL, mean_of_seeds
 from results.store.store import Store
 
 Verdict = Literal["supported", "contradicted", "no difference", "cannot be told", "not comparable", "no runs"]
 NO_DIFFERENCE: Final = 0.03
 """Of the higher score: a claim whose difference is surely smaller has "no difference", unless a margin is given."""
+COSTS: Final = ("train_seconds", "train_gmac")
+"""What claims on cost are about: seconds, which are a machine's, and multiply-accumulates, which are none's."""
 UNTESTABLE: Final[tuple[Verdict, ...]] = ("not comparable", "no runs")
 
 
@@ -86,17 +88,22 @@ class Sides(_Strict):
 
 
 class PaperDifference(_Strict):
-    """What the paper prints: `runs` less `than` in points, and of a claim of an order the same of `after`."""
+    """What the paper prints: `runs` less `than` in points, and of a claim of an order the same of `after`.
 
-    difference: float
+    Of a cost it is the `ratio`, how many times that of `runs` is in that of `than`.
+    """
+
+    difference: float | None = None
+    ratio: float | None = Field(default=None, gt=0)
     after: float | None = None
     metric: str
     table: str
 
 
 class Claim(Sides):
-    """One claim: `runs` score higher (or lower) than `than`; or their order is another `after`.
+    """One claim: `runs` score higher (or lower) than `than`; or their order is another `after`; or they cost less.
 
+    The metric of a claim on cost is `train_seconds` or `train_gmac`.
     `after` are the same two models, later trained on, say. `varies` names the fields of the signature in which compared
     runs may differ, since they are what is claimed about. `commands` make the runs.
     """
@@ -116,7 +123,16 @@ class Claim(Sides):
         order = self.direction == "reversed"
         if order != (self.after is not None) or order != (self.published.after is not None):
             raise ValueError("direction: reversed, after, and published.after belong together")
+        if (self.published.difference is None) == (self.published.ratio is None):
+            raise ValueError("published needs either a difference or the ratio of a cost")
+        if self.of_cost != (self.metric in COSTS) or (self.of_cost and order):
+            raise ValueError(f"a claim with a ratio is on one of {', '.join(COSTS)}, no other is")
         return self
+
+    @property
+    def of_cost(self) -> bool:
+        """Whether it is on what training costs, and not on scores."""
+        return self.published.ratio is not None
 
     def sides(self) -> Iterator[Sides]:
         """The two sets that are compared, and those of `after`."""
@@ -157,7 +173,7 @@ class ClaimRow:
     """A claim on one data set under one set of conditions; without findings where it has no runs to compare.
 
     `number` is the claim's, from 1. `data` and `conditions` say where, and after how many updates: those of the first
-    finding's runs.
+    finding's runs. `ratio` is that of a cost, with its 95 % interval over seeds.
     """
 
     number: int
@@ -167,6 +183,7 @@ class ClaimRow:
     findings: tuple[Finding, ...] = ()
     data: str = ""
     conditions: tuple[tuple[str, Any], ...] = ()
+    ratio: tuple[float, float, float] | None = None
 
 
 _SPLITS: Final = ("val", "test", "nocaps")
@@ -184,7 +201,7 @@ def check_names(store: Store, claims: Sequence[Claim], fields: Collection[str]) 
     runs = finished(store)
     scores = [(split, of["overall"]) for run in runs for split, of in run.scores.items()]
     known = {
-        "metric": dict.fromkeys((*METRICS, *(metric for _, overall in scores for metric in overall))),
+        "metric": dict.fromkeys((*METRICS, *COSTS, *(metric for _, overall in scores for metric in overall))),
         "split": dict.fromkeys((*_SPLITS, *(split for split, _ in scores))),
         "field of the signature": dict.fromkeys((*fields, *(name for run in runs for name in run.conditions))),
     }
@@ -232,12 +249,12 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
     Where rows are placed though they were still learning, these have a verdict too, and a remark says so.
     """
     runs = {run.key: run for run in finished(store)}
-    tables = {metric: _rows(store, runs, metric, judging) for metric in {claim.metric for claim in claims}}
-    planned = [_pairs(claim, tables[claim.metric]) for claim in claims]
+    tables = {metric: _rows(store, runs, metric, judging) for metric in set(map(_ranks_by, claims))}
+    planned = [_pairs(claim, tables[_ranks_by(claim)]) for claim in claims]
     keys = {key for found in planned for pairs in found for pair in pairs for one in pair for key in one.row.keys}
     snapshots = {run.key: run for run in finished_with_images(store, sorted(keys))} if keys else {}
     compared = [
-        [[_finding(pair, claim, snapshots) for pair in pairs] for pairs in found]
+        [] if claim.of_cost else [[_finding(pair, claim, snapshots) for pair in pairs] for pairs in found]
         for claim, found in zip(claims, planned, strict=True)
     ]
     flat = [each for found in compared for pairs in found for each in pairs]
@@ -251,9 +268,56 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
         if judged:
             limit = None if judging.margin is None else judging.margin / 100
             rows += [_row(number, claim, *both, limit) for both in zip(pairs, judged, strict=True)]
+        elif pairs:
+            rows += [_cost_row(number, claim, pair, runs) for [pair] in pairs]
         else:
-            rows.append(_without(number, claim, tables[claim.metric], bool(runs)))
+            rows.append(_without(number, claim, tables[_ranks_by(claim)], bool(runs)))
     return rows
+
+
+def _ranks_by(claim: Claim) -> str:
+    """The metric whose leaderboards have the claim's rows."""
+    return RANKING_METRIC if claim.of_cost else claim.metric
+
+
+def _cost_row(number: int, claim: Claim, pair: _Pair, runs: Mapping[str, Run]) -> ClaimRow:
+    """A claim on cost; the other cost is told beside it."""
+    run = pair[0].run
+    shown = tuple((name, value) for name, value in run.conditions.items() if name not in CODE_FIELDS)
+    found = _ratio(claim.metric, pair, runs)
+    [other] = (name for name in COSTS if name != claim.metric)
+    beside = f"; {other} {told.value:.2f} times" if isinstance(told := _ratio(other, pair, runs), _Ratio) else ""
+    if isinstance(found, str):
+        return ClaimRow(number, claim, "cannot be told", f"{claim.metric}: {found}{beside}", (), run.dataset, shown)
+    seeds = " and ".join(str(len(each.row.seeds)) for each in pair)
+    reason = f"{claim.metric} {found.value:.2f} times, over {seeds} seeds, p {found.p:.3g}{beside}"
+    wanted = (found.value > 1) == (claim.direction == "lower")
+    verdict: Verdict = "cannot be told" if found.p >= ALPHA else "supported" if wanted else "contradicted"
+    return ClaimRow(number, claim, verdict, reason, (), run.dataset, shown, (found.value, found.low, found.high))
+
+
+class _Ratio(NamedTuple):
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+def _ratio(metric: str, pair: _Pair, runs: Mapping[str, Run]) -> _Ratio | str:
+    """How often a cost of the first row is in the second's, by Welch's test of logarithms over seeds; or why not."""
+    if elsewhere := [why.said for each in pair if (why := each.row.other_machines.get(metric)) is not None]:
+        return "; ".join(elsewhere)
+    costs = [[runs[key].costs.get(metric) for key in each.row.keys] for each in pair]
+    one, other = (np.log([cost.value for cost in of if cost is not None and cost.value]) for of in costs)
+    if min(len(one), len(other)) < 2:
+        return "a side has no two seeds with it"
+    between = [float(of.var(ddof=1)) / len(of) for of in (one, other)]
+    error, gap = np.asarray(np.sqrt(sum(between))), float(other.mean() - one.mean())
+    parts = sum(each**2 / (len(of) - 1) for each, of in zip(between, (one, other), strict=True))
+    degrees = np.asarray(sum(between) ** 2 / parts if parts else 1.0)
+    half = float(t_quantile(LEVEL, degrees) * error)
+    low, value, high = np.exp([gap - half, gap, gap + half]).tolist()
+    return _Ratio(value, low, high, float(p_of_t(np.asarray(gap), error, degrees)))
 
 
 def _tested(found: Sequence[tuple[Finding, SeedsOfSides | None]]) -> dict[int, ScoreChange]:

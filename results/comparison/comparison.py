@@ -29,7 +29,7 @@ from results.statistics.architecture import (
     joint_degrees,
     p_of_t,
 )
-from results.statistics.significance import MEANS, ByImage, Difference, holm, mean_of_seeds, paired_differences
+from results.statistics.significance import SUMS, ByImage, Difference, holm, mean_of_seeds, paired_differences
 
 MACHINE: Final = ("machine", "cpu", "device")
 HARDWARE: Final = (*MACHINE, "threads", "training")
@@ -171,13 +171,13 @@ def numbers_to_test(
     influences, they are scores of single images, and there is no interval.
     """
     weighed = all(metric in run.influences.get(split, {}) for run in (*before, *after))
-    influences = weighed and metric not in MEANS
+    influences = weighed and metric in SUMS
 
     def of(runs: Sequence[Run]) -> list[ByImage]:
         found = [(run.influences if influences else run.by_image).get(split, {}) for run in runs]
         return [by_metric[metric] for by_metric in found if metric in by_metric]
 
-    return (of(before), of(after)), None if influences or metric in MEANS else NO_INTERVAL
+    return (of(before), of(after)), None if influences or metric not in SUMS else NO_INTERVAL
 
 
 def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:

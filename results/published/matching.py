@@ -104,7 +104,7 @@ class MeasuredConditions:
     """What a measured number was measured under, as far as papers state such things; None where it is not known.
 
     `split` is one of `SPLIT_IMAGES`, None for every other, and `images` how many of its images were captioned.
-    `features` is the signature's field.
+    `features` is the signature's field, `models` how many an ensemble has.
     """
 
     split: str | None
@@ -113,6 +113,7 @@ class MeasuredConditions:
     features: str | None
     backbone: Backbone | None
     ensemble: bool = False
+    models: int | None = None
     recipe: RunRecipe | None = None
     images: int | None = None
 
@@ -189,13 +190,15 @@ def measured_conditions(split: str, signature: Mapping[str, str], config: Mappin
     stages = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list) else []
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
-    images = _at(config, "evaluated", split)
+    images, members = _at(config, "evaluated", split), _at(config, "members") or ()
     return MeasuredConditions(
         split=printed_split(signature.get("data", "").partition("#")[0], split),
         objective=_OBJECTIVES.get(stages[-1].get("objective", "")) if stages else None,
         beam=int(beam) if beam.isdecimal() else None,
         features=signature.get("feat"),
         backbone=("trained" if trained else "frozen") if stages else None,
+        ensemble=bool(members),
+        models=len(members) or None,
         recipe=_recipe(signature, config),
         images=images if isinstance(images, int) else None,
     )
@@ -231,6 +234,8 @@ def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMa
             unclear.append(name)
         elif not same:
             differing.append(name)
+    if score.ensemble and None not in (score.ensemble_size, measured.models) and score.ensemble_size != measured.models:
+        differing.append(f"ensemble ({measured.models} models, not {score.ensemble_size})")
     if score.backbone is not None and _same(score, measured, "backbone") is not True:
         (differing if measured.backbone else unclear).append("backbone")
     whole = SPLIT_IMAGES.get(score.split or "")  # of a part of a split CIDEr-D is another number

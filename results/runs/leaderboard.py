@@ -46,7 +46,8 @@ class Row:
     references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
     row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it, or some of
     its seeds, was computed, None where as most rows of the group; `plugins` names those that were loaded; `unmatched`
-    why the model has not as many parameters as the others, "" where it has; `gain` what the next longer training of it
+    why the model has not as many parameters as the others, "" where it has; `members` how many models caption together;
+    `gain` what the next longer training of it
     gives, None where there was none.
     `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
     are those of `results.runs.more_metrics`, empty unless asked for; `facts[domain][metric]` those of
@@ -69,6 +70,7 @@ class Row:
     elsewhere: str | None = None
     plugins: tuple[str, ...] = ()
     unmatched: str = ""
+    members: int = 1
     gain: Gain | None = None
     pretraining: StoredPretraining | None = None
     held_out: dict[str, Spread] = field(default_factory=dict)
@@ -379,6 +381,7 @@ def _row(
         differs=differs,
         plugins=_plugins(runs[0]),
         unmatched=str(runs[0].config.get("unmatched", "")),
+        members=len(runs[0].config.get("members") or "1"),
         pretraining=runs[0].pretraining,
         held_out=spreads({run.seed: run.held_out.get(split, {}) for run in runs}),
         more=spreads({run.seed: run.more.get(split, {}) for run in runs}),

@@ -14,7 +14,7 @@ from results.records import AttentionRecord, CodeRecord, EpochRecord, ImageRecor
 from results.runs.facts import fact_influences, is_fact
 from results.runs.more_metrics import depends_on, is_more
 from results.runs.run import ByImage, DatasetInfo, Run
-from results.statistics.significance import MEANS
+from results.statistics.significance import SUMS
 from results.store.schema import (
     AttentionMap,
     Caption,
@@ -135,10 +135,10 @@ def image_scores(
 ) -> dict[tuple[int, str], ByImage]:
     """Numbers of single images by run id and split; empty for runs and splits that have none.
 
-    They are scores of the images; with `of_score`, numbers whose mean is the split's score: influences on every metric
-    that is not of `results.statistics.significance.MEANS`.
+    They are scores of the images; with `of_score`, numbers whose mean is the split's score: influences on the metrics
+    of `results.statistics.significance.SUMS`.
     """
-    table = ImageInfluences if of_score and metric not in MEANS else ImageScores
+    table = ImageInfluences if of_score and metric in SUMS else ImageScores
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
     wanted = (table.run_id.in_([run.id for run in runs]), table.metric == metric)
     for run_id, split, scores in connection.execute(select(table.run_id, table.split, table.scores).where(*wanted)):

@@ -114,10 +114,10 @@ class Run:
         """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.
 
         What only describes is none of it: the model's card, how the preset deviates from the one that ships, how many
-        images were captioned, the trials that tuned values were chosen from, and a digest of the rest. Where the code
-        was recorded, the release says nothing more.
+        images were captioned, the trials that tuned values were chosen from, and a digest of the rest; nor are the
+        members of an ensemble, which are its seed. Where the code was recorded, the release says nothing more.
         """
-        described = {"card", "shipped_preset", "evaluated", "settings", "tuning"}
+        described = {"card", "shipped_preset", "evaluated", "settings", "tuning", "members"}
         config = {name: value for name, value in self.config.items() if name not in described}
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
         return {**dict(_flat(config, "")), **made_by}

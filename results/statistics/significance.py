@@ -180,7 +180,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 ByImage = Mapping[int, float]
 MEANS: Final = ("CIDEr-D", "ROUGE-L", "SPICE")
-"""Metrics whose score is the mean of the images' scores; BLEU and METEOR sum statistics before they divide."""
+SUMS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
+"""Metrics that sum the images' statistics before they divide; those of `MEANS`, and what others compute, are means."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ ONLY_PARSED = {
     r"git/pretrained|\bhf:": "weights from the network",
     r"--clip |--instances ": "weights and data from the network",
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
+    r"--judgements|polos": "people's judgements and metrics from the network",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned$": "a search of minutes",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
@@ -40,6 +41,7 @@ EDITS = (
     (r"--backbone resnet50", "--backbone filterbank"),  # published weights are on the network
     (r"--image-size 224", "--image-size 64"),
     (r"--seeds \d+", "--seeds 1"),
+    (r"--models \w+,ensemble:.* --seeds 1", "--models updown,ensemble:updown:2 --seeds 2"),
     (r" --jobs \d+", ""),  # the suite's own number
     (r" --open", ""),  # a browser
     (r"--data scenes ", "--data scenes_tiny "),

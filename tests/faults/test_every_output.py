@@ -21,7 +21,7 @@ from tests.harness.conftest import bench, command_line
 
 INPUTS = {
     "annotations", "backbone_weights", "captions", "cards", "checkpoint", "data_images", "domains", "images",
-    "instances", "predictions", "references", "sets", "source", "vocabulary", "workspace",
+    "instances", "judgements", "predictions", "references", "sets", "source", "vocabulary", "workspace",
 }  # fmt: skip
 """Parameters that are paths, and not written; a workspace has what `bench` writes under names of its own."""
 TEXT = b"kept\n"

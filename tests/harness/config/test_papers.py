@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from harness.config.load import list_presets, load_preset
 from harness.config.papers import PAGE, SOURCE, page
 from harness.utils.errors import BenchError
 from tests.harness.conftest import ROOT, bench
-from zoo import list_models
+from zoo import list_models, select_models
 
 DOCS = ROOT / "docs"
 PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
@@ -31,6 +34,21 @@ def test_a_preset_or_topic_without_an_entry_is_named(tmp_path: Path, old: str, n
     (tmp_path / SOURCE).write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(BenchError, match=said):
         page(tmp_path)
+
+
+def test_commands_of_tables_name_models_of_their_presets() -> None:
+    commands = [shlex.split(span) for span in re.findall(r"`(bench run [^`]+)`", page(DOCS))]
+    assert len(commands) > 10
+    for words in commands:
+        options = list(pairwise(words))
+        chosen = dict(options)
+        preset = load_preset(chosen["--preset"], tuple(value for option, value in options if option == "--set"))
+        assert preset.recipe is not None
+        for word in chosen["--models"].split(","):
+            name = word.removeprefix("ensemble:").rpartition(":")[0] if word.startswith("ensemble:") else word
+            assert any(map(preset.recipe.covers, select_models(name)))
+            if "*" not in name:
+                preset.check_model(name)
 
 
 def plan(name: str) -> str:

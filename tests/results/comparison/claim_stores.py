@@ -22,6 +22,7 @@ class Trained(NamedTuple):
     curve: tuple[float, ...] = FLAT
     stages: tuple[str, ...] = ("xe",)
     beam: str = "3"
+    seconds: float | None = None
 
 
 def store_of(file: Path, trained: Iterable[Trained]) -> Path:
@@ -56,4 +57,8 @@ def _outcome(each: Trained, seed: int) -> Outcome:
     by_image = {i: 0.5 + i / len(IMAGES) + (each.points + generator.uniform(-1, 1)) / 100 for i in IMAGES}
     scores = {"overall": {"CIDEr-D": Quantity(sum(by_image.values()) / len(by_image))}}
     result = SplitResult("test", dict.fromkeys(IMAGES, "a ball"), scores, {"CIDEr-D": by_image})
-    return Outcome((result,), {}, {"device": "cpu"})
+    costs = {}
+    if each.seconds is not None:
+        costs["train_seconds"] = Quantity(each.seconds * (1 + 0.01 * seed), unit="s")
+        costs["train_gmac"] = Quantity(10 * each.seconds, unit="GMAC")
+    return Outcome((result,), costs, {"device": "cpu"})

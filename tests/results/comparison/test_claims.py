@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from scipy.special import stdtrit
+from scipy.stats import ttest_ind
 
 from results import Store
 from results.comparison.claims import Claim, ClaimRow, judge
@@ -83,6 +85,38 @@ def test_a_small_difference_is_bounded_or_cannot_be_told(judged: Judged, margin:
     needed = row.findings[0].score.needed
     assert needed is not None
     assert needed[0] is None or needed[0] > 3, "more seeds than there are"
+
+
+COSTS_LESS = HIGHER | {
+    "published": {"ratio": 6, "metric": "train_seconds", "table": "Table 1"},
+    "metric": "train_seconds",
+    "direction": "lower",
+}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seeds", "verdict"),
+    [(50, 3, "supported"), (200, 3, "contradicted"), (100, 3, "cannot be told"), (50, 1, "cannot be told")],
+)
+def test_a_cost_is_compared_as_a_ratio(judged: Judged, seconds: float, seeds: int, verdict: str) -> None:
+    runs = Trained("new", 0, seeds=seeds, seconds=seconds), Trained("old", 0, seconds=100)
+    [row] = judged(COSTS_LESS, *runs)
+    assert row.verdict == verdict
+    assert f"train_gmac {100 / seconds:.2f} times" in row.reason or seeds == 1
+    if seeds > 1:
+        logs = [[math.log(of * (1 + 0.01 * seed)) for seed in range(3)] for of in (100, seconds)]
+        interval = ttest_ind(*logs, equal_var=False).confidence_interval(0.95)
+        assert row.ratio == pytest.approx((100 / seconds, math.exp(interval.low), math.exp(interval.high)))
+    [gmac] = judged(COSTS_LESS | {"metric": "train_gmac"}, *runs)
+    assert gmac.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"metric": "CIDEr-D"}, {"published": PUBLISHED}, {"published": {**PUBLISHED, "ratio": 2}}]
+)
+def test_a_ratio_is_of_a_cost(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Claim.model_validate(COSTS_LESS | wrong)
 
 
 def test_one_seed_of_a_side_gives_no_verdict(judged: Judged) -> None:

@@ -1,0 +1,154 @@
+"""Captions that people judged: read in the forms that are published, and how far metrics agree with the people.
+
+| form | as of |
+|---|---|
+| `{IMAGE: {"human_judgement": [{"caption": A, "rating": 1}], "ground_truth": [B]}}` | Flickr8k-Expert, -CF, Composite |
+| `{"HC": [{"image": IMAGE, "captions": [A, B], "label": 0, "references": [C]}]}`, 0: A is better | Pascal-50S |
+| `{"seg_id": IMAGE, "hyp": A, "human_score": 3.5}` a line; beside them, `{"seg_id": IMAGE, "refs": [B]}` | THumB |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from harness.data.predictions import read_scores
+from harness.utils.errors import BenchError
+from harness.utils.json_io import read_json_or_lines
+from results.statistics.agreement import ACCURACY, Agreement, pairs_of_images, pairwise_accuracy, taus
+
+_FORMS: Final = (
+    "give Flickr8k's or Composite's judgements as JSON, Pascal-50S's pairs, or THumB's lines with --references"
+)
+
+
+@dataclass
+class Judgements:
+    """Captions of images, each pair of both once, and what people said of them.
+
+    Attributes:
+        images, captions, references: of each caption; references are those of its image.
+        ratings: (caption, rating), one for each time that a caption was rated.
+        pairs: by kind, (better caption, worse one).
+    """
+
+    images: list[str] = field(default_factory=list)
+    captions: list[str] = field(default_factory=list)
+    references: list[tuple[str, ...]] = field(default_factory=list)
+    ratings: list[tuple[int, float]] = field(default_factory=list)
+    pairs: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    _known: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def add(self, image: str, caption: str, references: Sequence[str]) -> int:
+        """The number of a caption of an image."""
+        number = self._known.setdefault((image, caption), len(self.captions))
+        if number == len(self.captions):
+            self.images.append(image)
+            self.captions.append(caption)
+            self.references.append(tuple(references))
+        return number
+
+
+def read_judgements(path: Path, references: Path | None = None) -> Judgements:
+    """Read a file of judgements.
+
+    Args:
+        references: of THumB's captions; the other files have their own.
+
+    Raises:
+        BenchError: a file cannot be read or has another form.
+    """
+    content, found = read_json_or_lines(path), Judgements()
+    try:
+        if isinstance(content, list):
+            beside = {} if references is None else _beside(references)
+            for entry in content:
+                number = found.add(str(entry["seg_id"]), _text(entry["hyp"]), beside[entry["seg_id"]])
+                found.ratings.append((number, float(entry["human_score"])))
+        elif references is not None:
+            raise BenchError(f"--references {references}: {path} has its own", "leave it out")
+        elif all(isinstance(entries, list) for entries in content.values()):
+            for kind, entry in ((kind, entry) for kind, entries in content.items() for entry in entries):
+                references_of = _texts(entry["references"])
+                both = [found.add(entry["image"], _text(said), references_of) for said in entry["captions"]]
+                label = int(entry["label"])
+                found.pairs.setdefault(kind, []).append((both[label], both[1 - label]))
+        else:
+            for image, entry, said in _rated(content):
+                number = found.add(image, _text(said["caption"]), _texts(entry["ground_truth"]))
+                found.ratings.append((number, float(said["rating"])))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        lacking = f"{type(error).__name__}: {error}"
+        raise BenchError(f"{path} holds no judgements of captions that are known here ({lacking})", _FORMS) from error
+    if not found.captions:
+        raise BenchError(f"{path} holds no judgements", _FORMS)
+    return found
+
+
+def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, float]:
+    """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order.
+
+    Raises:
+        BenchError: as of `read_scores`, or there are more or fewer.
+    """
+    values = [value for _, value in read_scores(path, name)]
+    if len(values) == len(judged.ratings):
+        return {number: value for (number, _), value in zip(judged.ratings, values, strict=True)}
+    if len(values) != len(judged.captions):
+        rated = f", which were rated {len(judged.ratings):,} times" if judged.ratings else ""
+        raise BenchError(
+            f"{path} has {len(values):,} numbers for {len(judged.captions):,} captions of images{rated}",
+            "give one for each, in the order of the judgements",
+        )
+    return dict(enumerate(values))
+
+
+def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, Agreement]]:
+    """How far each metric agrees with people: of ratings tau-c, tau-b and the accuracy of pairs of one image that were
+    rated apart on average; of pairs the accuracy, of all and of each kind.
+
+    Args:
+        scores: by metric and caption.
+    """
+    known = {image: number for number, image in enumerate(dict.fromkeys(judged.images))}
+    images = np.array([known[image] for image in judged.images])
+    arrays = {metric: np.array([of[number] for number in range(len(images))]) for metric, of in scores.items()}
+    if judged.ratings:
+        rated, ratings = np.array([n for n, _ in judged.ratings]), np.array([rating for _, rating in judged.ratings])
+        pairs = pairs_of_images(np.bincount(rated, ratings) / np.bincount(rated), images)
+        return {
+            metric: taus(values[rated], ratings, images[rated]) | {ACCURACY: pairwise_accuracy(values, *pairs)}
+            for metric, values in arrays.items()
+        }
+    kinds = {kind: np.array(pairs).T for kind, pairs in judged.pairs.items()}
+    kinds = {ACCURACY: np.concatenate(list(kinds.values()), axis=1), **kinds}
+    return {
+        metric: {kind: pairwise_accuracy(values, pair[0], pair[1], images[pair[0]]) for kind, pair in kinds.items()}
+        for metric, values in arrays.items()
+    }
+
+
+def _rated(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Ratings of images; those that are no number were never given."""
+    for image, entry in content.items():
+        for said in entry["human_judgement"]:
+            if said["rating"] is not None and said["rating"] == said["rating"]:
+                yield image, entry, said
+
+
+def _beside(path: Path) -> dict[Any, tuple[str, ...]]:
+    return {entry["seg_id"]: _texts(entry["refs"]) for entry in read_json_or_lines(path)}
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values) if isinstance(values, list) else (_text(values),)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{value!r} is no caption")
+    return value

@@ -1,0 +1,124 @@
+"""How well numbers agree with people's judgements: Kendall's tau and pairwise accuracy, with intervals over images.
+
+All three are ratios of sums over pairs of captions, so that each image has an influence on them (the infinitesimal
+jackknife, Jaeckel 1972): the variance is the sum of its squares. The captions of an image stay together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.statistics.significance import LEVEL, holm
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+TAU_B: Final = "tau-b"
+TAU_C: Final = "tau-c"
+ACCURACY: Final = "accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A coefficient, its 95 % interval over images, and what each image adds to it; NaN where nothing can be told."""
+
+    value: float
+    low: float
+    high: float
+    influences: Array
+
+
+def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]:
+    """Stuart's (1953) tau-c and Kendall's (1945) tau-b of captions' scores and ratings.
+
+    Args:
+        scores, ratings, images: one a rating, (N,); images count from 0.
+    """
+    of = int(images.max()) + 1
+    concordant = _signs(scores, ratings)
+    untied = [len(values) - _ties(values) for values in (scores, ratings)]
+    total, (left, right) = concordant.sum(), (each.sum() for each in untied)
+    count, fewer = len(scores), min(len(np.unique(scores)), len(np.unique(ratings)))
+    root, whole = np.sqrt(left * right), count**2 * (fewer - 1) / fewer
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tau_b, tau_c = total / root, total / whole
+        by_b = 2 * concordant / root - tau_b * (untied[0] / left + untied[1] / right)
+        by_c = 2 * concordant / whole - 2 * tau_c / count
+    return {TAU_C: _agreement(tau_c, by_c, images, of), TAU_B: _agreement(tau_b, by_b, images, of)}
+
+
+def pairwise_accuracy(scores: Array, better: Indices, worse: Indices, images: Indices) -> Agreement:
+    """The share of pairs whose better caption has the higher score; ties count half.
+
+    Args:
+        scores: one a caption.
+        better, worse, images: the captions of each pair by number, and its image.
+    """
+    right = (np.sign(scores[better] - scores[worse]) + 1) / 2
+    value = right.mean() if len(right) else np.nan
+    return _agreement(value, (right - value) / max(len(right), 1), images, int(images.max(initial=0)) + 1)
+
+
+def differences(found: Mapping[str, Agreement]) -> dict[tuple[str, str], tuple[float, float]]:
+    """By pair of names the first less the second, and the p-value of that over images, after Holm's correction."""
+    from scipy.special import ndtr
+
+    pairs = [pair for pair in combinations(found, 2) if not np.isnan([found[name].value for name in pair]).any()]
+    gaps = [found[first].value - found[second].value for first, second in pairs]
+    errors = [_error(found[first].influences - found[second].influences) for first, second in pairs]
+    p_values = holm(
+        [
+            2 * float(ndtr(-abs(gap) / error)) if error else float(gap == 0)
+            for gap, error in zip(gaps, errors, strict=True)
+        ]
+    )
+    return {pair: (gap, p) for pair, gap, p in zip(pairs, gaps, p_values, strict=True)}
+
+
+def pairs_of_images(ratings: Array, images: Indices) -> tuple[Indices, Indices, Indices]:
+    """The better and worse caption of all pairs of one image that were rated apart, and their images."""
+    found: list[tuple[int, int, int]] = []
+    order = np.argsort(images, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(images[order])) + 1):
+        for first, second in combinations(members.tolist(), 2):
+            if ratings[first] != ratings[second]:
+                pair = (first, second) if ratings[first] > ratings[second] else (second, first)
+                found.append((*pair, int(images[first])))
+    better, worse, of = np.array(found, np.int64).reshape(-1, 3).T
+    return better, worse, of
+
+
+def _agreement(value: float, by_item: Array, images: Indices, count: int) -> Agreement:
+    from scipy.special import ndtri
+
+    influences = np.bincount(images, by_item, minlength=count).astype(np.float64)
+    reach = float(ndtri((1 + LEVEL) / 2)) * _error(influences)
+    return Agreement(float(value), float(value - reach), float(value + reach), influences)
+
+
+def _error(influences: Array) -> float:
+    moved = max(len(influences), 2)
+    return float(np.sqrt(np.square(influences).sum() * moved / (moved - 1)))
+
+
+def _signs(scores: Array, ratings: Array) -> Array:
+    """For each caption the concordant less the discordant pairs with all others."""
+    found = np.zeros(len(scores))
+    for level in np.unique(ratings):
+        others = np.sort(scores[ratings == level])
+        lower = np.searchsorted(others, scores, "left")
+        higher = len(others) - np.searchsorted(others, scores, "right")
+        found += np.sign(ratings - level) * (lower - higher)
+    return found
+
+
+def _ties(values: Array) -> Array:
+    """For each value how many are the same, itself included."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    tied: Array = counts[inverse].astype(np.float64)
+    return tied

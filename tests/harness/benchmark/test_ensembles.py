@@ -1,0 +1,129 @@
+"""Ensembles of stored runs: what they caption, what they cost, and which members they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.benchmark.benchmark import _refuse_missing_members
+from harness.benchmark.context import RunContext
+from harness.benchmark.rows import plan_runs, resolve_models
+from harness.benchmark.run import run as execute
+from harness.benchmark.saved_model import SavedModel
+from harness.config.preset import Decoding
+from harness.training.checkpoint import save_weights
+from harness.utils.errors import BenchError
+from harness.utils.workspace import Workspace
+from results.published.matching import measured_conditions
+from results.records import Outcome, Quantity, RunSpec, SplitResult
+from tests.harness.benchmark.small_runs import FixedServices, make_spec, quiet, run_config, save_run
+
+KEYS = ("show_tell-s0-a", "show_tell-s1-b", "show_tell-s2-c")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, small: RunContext) -> Workspace:
+    """Three runs that differ in their weights."""
+    place = Workspace(tmp_path)
+    for number, key in enumerate(KEYS):
+        folder = save_run(place, key, small)
+        model, _ = SavedModel.load(folder).build(folder)
+        torch.manual_seed(number)
+        for parameter in model.parameters():
+            parameter.data = torch.randn_like(parameter) * 0.5
+        save_weights(model, folder / "best.safetensors")
+    return place
+
+
+def plan(word: str, context: RunContext, workspace: Workspace, seeds: int = 1) -> list[RunSpec]:
+    return plan_runs(resolve_models([word], workspace), seeds, context, workspace)
+
+
+def run(spec: RunSpec, context: RunContext, services: FixedServices) -> Outcome:
+    spec = replace(spec, execution=run_config(context).model_dump(mode="json"))
+    return execute(spec, services, on_epoch=lambda _: None, on_step=lambda _: None, reporter=quiet())
+
+
+@torch.no_grad()
+def by_hand(context: RunContext, workspace: Workspace, keys: Sequence[str]) -> dict[int, str]:
+    """The likeliest word by the mean of all models' probabilities, each word from the whole prefix anew."""
+    folders = [workspace.run_folder(key) for key in keys]
+    models = [SavedModel.load(folder).build(folder)[0] for folder in folders]
+    vocabulary, captions = context.inputs.vocabulary, {}
+    for sample in context.data.evaluated["test"]:
+        visual = context.source(models[0].visual).visual([sample.image_id], models[0].visual)
+        said = [vocabulary.bos]
+        while len(said) <= 5 and said[-1] != vocabulary.eos:
+            each = [model(visual, torch.tensor([said]))[0, -1].softmax(-1) for model in models]
+            said.append(int(torch.stack(each).mean(0).argmax()))
+        captions[sample.image_id] = vocabulary.decode(said[1:])
+    return captions
+
+
+def test_an_ensemble_says_the_likeliest_word_by_the_mean_of_probabilities(
+    small: RunContext, workspace: Workspace
+) -> None:
+    [spec] = plan(f"ensemble:{'+'.join(KEYS)}", small, workspace)
+    with FixedServices(workspace, small) as services:
+        for key, seconds in zip(KEYS, (1.0, 2.0, 4.0), strict=True):
+            services.store.plan([make_spec(key, "show_tell", small)])
+            split = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(0.5)}}, {})
+            services.store.finish(key, Outcome((split,), {"train_seconds": Quantity(seconds, unit="s")}, {}))
+        outcome = run(spec, small, services)
+        again = run(plan(spec.key, small, workspace)[0], small, services)
+    captions = outcome.splits[0].captions
+    assert captions == by_hand(small, workspace, KEYS) == again.splits[0].captions
+    assert all(captions != by_hand(small, workspace, [key]) for key in KEYS)
+    folder = workspace.run_folder(KEYS[0])
+    one = sum(weight.numel() for weight in SavedModel.load(folder).build(folder)[0].parameters())
+    costs = outcome.costs
+    assert (costs["parameters"].value, costs["train_seconds"].value) == (3 * one, 7.0)
+    assert (costs["train_gmac"].value, costs["train_steps"].value, outcome.checkpoint) == (None, None, None)
+    assert costs["latency_median"].value is not None
+    assert measured_conditions("test", spec.signature, spec.config).models == 3
+
+
+def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspace: Workspace) -> None:
+    alone = plan_runs(resolve_models(["show_tell"], workspace), 7, small, workspace)
+    first, second = plan("ensemble:show_tell:3", small, workspace, seeds=7)
+    assert [*first.config["members"], *second.config["members"]] == [spec.key for spec in alone[:6]]
+    assert (first.seed, second.seed, first.kind, first.signature) == (0, 1, "stored", alone[0].signature)
+    [mixed] = plan("ensemble:show_tell+cgru", small, workspace)
+    assert mixed.config["members"][0] == alone[0].key
+    assert mixed.config["card"]["model"] == ""
+    assert first.config["card"]["model"] == "show_tell"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "ensemble:show_tell",
+        "ensemble:human:2",
+        "ensemble:show_tell:x",
+        "ensemble:blind:0",
+        "ensemble:show_tell+updown",
+        "ensemble:blind:2+blind",
+    ],
+)
+def test_what_is_no_ensemble_is_refused(word: str, workspace: Workspace) -> None:
+    with pytest.raises(BenchError, match="ensemble:"):
+        resolve_models([word], workspace)
+
+
+def test_members_must_be_there_and_alike(small: RunContext, workspace: Workspace) -> None:
+    [trained], [stored] = (plan(f"ensemble:{of}", small, workspace) for of in ("cgru:2", f"{KEYS[0]}+{KEYS[1]}"))
+    members = plan_runs(resolve_models(["cgru"], workspace), 2, small, workspace)
+    save_run(workspace, KEYS[1], small, decoding=Decoding(beam_size=2, max_len=5))
+    with FixedServices(workspace, small) as services:
+        _refuse_missing_members([stored, *members, trained], services)
+        with pytest.raises(BenchError, match=f"2 of its members .*{members[0].key}"):
+            _refuse_missing_members([trained], services)
+        with pytest.raises(BenchError, match=f"{KEYS[1]} have other decodings"):
+            run(stored, small, services)
+        services.store.plan([make_spec(KEYS[1], "show_tell", small)])
+        with pytest.raises(BenchError, match=f"not finished: {KEYS[1]}"):
+            run(stored, small, services)

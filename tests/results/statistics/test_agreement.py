@@ -1,0 +1,57 @@
+"""Agreement with people against scipy's Kendall's tau, against counting, and its intervals against the bootstrap."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from results.statistics.agreement import TAU_B, TAU_C, differences, pairs_of_images, pairwise_accuracy, taus
+
+GENERATOR = np.random.default_rng(7)
+IMAGES = np.repeat(np.arange(120), 5)
+QUALITY = GENERATOR.normal(size=600) + GENERATOR.normal(size=120)[IMAGES]
+RATINGS = np.clip(np.round(QUALITY + 2.5), 1, 4)
+GOOD = np.round(QUALITY + GENERATOR.normal(size=600), 1)
+BAD = np.round(QUALITY + 3 * GENERATOR.normal(size=600), 1)
+
+
+@pytest.mark.parametrize("scores", [GOOD, BAD, -GOOD])
+def test_taus_are_those_of_scipy(scores: np.ndarray) -> None:
+    found = taus(scores, RATINGS, IMAGES)
+    for name, variant in ((TAU_B, "b"), (TAU_C, "c")):
+        assert found[name].value == pytest.approx(kendalltau(scores, RATINGS, variant=variant).statistic, abs=1e-12)
+
+
+def test_intervals_are_as_wide_as_those_of_images_drawn_anew() -> None:
+    found, drawn = taus(GOOD, RATINGS, IMAGES), []
+    for _ in range(400):
+        images = GENERATOR.integers(0, 120, 120)
+        rows = (5 * images[:, None] + np.arange(5)).ravel()
+        own = taus(GOOD[rows], RATINGS[rows], IMAGES)
+        drawn.append([own[name].value for name in (TAU_B, TAU_C)])
+    for name, values in zip((TAU_B, TAU_C), np.array(drawn).T, strict=True):
+        assert (found[name].high - found[name].low) / 2 / 1.96 == pytest.approx(values.std(), rel=0.15)
+
+
+def test_accuracy_is_that_of_pairs_of_one_image() -> None:
+    pairs = pairs_of_images(RATINGS, IMAGES)
+    points = [
+        (np.sign((GOOD[a] - GOOD[b]) * (RATINGS[a] - RATINGS[b])) + 1) / 2
+        for a, b in combinations(range(600), 2)
+        if IMAGES[a] == IMAGES[b] and RATINGS[a] != RATINGS[b]
+    ]
+    found = pairwise_accuracy(GOOD, *pairs)
+    assert (len(pairs[0]), found.value) == (len(points), pytest.approx(np.mean(points)))
+    assert found.low < found.value < found.high
+    assert np.isnan(pairwise_accuracy(GOOD, *pairs_of_images(np.ones(600), IMAGES)).value)
+
+
+def test_metrics_that_agree_more_are_told_apart() -> None:
+    found = {name: taus(of, RATINGS, IMAGES)[TAU_C] for name, of in (("good", GOOD), ("bad", BAD), ("again", GOOD))}
+    gaps = differences(found)
+    assert gaps["good", "bad"][0] == found["good"].value - found["bad"].value
+    assert gaps["good", "bad"][1] < 1e-6
+    assert gaps["good", "again"] == (0.0, 1.0)
