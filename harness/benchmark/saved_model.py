@@ -33,7 +33,7 @@ from zoo.weights.safety import no_larger_than
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
-_AGAIN = "run it again: the same `bench run` command with --rerun"
+_AGAIN = "run it again: the same `bench run` command with --reuse none"
 
 
 class SavedModel(Strict):

@@ -13,9 +13,8 @@ from harness.cli.options import (
     ChangeOption,
     DatabaseOption,
     DeviceOption,
-    HubAttentionOption,
+    HubOption,
     PluginOption,
-    PromptOption,
     RowsOption,
     TableFormatOption,
     VocabularySizeOption,
@@ -64,7 +63,7 @@ _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 
 def register(app: typer.Typer) -> None:
     """Add `bench cost` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("measure", epilog=_MEASURE)(measure)
     group.command("runs", epilog=_RUNS)(runs)
     app.add_typer(group, name="cost", help="Time, memory and energy of captioning, and of training.")
@@ -103,8 +102,7 @@ def measure(
         typer.Option("--out", help="Write everything that was measured to this JSON file."),
         OutFile(rb'\{\s*"asked":'),
     ] = None,
-    prompt: PromptOption = None,
-    hub_attention: HubAttentionOption = None,
+    hub: HubOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Measure latency, throughput, memory and energy of captioning, each model in its own process.
@@ -148,7 +146,7 @@ def measure(
         "plugins": tuple(plugin or ()),
     }
     names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
-    checkpoints = find_checkpoints(names, hub_options(prompt, None, hub_attention, None))
+    checkpoints = find_checkpoints(names, hub_options(hub or (), ("prompt", "attention")))
     for name in names:
         if name in checkpoints:
             question = checkpoint_job(checkpoints[name], common)

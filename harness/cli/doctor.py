@@ -93,7 +93,7 @@ def _code() -> Check:
         "Code",
         State.note,
         f"captionbench {harness.__version__} with edited sources: results revision {revision}",
-        "finished runs are repeated; `bench run --accept-code-changes` re-uses finished ones",
+        "finished runs are repeated; `bench run --reuse any` keeps them",
     )
 
 

@@ -55,7 +55,7 @@ Server = Literal["coco", "nocaps"]
 
 def register(app: typer.Typer) -> None:
     """Add `bench export` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("submission", epilog=_SUBMISSION)(submission)
     group.command("leaderboard", epilog=_LEADERBOARD)(leaderboard)
     group.command("figures", epilog=_FIGURES)(figures)

@@ -38,20 +38,8 @@ Examples:
 
   bench run --models 'expansionnet*,blind' --seeds 3
 
-  bench run --models all --seeds 3 --control auto
-
-  bench run --models updown,transformer_base --budgets 1,2,4
-
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
-
-  bench run --models hf:Salesforce/blip2-opt-2.7b,hf:folder,transformer_base --prompt 'a photo of'
-
-  bench run --models all --regions boxes --jobs 2
-
-  bench run --models updown,transformer_base --tuned
-
-  bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
 
   bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """

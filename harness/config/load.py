@@ -55,6 +55,15 @@ def list_presets() -> list[str]:
     return sorted(_yaml_files("harness.config.presets"))
 
 
+def preset_summaries() -> dict[str, str]:
+    """What each shipped preset is, in a sentence."""
+    lines = {
+        name: file.read_text(encoding="utf-8").partition("\n")[0]
+        for name, file in _yaml_files("harness.config.presets").items()
+    }
+    return {name: str(yaml.safe_load(lines[name])["summary"]) for name in sorted(lines)}
+
+
 def list_tuned() -> list[str]:
     """Names of the presets whose tuned values ship."""
     return sorted(_yaml_files("harness.config.tuned"))

@@ -61,7 +61,7 @@ def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: P
     assert row(more, "blind")[:2] == ["1", "1"]
     assert row(more, "show_tell")[:2] == ["2", "0"]
     assert "first: features of 34 images (filterbank)" in " ".join(more.split())
-    assert row(bench_or_raise("plan", *words[1:], "--rerun")[1], "blind")[:2] == ["1", "0"], "repeated"
+    assert row(bench_or_raise("plan", *words[1:], "--reuse", "none")[1], "blind")[:2] == ["1", "0"], "repeated"
     assert files(workspace) == left
 
 
