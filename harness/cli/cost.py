@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 MAX_BATCH = 65_536
 
 _MEASURE = """
-**Examples**
+Examples:
 
-- `bench cost measure --models updown,m2` : batches of 1, 16 and 64 images, greedy and by a beam of 5
+  bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy and by a beam of 5
 
-- `bench cost measure --models hf:FOLDER,git --batch 1,4` : a checkpoint of the hub, with its own weights
+  bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
 
-- `bench cost measure --batch 1 --beam 1 --threads 1 --format csv`
+  bench cost measure --batch 1 --beam 1 --threads 1 --format csv
 
-- `bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json`
+  bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
 """
 _RUNS = """
-**Examples**
+Examples:
 
-- `bench cost runs` : time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
+  bench cost runs   # time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
 
-- `bench cost runs --cider 100 --format csv` : and how long until validation reached a CIDEr-D of 100
+  bench cost runs --cider 100 --format csv   # and how long until validation reached a CIDEr-D of 100
 """
 _COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
 _OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}

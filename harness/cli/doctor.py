@@ -19,7 +19,7 @@ from harness.cli.options import WorkspaceOption
 from harness.config.execution import usable_cores
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """**Examples**
+_EPILOG = """Examples:
 
     bench doctor
 

@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 TABLE_VI = "expansionnet-table-vi"
 _EXAMPLES = f"""
-**Examples**
+Examples:
 
-- `bench flops` : every model at its paper's size, on 144 x 1536 features and 10,000 words
+  bench flops   # every model at its paper's size, on 144 x 1536 features and 10,000 words
 
-- `bench flops --models 'expansionnet*' --operators` : which operators the multiply-accumulates come from
+  bench flops --models 'expansionnet*' --operators   # which operators the multiply-accumulates come from
 
-- `bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex`
+  bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex
 
-- `bench flops --preset quick --set size.d_model=256` : at the sizes of a preset of `bench run`
+  bench flops --preset quick --set size.d_model=256   # at the sizes of a preset of `bench run`
 
-- `bench flops --models expansionnet_v2 --with-backbone` : what the features cost on top
+  bench flops --models expansionnet_v2 --with-backbone   # what the features cost on top
 
-- `bench flops --models hf:FOLDER,git --hub prompt='a photo of'` : a checkpoint of the hub
+  bench flops --models hf:FOLDER,git --hub prompt='a photo of'   # a checkpoint of the hub
 
-- `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
+  bench flops --preset {TABLE_VI}   # a published table, its convention, and the honest count beside it
 """
 _BEAM, _TOKENS = 5, 20
 _NOTES = (

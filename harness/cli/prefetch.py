@@ -8,7 +8,7 @@ import typer
 
 from harness.utils.errors import BenchError
 
-_EXAMPLES = """**Examples**
+_EXAMPLES = """Examples:
 
     bench prefetch spice
 
