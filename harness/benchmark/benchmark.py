@@ -39,23 +39,16 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def ended(self) -> int:
-        """How many runs have ended."""
-        return len(self.finished) + len(self.reused) + len(self.failed) + len(self.skipped)
-
 
 def run_benchmark(
     request: Request,
     reporter: Reporter,
     on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None,
-    on_run: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
     """Execute the whole request against its workspace; every run ends as a row of the store.
 
     Args:
         on_plan: called once the runs are stored.
-        on_run: called as a run has ended.
     """
     asked, summary = resolve(request, reporter), Summary()
     with ExitStack() as stack:
@@ -84,7 +77,6 @@ def run_benchmark(
         for key in titles:
             if work.is_done(key):
                 getattr(summary, work(key)).append(key)
-                on_run(summary)
             else:
                 left.append(key)
         try:
@@ -92,7 +84,6 @@ def run_benchmark(
             with limit_threads(RunConfig.of(specs[0]).execution.jobs):
                 for key, ended in ending:
                     getattr(summary, _told(key, ended, titles, services)).append(key)
-                    on_run(summary)
         except KeyboardInterrupt:
             mark_interrupted(engine.at_work, services, _RELEASE_S)
             raise
