@@ -38,7 +38,7 @@ _MEANT: Final = {
     **dict.fromkeys(("grad_clip", "clip_grad", "clip"), "clip_norm"),
 }
 """The last part of the setting that each of these words means elsewhere."""
-_CLAIM_HINT: Final = "docs/own_claims.md says what a claim consists of"
+_CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:

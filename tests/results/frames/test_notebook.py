@@ -1,4 +1,4 @@
-"""docs/notebook.md and the recipe of docs/tuning.md: their code runs, and shows what is so, on made-up workspaces."""
+"""docs/notebook.md and the recipe of docs/training.md: their code runs, and shows what is so, on made-up workspaces."""
 
 from __future__ import annotations
 
