@@ -108,7 +108,7 @@ def test_the_page_shows_what_its_code_gives() -> None:
 
 @pytest.mark.usefixtures("workspace")
 def test_the_rows_of_two_tables_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    [code] = [block["code"] for block in BLOCK.finditer(text_of("graphs.md")) if "results.open" in block["code"]]
+    [code] = [block["code"] for block in BLOCK.finditer(text_of("graph_models.md")) if "results.open" in block["code"]]
     run(code, {})
     assert "blind, graph: none less expansionnet_v2, graph: none: -" in capsys.readouterr().out
 
@@ -136,7 +136,7 @@ def test_what_tuning_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mak
                     planned = make.spec(model, seed, variant=len(tuned), signature={"nrefs": "5"} | tuned)
                     store.plan([planned])
                     store.finish(planned.key, make.outcome(cider))
-    [block] = BLOCK.finditer(text_of("tuning.md"))
+    [block] = BLOCK.finditer(text_of("training.md"))
     assert run(block["code"], {}) == ""
     shown = capsys.readouterr().out.split()
     assert shown[1:5] == ["a", "1.0", "b", "3.0"]
