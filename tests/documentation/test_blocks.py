@@ -21,7 +21,7 @@ _KEY = re.compile(r"\w+-s\d+-[0-9a-f]{10}")
 PYTHON = [
     pytest.param(block, id=f"{page}-{number}")
     for page in PAGES
-    if page not in ("docs/notebook.md", "docs/own_model.md", "docs/training.md")  # tests of their own run these
+    if page not in ("docs/notebook.md", "docs/training.md")  # tests of their own run these
     for number, block in enumerate(blocks_of(page, ["python"]))
     if "results.open" not in block.code  # nor those that read results: tests/results/frames/test_notebook.py
 ]
