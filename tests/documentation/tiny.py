@@ -23,14 +23,12 @@ ONLY_PARSED = {
     r"--preset sgae-paper": "a paper's schedule, hours of a GPU",
     r"--preset quick-sentences": "three stages, minutes",
     r" coco/dataset_coco": "public data from the network",
-    r"--preset quick-scst": "self-critical training, minutes",
     r"flickr8k_run": "Flickr8k, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",
     r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"bench regress(?!.*--train)": "minutes; tests/harness/benchmark/test_gate.py does it at a tiny size",
-    r"train_scenesnet": "trains the backbone that ships, an hour",
 }
 """Reason by a pattern of the command's line."""
 
