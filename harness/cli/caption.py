@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 def caption(
     run: Annotated[
         str,
-        typer.Option(callback=refuse_empty, help="Key of a run, its folder, or hf:ORG/NAME, hf:FOLDER."),
+        typer.Option(callback=refuse_empty, help="A run's key or folder, a model (its newest run), or hf:."),
     ],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,

@@ -299,7 +299,7 @@ def compare_models(before: Iterable[Run], after: Iterable[Run], images: Images, 
     ours, theirs = _rows(before), _rows(after)
     pairs = [(ours[one], theirs[two]) for one in ours for two in theirs if one[-1] == two[-1]]
     pairs = pairs or list(product(ours.values(), theirs.values()))
-    pair = max(pairs, key=lambda sides: min(max(run.ended or "" for run in side) for side in sides))
+    pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
     return _comparison([(_scored_sides(*pair), _common_seeds(*pair))], images, most)
 
 

@@ -17,7 +17,6 @@ from tests.harness.conftest import DrawScenes, bench, bench_environment, own_reg
 
 RUN = run_commands()
 LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
-_KEY = re.compile(r"\w+-s\d+-[0-9a-f]{10}")
 PYTHON = [
     pytest.param(block, id=f"{page}-{number}")
     for page in PAGES
@@ -39,7 +38,6 @@ def test_the_blocks_of_a_page_run(
 
 def run(block: Block, words: list[str]) -> None:
     """Run one command in this folder, and fail where it does."""
-    words = [key_here(word) for word in words]
     if words[0] == "bench":
         with own_registry():
             result = bench(*words[1:])
@@ -51,14 +49,6 @@ def run(block: Block, words: list[str]) -> None:
         )  # fmt: skip
         code, said = done.returncode, done.stdout + done.stderr
     assert code == 0, f"{block}\n{' '.join(words)}\n{said[-3000:]}"
-
-
-def key_here(word: str) -> str:
-    """The key of this workspace's run for one that a page shows: its digest is another at tiny sizes."""
-    if not _KEY.fullmatch(word):
-        return word
-    (found,) = Path("workspace/runs").glob(word.rpartition("-")[0] + "-*")
-    return found.name
 
 
 @pytest.mark.parametrize("block", PYTHON)
