@@ -18,6 +18,7 @@ ONLY_PARSED = {
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned workspace$": "a search of minutes",
+    r"--preset matched-parameters": "models of 40 million parameters, hours of a GPU",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
     r"--preset updown-paper": "the words of Karpathy's file, which scenes do not have",
     r"--preset sgae-paper": "a paper's schedule, hours of a GPU",
