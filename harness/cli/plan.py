@@ -331,7 +331,7 @@ def _print_table(
     estimates: Sequence[Estimate], runs: Mapping[str, int], done: Mapping[str, int] | None, console: Console
 ) -> None:
     """A line a row of the benchmark: runs to do and re-used ones, and what one run of a trained model takes."""
-    from reports.tables.numbers import count
+    from reports.tables.numbers import count, macs
     from reports.text.grid import Grid
 
     header, rows = ("New", "Re-used", "Parameters", "Work", "Time"), []
@@ -339,9 +339,9 @@ def _print_table(
     for name, number in runs.items():
         told = ["-", "-", "-"]
         if (each := by_model.get(name)) is not None:
-            macs = sum(stage.training + stage.decoding for stage in each.stages) + each.captioning.decoding
+            work = sum(stage.training + stage.decoding for stage in each.stages) + each.captioning.decoding
             seconds = "-" if each.seconds is None else _span(*map(_rough, each.seconds))
-            told = [count(each.costs.parameters), f"{count(macs)}MAC", seconds]
+            told = [count(each.costs.parameters), macs(work), seconds]
         reused = 0 if done is None else done.get(name, 0)
         rows.append((name, f"{number - reused}", "?" if done is None else f"{reused}", *told))
     numbers = sum(2 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
