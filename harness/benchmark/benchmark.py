@@ -41,23 +41,16 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def ended(self) -> int:
-        """How many runs have ended."""
-        return len(self.finished) + len(self.reused) + len(self.failed) + len(self.skipped)
-
 
 def run_benchmark(
     request: Request,
     reporter: Reporter,
     on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None,
-    on_run: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
     """Execute the whole request against its workspace; every run ends as a row of the store.
 
     Args:
         on_plan: called once the runs are stored.
-        on_run: called as a run has ended.
     """
     asked, summary = resolve(request, reporter), Summary()
     with ExitStack() as stack:
@@ -88,7 +81,6 @@ def run_benchmark(
         for key in titles:
             if work.is_done(key):
                 getattr(summary, work(key)).append(key)
-                on_run(summary)
             elif key not in ensembles:
                 left.append(key)
         try:
@@ -96,7 +88,6 @@ def run_benchmark(
             with limit_threads(RunConfig.of(specs[0]).execution.jobs):
                 for key, ended in ending:
                     getattr(summary, _told(key, ended, titles, services)).append(key)
-                    on_run(summary)
         except KeyboardInterrupt:
             mark_interrupted(engine.at_work, services, _RELEASE_S)
             raise
@@ -104,7 +95,6 @@ def run_benchmark(
         for key in (key for key in ensembles if not work.is_done(key)):
             reporter.note(titles[key])
             getattr(summary, work(key)).append(key)
-            on_run(summary)
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
         there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
@@ -17,7 +17,7 @@ from harness.data.hub import REPOSITORY, cached_snapshot
 from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prompt, choose_prompt, choose_rules
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute, expanded
+from harness.utils.files import absolute, expanded, shortened
 from results.files import load_json, read_text
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
@@ -47,24 +47,35 @@ class HubOptions:
     @property
     def given(self) -> str | None:
         """The first option that is given, as it is typed; None where none is."""
-        options = {"--prompt": self.prompt, "--hub-attention": self.attention, "--hub-dtype": self.dtype}
-        found = next((name for name, value in options.items() if value is not None), None)
-        return "--clean" if found is None and self.clean else found
+        return next((f"--hub {name}" for name, value in asdict(self).items() if value not in (None, ())), None)
 
 
 AS_USUAL: Final = HubOptions()
 
 
-def hub_options(prompt: str | None, clean: str | None, attention: str | None, dtype: str | None) -> HubOptions:
-    """The options as they were typed.
+def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:
+    """The values of `--hub KEY=VALUE`.
+
+    Args:
+        keys: those that the command takes.
 
     Raises:
-        BenchError: a rule, an implementation or a type that does not exist.
+        BenchError: a key that is not taken or given twice; a rule, an implementation or a type that does not exist.
     """
-    for option, value, known in (("--hub-attention", attention, ATTENTION), ("--hub-dtype", dtype, tuple(DTYPES))):
-        if value is not None and value not in known:
-            raise BenchError(f"{option} {value!r} is unknown", f"choose {', '.join(known[:-1])} or {known[-1]}")
-    return HubOptions(prompt, choose_rules(clean), attention, dtype)
+    pairs = [text.partition("=") for text in given]
+    values = {key.strip(): value for key, _, value in pairs}
+    if len(values) < len(pairs) or any(not equals for _, equals, _ in pairs) or values.keys() - set(keys):
+        raise BenchError(
+            f"--hub {' --hub '.join(map(repr, map(shortened, given)))}: takes each of {', '.join(keys)} once",
+            "for example --hub prompt='a photo of'",
+        )
+    for key, known in (("attention", ATTENTION), ("dtype", tuple(DTYPES))):
+        if key in values and values[key] not in known:
+            raise BenchError(
+                f"--hub {key}={shortened(values[key])} is unknown", f"choose {', '.join(known[:-1])} or {known[-1]}"
+            )
+    rules = choose_rules(values.get("clean"))
+    return HubOptions(values.get("prompt"), rules, values.get("attention"), values.get("dtype"))
 
 
 PREFIX = "hf:"
@@ -273,7 +284,7 @@ class SavedHubModel(Strict):
             load_json(text)  # of a key that is there twice, pydantic would take the last
             return cls.model_validate_json(text)
         except (OSError, ValueError, ValidationError) as error:
-            raise BenchError(f"{folder / cls.file} cannot be read", "run it again: bench run --rerun") from error
+            raise BenchError(f"{folder / cls.file} cannot be read", "run it again: bench run --reuse none") from error
 
 
 def described(config: Mapping[str, Any]) -> HubModel:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_serializer
 
 from harness.benchmark.context import BenchmarkData, ModelInputs, RunContext
+from harness.benchmark.identity.run_key import key_name
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_CHANNELS
 from harness.config.preset import Decoding
@@ -35,7 +36,7 @@ from zoo.weights.safety import no_larger_than
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
-_AGAIN = "run it again: the same `bench run` command with --rerun"
+_AGAIN = "run it again: the same `bench run` command with --reuse none"
 
 
 class SavedModel(Strict):
@@ -216,7 +217,9 @@ def is_saved(name: str, workspace: Workspace) -> bool:
 
 
 def find_run(name: str, workspace: Workspace) -> Path:
-    """The folder of a run: `name` is the folder itself, or a key in the workspace or its remote storage.
+    """The folder of a run: `name` is the folder itself, a key in the workspace or its remote storage, or a model.
+
+    Of a model the newest run of the workspace is taken.
 
     Raises:
         BenchError: there is none, with the nearest names; the storage refuses.
@@ -229,6 +232,11 @@ def find_run(name: str, workspace: Workspace) -> Path:
         return runs / name
     if Path(name).is_dir():
         return Path(name)
+    own = [
+        runs / each for each in known if each.rpartition("-s")[0] == key_name(name) and (runs / each / FILE).is_file()
+    ]
+    if own:
+        return max(own, key=lambda folder: (folder / FILE).stat().st_mtime)
     if workspace.storage is not None:
         raise BenchError(
             f"no run {name!r} in {runs}, nor in --storage {shortened(workspace.storage)}",

@@ -18,6 +18,7 @@ from typer.models import CommandInfo
 
 import harness
 from harness.cli.errors import explained, said_as_ours, say_error, say_interrupted
+from harness.cli.help import Command, Group, show
 from harness.training.launch import is_launched
 from harness.utils.errors import DEBUG_VARIABLE, BenchError
 from harness.utils.signals import end_on_sigterm
@@ -25,36 +26,47 @@ from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
 
-COMMANDS: Final = {
-    "caption": "Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and its "
-    "caption.",
-    "claims": "Say which claims of papers the stored runs support or contradict, and which they cannot tell.",
-    "compare": "Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.",
-    "doctor": "Show what works on this machine, and what to type next.",
-    "evaluate": "Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.",
-    "flops": "Count parameters and multiply-accumulates (GMAC) of one image, by part.",
-    "import-weights": "Turn a released checkpoint and its vocabulary into a run that captions pictures and can be "
-    "scored.",
-    "new-model": "Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of one's "
-    "own from.",
-    "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is "
-    "started.",
-    "regress": "Judge whether this code still computes what it did, on any machine, or write a baseline with --update.",
-    "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run pages, "
-    "method.",
-    "run": "Train, caption, score, measure and store every model under the same conditions.",
-    "schedules": "List the training schedules and the presets that use them, or show one schedule whole.",
-    "tune": "Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same "
-    "budget.",
-    "work": "Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is left.",
-    "cost": "Time, memory and energy of captioning, and of training.",
-    "data": "List, download, convert and verify data sets, and prepare their features.",
-    "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",
-    "export": "Write files for other programs.",
-    "models": "List the architectures, or show one of them.",
-    "prefetch": "Fetch what some metrics and models need.",
+PANELS: Final = {
+    "Compare architectures": {
+        "run": "Train, caption, score, measure and store every model under the same conditions.",
+        "plan": "Show what bench run with the same options would do, with an estimate of time and disk; nothing is "
+        "started.",
+        "tune": "Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same "
+        "budget.",
+        "work": "Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is "
+        "left.",
+        "flops": "Count parameters and multiply-accumulates (GMAC) of one image, by part.",
+        "cost": "Time, memory and energy of captioning, and of training.",
+    },
+    "Look at results": {
+        "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run "
+        "pages, method.",
+        "compare": "Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.",
+        "claims": "Say which claims of papers the stored runs support or contradict, and which they cannot tell.",
+        "export": "Write files for other programs.",
+        "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",
+        "regress": "Judge whether this code still computes what it did, on any machine, or write a baseline with "
+        "--update.",
+    },
+    "Your own captions, models and data": {
+        "evaluate": "Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.",
+        "caption": "Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and "
+        "its caption.",
+        "new-model": "Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of "
+        "one's own from.",
+        "import-weights": "Turn a released checkpoint and its vocabulary into a run that captions pictures and can be "
+        "scored.",
+        "data": "List, download, convert and verify data sets, and prepare their features.",
+    },
+    "Set up, and see what there is": {
+        "doctor": "Show what works on this machine, and what to type next.",
+        "models": "List the architectures, or show one of them.",
+        "schedules": "List the training schedules and the presets that use them, or show one schedule whole.",
+        "prefetch": "Fetch what some metrics and models need.",
+    },
 }
-"""What `bench --help` says of each command, whose module or folder of this package it does not import."""
+"""What `bench --help` says of each command, whose module or folder of this package it does not import, by task."""
+COMMANDS: Final = {name: said for panel in PANELS.values() for name, said in panel.items()}
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 _SHOWN: Final = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BAR: Final = re.compile(r"\r[^\x00-\x1f\x7f-\x9f]*|(?:\x1b\[A)+")
@@ -88,10 +100,10 @@ class _Commands(Mapping[str, Any]):
             raise KeyError(name)
         from harness.cli.output import checked
 
-        app = typer.Typer(rich_markup_mode="markdown")
+        app = typer.Typer()
         importlib.import_module(f"harness.cli.{name.replace('-', '_')}").register(app)
         for command in _registered(app):
-            command.callback = checked(command.callback) if command.callback else None
+            command.callback, command.cls = checked(command.callback) if command.callback else None, Command
         return get_group(app).commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -105,6 +117,7 @@ def _registered(app: typer.Typer) -> Iterator[CommandInfo]:
     yield from app.registered_commands
     for group in app.registered_groups:
         if group.typer_instance is not None:
+            group.cls = Group
             yield from _registered(group.typer_instance)
 
 
@@ -124,24 +137,8 @@ class RootGroup(TyperGroup):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """As Typer shows the help of a group, which takes it as long again to import what renders Markdown."""
-        from rich.console import Console
-        from rich.padding import Padding
-        from rich.panel import Panel
-        from rich.table import Table
-
-        console = Console(highlight=False, emoji=False)
-        console.print(Padding(self.get_usage(ctx), 1), style="bold")
-        console.print(Padding(self.help or "", (0, 1, 1, 1)))
-        options = {", ".join(each.opts): getattr(each, "help", "") for each in self.get_params(ctx)}
-        for title, rows in (("Options", options), ("Commands", COMMANDS)):
-            table = Table(box=None, show_header=False, pad_edge=False, expand=True)
-            table.add_column(style="bold cyan", no_wrap=True)
-            table.add_column(ratio=1)
-            for name, said in rows.items():
-                table.add_row(name, said)
-            console.print(Panel(table, border_style="dim", title=title, title_align="left"))
-        console.print(Padding(self.epilog or "", 1))
+        """Print it, importing no command."""
+        show(self, ctx, PANELS)
 
 
 def build_app() -> typer.Typer:

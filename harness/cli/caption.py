@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import (
-    CleanOption,
-    HubAttentionOption,
-    HubDtypeOption,
+    HubOption,
     PluginOption,
-    PromptOption,
     StorageOption,
     WorkspaceOption,
     refuse_empty,
@@ -53,7 +50,7 @@ def register(app: typer.Typer) -> None:
 def caption(
     run: Annotated[
         str,
-        typer.Option(callback=refuse_empty, help="Key of a run, its folder, or hf:ORG/NAME, hf:FOLDER."),
+        typer.Option(callback=refuse_empty, help="A run's key or folder, a model (its newest run), or hf:."),
     ],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
@@ -83,10 +80,7 @@ def caption(
     attention_out: Annotated[
         Path, typer.Option(help="Folder for these PNGs, one per picture."), OutFolder(rb"\x89PNG", "attention")
     ] = Path("attention"),
-    prompt: PromptOption = None,
-    clean: CleanOption = None,
-    hub_attention: HubAttentionOption = None,
-    hub_dtype: HubDtypeOption = None,
+    hub: HubOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and its caption.
@@ -131,7 +125,7 @@ def caption(
 
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else _split(data or "", data_images, "test" if split is None else split, place)
-    checkpoint = find_hub(run, place, hub_options(prompt, clean, hub_attention, hub_dtype))
+    checkpoint = find_hub(run, place, hub_options(hub or ()))
     given = {"--attention": attention, "--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
     if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
         raise BenchError(f"{unknown[0]} is not for models of hf:, which see pictures in their own way", "leave it out")

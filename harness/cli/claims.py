@@ -14,7 +14,7 @@ from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOpt
 from harness.cli.output import OutFile, deliver
 from harness.utils.workspace import DEFAULT
 
-_EPILOG = """**Examples**
+_EPILOG = """Examples:
 
     bench claims
 

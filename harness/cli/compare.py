@@ -1,4 +1,4 @@
-"""`bench compare`: two runs, two workspaces or two databases side by side."""
+"""`bench compare`: two models, two runs, two workspaces or two databases side by side."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _EXAMPLES = """
 Examples:
 
+  bench compare transformer_base updown
+
   bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
 
   bench compare ../main/workspace workspace --format markdown --out changes.md
@@ -47,13 +49,14 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    before: Annotated[str, typer.Argument(metavar="A", help="A run's key or model, a workspace, or a database.")],
+    before: Annotated[str, typer.Argument(metavar="A", help="A model, a run's key, a workspace, or a database.")],
     after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     captions: Annotated[
         int, typer.Option(min=0, max=100_000, help="Number of captions to show, those that changed most.")
     ] = 5,
+    all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, not four alone.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = Format.text,
     out: Annotated[
         Path | None,
@@ -63,7 +66,7 @@ def compare(
 ) -> None:
     """Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.
 
-    A and B are two runs of --workspace or --db, by their keys, or by their models where these have no other run; or two
+    A and B are two models of --workspace or --db, each with all its seeds; or two runs, by their keys; or two
     workspaces or databases, whose models are paired. To compare two commits, run each in a workspace of its own.
     """
     stores = _is_store(before), _is_store(after)
@@ -71,10 +74,10 @@ def compare(
         key, store = (after, before) if stores[0] else (before, after)
         raise BenchError(
             f"{store} is a workspace or database, but {key} is not",
-            "give two of them, or the keys of two runs, as the workspace's folder runs names them",
+            "give two of them, or two models, or the keys of two runs, which the workspace's folder runs has",
         )
     compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)
-    deliver(_written(compared, format), out)
+    deliver(_written(compared, format, all_costs), out)
     if out is not None:
         typer.echo(out)
 
@@ -108,18 +111,17 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
 
 
 def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
-    from results.comparison.comparison import compare_runs
-    from results.runs.reading import evaluated_images, finished_with_images, run_key
+    from results.comparison.comparison import compare_models
+    from results.runs.reading import evaluated_images, finished_with_images, run_keys
 
     with open_results(workspace, db) as store:
-        keys = [run_key(store, name) for name in names]
-        runs = {run.key: run for run in finished_with_images(store, keys)}
-        return compare_runs(runs[keys[0]], runs[keys[1]], evaluated_images(store), captions)
+        before, after = (finished_with_images(store, run_keys(store, name)) for name in names)
+        return compare_models(before, after, evaluated_images(store), captions)
 
 
-def _written(comparison: Comparison, format: Format) -> str | Callable[[Console], None]:
+def _written(comparison: Comparison, format: Format, all_costs: bool) -> str | Callable[[Console], None]:
     from reports.text import comparison as written
 
     if format is Format.text:
-        return partial(written.print_comparison, comparison)
-    return {Format.markdown: written.markdown, Format.json: written.as_json}[format](comparison)
+        return partial(written.print_comparison, comparison, all_costs=all_costs)
+    return written.as_json(comparison) if format is Format.json else written.markdown(comparison, all_costs=all_costs)

@@ -13,9 +13,8 @@ from harness.cli.options import (
     ChangeOption,
     DatabaseOption,
     DeviceOption,
-    HubAttentionOption,
+    HubOption,
     PluginOption,
-    PromptOption,
     RowsOption,
     TableFormatOption,
     VocabularySizeOption,
@@ -38,22 +37,22 @@ if TYPE_CHECKING:
 MAX_BATCH = 65_536
 
 _MEASURE = """
-**Examples**
+Examples:
 
-- `bench cost measure --models updown,m2` : batches of 1, 16 and 64 images, greedy and by a beam of 5
+  bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy and by a beam of 5
 
-- `bench cost measure --models hf:FOLDER,git --batch 1,4` : a checkpoint of the hub, with its own weights
+  bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
 
-- `bench cost measure --batch 1 --beam 1 --threads 1 --format csv`
+  bench cost measure --batch 1 --beam 1 --threads 1 --format csv
 
-- `bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json`
+  bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
 """
 _RUNS = """
-**Examples**
+Examples:
 
-- `bench cost runs` : time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
+  bench cost runs   # time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
 
-- `bench cost runs --cider 100 --format csv` : and how long until validation reached a CIDEr-D of 100
+  bench cost runs --cider 100 --format csv   # and how long until validation reached a CIDEr-D of 100
 """
 _COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
 _OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
@@ -64,7 +63,7 @@ _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 
 def register(app: typer.Typer) -> None:
     """Add `bench cost` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("measure", epilog=_MEASURE)(measure)
     group.command("runs", epilog=_RUNS)(runs)
     app.add_typer(group, name="cost", help="Time, memory and energy of captioning, and of training.")
@@ -103,8 +102,7 @@ def measure(
         typer.Option("--out", help="Write everything that was measured to this JSON file."),
         OutFile(rb'\{\s*"asked":'),
     ] = None,
-    prompt: PromptOption = None,
-    hub_attention: HubAttentionOption = None,
+    hub: HubOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Measure latency, throughput, memory and energy of captioning, each model in its own process.
@@ -148,7 +146,7 @@ def measure(
         "plugins": tuple(plugin or ()),
     }
     names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
-    checkpoints = find_checkpoints(names, hub_options(prompt, None, hub_attention, None))
+    checkpoints = find_checkpoints(names, hub_options(hub or (), ("prompt", "attention")))
     for name in names:
         if name in checkpoints:
             question = checkpoint_job(checkpoints[name], common)

@@ -413,7 +413,7 @@ def features(
 
 def register(app: typer.Typer) -> None:
     """Add `bench data` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("list", epilog=_LIST_EXAMPLES)(list_data)
     group.command("download", epilog=_DOWNLOAD_EXAMPLES)(download)
     group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)

@@ -34,7 +34,7 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add `bench db` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("info", epilog=_EXAMPLES)(info)
     group.command("check", epilog=_EXAMPLES)(check)
     group.command("upgrade", epilog=_EXAMPLES)(upgrade)

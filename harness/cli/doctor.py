@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,9 +16,10 @@ from rich.table import Table
 import harness
 from harness.cli.options import WorkspaceOption
 from harness.config.execution import usable_cores
+from harness.utils.files import disk_of
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """**Examples**
+_EPILOG = """Examples:
 
     bench doctor
 
@@ -93,7 +93,7 @@ def _code() -> Check:
         "Code",
         State.note,
         f"captionbench {harness.__version__} with edited sources: results revision {revision}",
-        "finished runs are repeated; `bench run --accept-code-changes` re-uses finished ones",
+        "finished runs are repeated; `bench run --reuse any` keeps them",
     )
 
 
@@ -114,11 +114,11 @@ def _torch() -> list[Check]:
 
 
 def _disk(root: Path) -> Check:
-    existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    existing, left = disk_of(root)
     elsewhere = "choose another folder with --workspace DIR"
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return Check("Workspace", State.fails, f"{root}: {existing} is not a writable folder", elsewhere)
-    free = shutil.disk_usage(existing).free / 2**30
+    free = left / 2**30
     found = f"{root}{'' if root.exists() else ' (not created yet)'}: {free:.1f} GiB free"
     if free < _LOW_DISK_GIB:
         return Check(

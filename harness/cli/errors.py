@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,25 @@ BUG_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
 UsageError: Any = typer.BadParameter.__mro__[1]
 """Of the Click that Typer was released with, which it does not export by this name."""
+_ELSEWHERE = {
+    **dict.fromkeys(("gpu", "gpu_id", "cuda"), "--device cuda:0"),
+    **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node"), "--devices 2"),
+    **dict.fromkeys(("model", "arch"), "--models updown"),
+    **dict.fromkeys(("dataset", "dataset_path", "data_dir", "data_path"), "--data FOLDER"),
+    **dict.fromkeys(("image_dir", "images_dir", "image_folder"), "--images FOLDER"),
+    **dict.fromkeys(("seed", "random_seed"), "--first-seed N, or --seeds N for N of them"),
+    **dict.fromkeys(("output", "output_dir", "out_dir", "save_dir", "log_dir"), "--workspace FOLDER"),
+    **dict.fromkeys(("workers", "num_workers", "parallel"), "--jobs N"),
+    **dict.fromkeys(("fp16", "bf16", "amp", "half", "mixed_precision"), "--precision bf16"),
+    **dict.fromkeys(("config", "cfg"), "--preset NAME, and --set KEY=VALUE for each change"),
+    **dict.fromkeys(("resume", "checkpoint"), "the same command again continues where it stopped"),
+    **dict.fromkeys(("force", "overwrite", "rerun", "no_cache"), "--reuse none"),
+    **dict.fromkeys(("metric", "metrics"), "every run has all metrics; --more-metrics adds to them"),
+    **dict.fromkeys(("wandb", "tensorboard", "logger"), "--log tensorboard"),
+    **dict.fromkeys(("features", "feature_dir"), "--regions FOLDER, or --backbone NAME"),
+    **dict.fromkeys(("prompt", "dtype"), "--hub KEY=VALUE, as prompt=TEXT or dtype=bf16"),
+}
+"""What to type here for options of other programs."""
 _LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
 _LONGEST = 300  # characters of an error's own message
 
@@ -188,7 +207,29 @@ def explained_usage(error: Any) -> BenchError:
     if error.ctx is not None:  # as it is typed, however the program was started
         command += str(error.ctx.command_path).removeprefix(str(error.ctx.find_root().info_name))
     said = " ".join(error.format_message().replace("Value error, ", "").split())
-    return BenchError(said, f"`{command} --help` shows what it takes")
+    option = getattr(error, "option_name", None) if "No such option" in said else None
+    meant = _meant(str(option), {name for each in error.ctx.command.params for name in each.opts}) if option else None
+    if meant is not None:
+        said = error.message
+    return BenchError(said, meant or f"`{command} --help` shows what it takes")
+
+
+def _meant(option: str, known: Collection[str]) -> str | None:
+    """What to type for an option that other programs have; None where that is not known.
+
+    Args:
+        known: the command's own options.
+    """
+    meant = _ELSEWHERE.get(option.lstrip("-").replace("-", "_"))
+    if meant is not None and (not meant.startswith("--") or meant.partition(" ")[0] in known):
+        return f"type {meant}" if meant.startswith("--") else meant
+    if "--set" not in known:
+        return None
+
+    from harness.config.load import nearest_settings
+
+    near = nearest_settings(option)
+    return "type " + " or ".join(f"--set {path}=VALUE" for path in near) if near else None
 
 
 def shown_name(parameter: Any) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
 
-_EPILOG = """**Examples**
+_EPILOG = """Examples:
 
     bench evaluate ours.json theirs.json --references captions_val2014.json --report report
 

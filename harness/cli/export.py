@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from results.runs.standings import Judging
     from results.store.store import Store
 
-_LEADERBOARD = """**Examples**
+_LEADERBOARD = """Examples:
 
     bench export leaderboard
 
@@ -35,13 +35,13 @@ _LEADERBOARD = """**Examples**
 
     bench export leaderboard --format csv --db postgresql://me@server/captions
 """
-_SUBMISSION = """**Examples**
+_SUBMISSION = """Examples:
 
     bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
 
     bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
 """
-_FIGURES = """**Examples**
+_FIGURES = """Examples:
 
     bench export figures --out figures
 
@@ -55,7 +55,7 @@ Server = Literal["coco", "nocaps"]
 
 def register(app: typer.Typer) -> None:
     """Add `bench export` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("submission", epilog=_SUBMISSION)(submission)
     group.command("leaderboard", epilog=_LEADERBOARD)(leaderboard)
     group.command("figures", epilog=_FIGURES)(figures)

@@ -11,9 +11,9 @@ import typer
 from harness.cli.inputs import optional_preset
 from harness.cli.options import (
     ChangeOption,
+    HubOption,
     ImageSizeOption,
     PluginOption,
-    PromptOption,
     RowsOption,
     TableFormatOption,
     VocabularySizeOption,
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 TABLE_VI = "expansionnet-table-vi"
 _EXAMPLES = f"""
-**Examples**
+Examples:
 
-- `bench flops` : every model at its paper's size, on 144 x 1536 features and 10,000 words
+  bench flops   # every model at its paper's size, on 144 x 1536 features and 10,000 words
 
-- `bench flops --models 'expansionnet*' --operators` : which operators the multiply-accumulates come from
+  bench flops --models 'expansionnet*' --operators   # which operators the multiply-accumulates come from
 
-- `bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex`
+  bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex
 
-- `bench flops --preset quick --set size.d_model=256` : at the sizes of a preset of `bench run`
+  bench flops --preset quick --set size.d_model=256   # at the sizes of a preset of `bench run`
 
-- `bench flops --models expansionnet_v2 --with-backbone` : what the features cost on top
+  bench flops --models expansionnet_v2 --with-backbone   # what the features cost on top
 
-- `bench flops --models hf:FOLDER,git --prompt 'a photo of'` : a checkpoint of the hub
+  bench flops --models hf:FOLDER,git --hub prompt='a photo of'   # a checkpoint of the hub
 
-- `bench flops --preset {TABLE_VI}` : a published table, its convention, and the honest count beside it
+  bench flops --preset {TABLE_VI}   # a published table, its convention, and the honest count beside it
 """
 _BEAM, _TOKENS = 5, 20
 _NOTES = (
@@ -109,7 +109,7 @@ def flops(
     image_size: ImageSizeOption = None,
     output: TableFormatOption = TableFormat.table,
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
-    prompt: PromptOption = None,
+    hub: HubOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Count parameters and multiply-accumulates (GMAC) of one image, by part.
@@ -135,11 +135,11 @@ def flops(
         return
     load_plugins(plugin)
     found = CountedModels(expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)))
-    if prompt is not None or any(name.startswith(PREFIX) for name in found.names):
+    if hub or any(name.startswith(PREFIX) for name in found.names):
         from harness.benchmark.hub import find_checkpoints
-        from harness.benchmark.hub_model import HubOptions
+        from harness.benchmark.hub_model import hub_options
 
-        found.hub = find_checkpoints(found.names, HubOptions(prompt))
+        found.hub = find_checkpoints(found.names, hub_options(hub or (), ("prompt",)))
     if found.hub and operators:
         raise BenchError("--operators is not for models of hf:", "leave it out")
     if not with_backbone and (backbone is not None or (image_size is not None and not found.hub)):

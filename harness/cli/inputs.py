@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from results.store.store import Store
 
 T = TypeVar("T")
+
+WORKSPACE = "workspace"
+"""Of `--tuned`: the values of the workspace's own studies."""
 
 
 def open_results(workspace: Path, db: str | None) -> Store:
@@ -131,19 +135,19 @@ def refuse_without_more(more: str, **options: object) -> None:
         raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
 
 
-def check_tuned(tuned: bool, tuned_from: list[str] | None) -> None:
-    """BenchError where options name tuned values of two places."""
-    if tuned and tuned_from:
-        raise BenchError("--tuned and --tuned-from contradict each other", "leave one of them out")
+def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
+    """What finds the tuned values that `--tuned` names, if it names any.
 
-
-def find_tuned(workspace: Workspace, tuned: bool, tuned_from: list[str] | None) -> FindTuned | None:
-    """What finds the tuned values that the options of `check_tuned` name, if they name any."""
+    Raises:
+        BenchError: it names the workspace's and a file's.
+    """
     from harness.benchmark.tune.chosen import from_file, from_workspace, one_after_other
 
-    if tuned_from:
-        return reduce(one_after_other, map(from_file, tuned_from))
-    return from_workspace(workspace) if tuned else None
+    if WORKSPACE in where:
+        if len(where) > 1:
+            raise BenchError(f"--tuned {WORKSPACE} is all that is tuned here: files contradict it", "leave one out")
+        return from_workspace(workspace)
+    return reduce(one_after_other, map(from_file, where)) if where else None
 
 
 def check_precision(name: str) -> None:

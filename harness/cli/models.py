@@ -26,7 +26,7 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add `bench models` and its subcommands; without one it lists."""
-    group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+    group = typer.Typer(invoke_without_command=True)
     group.callback(epilog=_EXAMPLES)(models)
     group.command("list", epilog=_EXAMPLES)(list_models)
     group.command("show", epilog=_EXAMPLES)(show)

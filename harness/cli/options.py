@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, get_args, get_type_hints
 
 import typer
 
@@ -105,9 +107,7 @@ def complete_preset(incomplete: str) -> list[str]:
 # What is run, and where it goes.
 WorkspaceOption = Annotated[
     Path,
-    typer.Option(
-        "--workspace", "-w", parser=folder, metavar="PATH", help="Folder of a benchmark's results, caches and reports."
-    ),
+    typer.Option("--workspace", "-w", parser=folder, metavar="PATH", help="Folder of results, caches and reports."),
 ]
 DatabaseOption = Annotated[
     str | None,
@@ -115,77 +115,77 @@ DatabaseOption = Annotated[
         "--db",
         callback=durable,
         envvar="BENCH_DB",
-        help="Results database: a SQLite file or any SQLAlchemy URL. Without it, the workspace's bench.sqlite.",
+        metavar="FILE",
+        help="Results elsewhere: a SQLite file or SQLAlchemy URL.",
     ),
 ]
 PluginOption = Annotated[
-    list[str] | None, typer.Option("--plugin", help="Python module or file that registers models.")
+    list[str] | None, typer.Option("--plugin", metavar="MODULE", help="Python module or file that registers models.")
 ]
 ModelsOption = Annotated[
-    str, typer.Option(help="Names or globs, separated by commas, or 'all'.", autocompletion=complete_models)
+    str,
+    typer.Option(
+        metavar="NAMES", help="Names or globs, separated by commas, or 'all'.", autocompletion=complete_models
+    ),
 ]
 PresetOption = Annotated[
-    str, typer.Option(help="Name of a preset: sizes, schedule and decoding.", autocompletion=complete_preset)
+    str,
+    typer.Option(metavar="NAME", help="Sizes, schedule and decoding of all models.", autocompletion=complete_preset),
 ]
 RowsOption = Annotated[
     str,
     typer.Option(
-        help="Names or globs, hf:ORG/NAME or hf:FOLDER, captions:FILE, ensemble:MODEL:SEEDS, by commas; or 'all'.",
+        metavar="NAMES",
+        help="Names, globs, hf:ORG/NAME, captions:FILE, ensemble:MODEL:SEEDS; with commas.",
         autocompletion=complete_models,
     ),
 ]
-PromptOption = Annotated[
-    str | None,
-    typer.Option(help="What models of hf: are asked: a template's name (one word), or a text; '' for none."),
-]
-CleanOption = Annotated[
-    str | None,
-    typer.Option(help="What is done to captions of hf:, in this order: prompt, quotes, first-sentence."),
+HubOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hub",
+        metavar="KEY=VALUE",
+        help="For hf:, each key once: prompt=TEXT, clean=RULES, dtype=bf16, attention=sdpa.",
+    ),
 ]
 ClipOption = Annotated[
     str | None,
     typer.Option(
-        metavar="MODEL", callback=refuse_empty, help="With more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."
+        metavar="MODEL", callback=refuse_empty, help="Of more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."
     ),
 ]
 BertOption = Annotated[
     str | None,
     typer.Option(
-        metavar="MODEL", callback=refuse_empty, help="With more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."
+        metavar="MODEL", callback=refuse_empty, help="Of more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."
     ),
 ]
 InstancesOption = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="With more metrics: COCO's instances_*.json, for CHAIR; may be repeated."),
+    typer.Option(metavar="FILE", help="Of more metrics: COCO's instances_*.json, for CHAIR; may be repeated."),
 ]
-HubAttentionOption = Annotated[
-    str | None,
-    typer.Option(help="How models of hf: compute attention: eager, sdpa or flash_attention_2.  [default: the model's]"),
+ChangeOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the preset, as size.d_model=128.")
 ]
-HubDtypeOption = Annotated[
-    str | None,
-    typer.Option(help="Weights and arithmetic of models of hf:: fp32, bf16 or fp16.  [default: the run's]"),
-]
-ChangeOption = Annotated[list[str] | None, typer.Option("--set", help="KEY.PATH=VALUE: change the preset.")]
 PlaceUnfinishedOption = Annotated[
     bool, typer.Option("--place-unfinished", help="Give places to models that were still learning, too.")
 ]
 MarginOption = Annotated[
     float | None,
-    typer.Option(
-        min=0.0, max=1000.0, help="Points below which a difference counts as none.  [default: 2 % of human or the best]"
-    ),
+    typer.Option(min=0.0, max=1000.0, help="Points that count as no difference. [default: 2 % of people's]"),
 ]
 SameMachineOption = Annotated[
     bool, typer.Option("--same-machine", help="Leave rows out that another processor or other versions computed.")
 ]
 RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and place by this metric.")]
-DataOption = Annotated[str, typer.Option("--data", help="'scenes', a Karpathy folder, or a Karpathy JSON file.")]
-PrecisionOption = Annotated[str, typer.Option("--precision", help="auto, fp32 or bf16.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+DataOption = Annotated[
+    str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
+]
+PrecisionOption = Annotated[str, typer.Option("--precision", metavar="NAME", help="auto, fp32 or bf16.")]
+DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 JobsOption = Annotated[
     str,
-    typer.Option(envvar="BENCH_JOBS", help="Models that train at once, or auto: up to 4 on CPU cores, 1 on a GPU."),
+    typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU."),
 ]
 
 StorageOption = Annotated[
@@ -193,19 +193,19 @@ StorageOption = Annotated[
     typer.Option(
         metavar="URL",
         callback=refuse_empty,
-        help="Where machines share no disk: keeps weights, checkpoints and features; s3://, gs:// or file://.",
+        help="For machines that share no disk: s3://, gs:// or file://.",
     ),
 ]
 
 # Where runs are executed, and what each gets of a cluster.
 CpusPerRunOption = Annotated[
     float | None,
-    typer.Option(min=0.01, max=MAX_PROCESSES, callback=finite, help="On a cluster: cores of a run.  [default: 1]"),
+    typer.Option(min=0.01, max=MAX_PROCESSES, callback=finite, help="On a cluster: cores of a run. [default: 1]"),
 ]
 GpusPerRunOption = Annotated[
     float | None,
     typer.Option(
-        min=0, max=MAX_PROCESSES, callback=finite, help="On a cluster: GPUs of a run, such as 0.5.  [default: 1 or 0]"
+        min=0, max=MAX_PROCESSES, callback=finite, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"
     ),
 ]
 MemoryPerRunOption = Annotated[
@@ -215,51 +215,61 @@ MemoryPerRunOption = Annotated[
         min=0.1,
         max=MAX_MEMORY_GB,
         callback=finite,
-        help="On a cluster: memory of a run.  [default: estimated]",
+        help="On a cluster: memory of a run. [default: estimated]",
     ),
 ]
 
 # Images and the features that are extracted from them.
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="'scenes', a Karpathy folder, or its JSON file.")]
-ImagesOption = Annotated[Path | None, typer.Option(help="Folder of the images, if they are not beside the JSON.")]
-BackboneWeightsOption = Annotated[Path | None, typer.Option(help="Its weights: .safetensors or .pth.")]
+ImagesOption = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="The images, if they are not beside the JSON.")
+]
+BackboneWeightsOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its weights: .safetensors or .pth.")]
 BackboneSettingOption = Annotated[
-    list[str] | None, typer.Option("--backbone-option", help="KEY=VALUE for timm's create_model.")
+    list[str] | None, typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model.")
 ]
 BackboneOption = Annotated[
-    str | None, typer.Option("--backbone", callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model.")
+    str | None,
+    typer.Option(
+        "--backbone", metavar="NAME", callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model."
+    ),
 ]
 RegionsOption = Annotated[
     str | None,
     typer.Option(
         "--regions",
+        metavar="REGIONS",
         callback=refuse_empty,
-        help="Regions for all models: boxes, windows:4, or a JSON, TSV, HDF5 file or folder.",
+        help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder.",
     ),
 ]
 GraphsOption = Annotated[
     str | None,
     typer.Option(
-        "--graphs", callback=refuse_empty, help="Scene graphs of the regions: scenes, scenes:noise=0.3, or a JSON file."
+        "--graphs",
+        metavar="GRAPHS",
+        callback=refuse_empty,
+        help="Scene graphs: scenes, scenes:noise=0.3, or a JSON file.",
     ),
 ]
 GraphWordsOption = Annotated[
-    int, typer.Option("--graph-words", min=1, help="Times that training graphs need to have a word no caption has.")
+    int, typer.Option("--graph-words", min=1, help="Least count of a graph's word that no caption has.")
 ]
 GraphLabelsOption = Annotated[
-    int, typer.Option("--graph-labels", min=1, max=10_000, help="Predicates that have a label, most frequent first.")
+    int, typer.Option("--graph-labels", min=1, max=10_000, help="Most frequent predicates that have a label.")
 ]
 SentenceGraphsOption = Annotated[
     str | None,
     typer.Option(
         "--sentence-graphs",
+        metavar="FILE",
         callback=refuse_empty,
-        help="JSON of captions' scene graphs, where a stage learns from them.",
+        help="JSON of captions' scene graphs, for a stage on them.",
     ),
 ]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
-NormalisationOption = Annotated[str | None, typer.Option(help="imagenet, half or clip.")]
-RegionCountOption = Annotated[str, typer.Option(help="all, fixed:36, first:50 or adaptive:10-100.")]
+NormalisationOption = Annotated[str | None, typer.Option(metavar="NAME", help="imagenet, half or clip.")]
+RegionCountOption = Annotated[str, typer.Option(metavar="COUNT", help="all, fixed:36, first:50 or adaptive:10-100.")]
 RegionBinsOption = Annotated[int, typer.Option(min=1, max=14, help="Bins a side that each box is pooled into.")]
 SkipBadImagesOption = Annotated[
     bool, typer.Option("--skip-bad-images", help="Leave unusable images out, and record which.")
@@ -270,40 +280,45 @@ VocabularySizeOption = Annotated[int, typer.Option(min=5, max=MAX_WORDS, help="W
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to write the table.")]
 
 
+class Reuse(StrEnum):
+    """Which finished runs are re-used."""
+
+    same = "same"
+    any = "any"
+    none = "none"
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """What `bench run`, `bench plan` and, of what trials depend on, `bench tune` are given; each field is an option."""
 
     models: RowsOption = "all"
-    data: DataOption = "scenes"
-    images: ImagesOption = None
-    preset: PresetOption = "quick"
-    change: ChangeOption = None
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_SEEDS, help="Seeds to train each model with.", show_default="the preset's, 3 or 1"),
+    pretrained: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=WHERE", help="A pretrained model's weights: a folder or a repository of the hub."),
     ] = None
-    first_seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
-    ] = 0
-    budgets: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST", help="Train each model under each of these multiples of the preset's epochs, such as 1,2,4."
-        ),
-    ] = "1"
     control: Annotated[
         str | None,
         typer.Option(
             metavar="MODEL",
             callback=refuse_empty,
-            help="Train MODEL with as many further seeds too, and with another preprocessing; auto: the first that "
-            "can.",
+            help="Train it twice more, as a control of chance; auto: the first.",
         ),
     ] = None
-    workspace: WorkspaceOption = DEFAULT
-    db: DatabaseOption = None
-    storage: StorageOption = None
+    cards: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems."),
+    ] = None
+    allow_subset: Annotated[bool, typer.Option("--allow-subset", help="Of captions:FILE: score the images it has.")] = (
+        False
+    )
+    margin: MarginOption = None
+    place_unfinished: PlaceUnfinishedOption = False
+    same_machine: SameMachineOption = False
+    plugin: PluginOption = None
+    data: DataOption = "scenes"
+    images: ImagesOption = None
+    skip_bad_images: SkipBadImagesOption = False
     backbone: BackboneOption = None
     backbone_weights: BackboneWeightsOption = None
     backbone_option: BackboneSettingOption = None
@@ -316,12 +331,36 @@ class RunOptions:
     graph_words: GraphWordsOption = 10
     graph_labels: GraphLabelsOption = 20
     sentence_graphs: SentenceGraphsOption = None
+    preset: PresetOption = "quick"
+    change: ChangeOption = None
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_SEEDS, help="Trainings of each model.", show_default="the preset's, 3 or 1"),
+    ] = None
+    first_seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
+    ] = 0
+    budgets: Annotated[
+        str,
+        typer.Option(metavar="LIST", help="Multiples of the preset's epochs to train for, as 1,2,4."),
+    ] = "1"
+    tuned: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHERE",
+            help="With values of bench tune: 'workspace', or files of its --export.",
+        ),
+    ] = None
+    precision: PrecisionOption = "auto"
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False
+    log: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
+    ] = None
     device: DeviceOption = "auto"
     devices: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=MAX_PROCESSES, help="Devices that train each model together: 1, or torchrun's WORLD_SIZE."
-        ),
+        typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together. [default: 1]"),
     ] = None
     jobs: JobsOption = "auto"
     on: Annotated[
@@ -330,7 +369,7 @@ class RunOptions:
             "--on",
             metavar="WHERE",
             callback=refuse_empty,
-            help="Where runs are executed: here, ray[:HOST:PORT] or slurm.",
+            help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.",
         ),
     ] = "here"
     cpus_per_run: CpusPerRunOption = None
@@ -339,58 +378,40 @@ class RunOptions:
     hours_per_run: Annotated[
         float | None,
         typer.Option(
-            min=0.1, max=MAX_HOURS, callback=finite, help="On Slurm: the limit of a run's time.  [default: 24]"
+            min=0.1, max=MAX_HOURS, callback=finite, help="On Slurm: the limit of a run's time. [default: 24]"
         ),
     ] = None
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False
-    precision: PrecisionOption = "auto"
-    skip_bad_images: SkipBadImagesOption = False
-    tuned: Annotated[
-        bool, typer.Option("--tuned", help="Train each model with its tuned values, of this workspace's bench tune.")
-    ] = False
-    tuned_from: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="The same, of a file of bench tune --export; again for one of a later stage (--stage)."
-        ),
-    ] = None
-    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat finished runs.")] = False
-    accept_code_changes: Annotated[
-        bool, typer.Option("--accept-code-changes", help="Re-use finished runs made by other code.")
-    ] = False
-    accept_mixed: Annotated[
-        bool, typer.Option("--accept-mixed", help="Add seeds to rows that other versions of torch or numpy made.")
-    ] = False
-    margin: MarginOption = None
-    place_unfinished: PlaceUnfinishedOption = False
-    same_machine: SameMachineOption = False
-    pretrained: Annotated[
-        list[str] | None, typer.Option(help="MODEL=FOLDER or hub repository of a pretrained model's weights.")
-    ] = None
-    prompt: PromptOption = None
-    clean: CleanOption = None
-    hub_attention: HubAttentionOption = None
-    hub_dtype: HubDtypeOption = None
-    cards: Annotated[
-        Path | None, typer.Option(help="With captions:FILE: YAML of what is known of the systems, by file name.")
-    ] = None
-    allow_subset: Annotated[
-        bool, typer.Option("--allow-subset", help="With captions:FILE: score the images it has; the signature says so.")
-    ] = False
+    workspace: WorkspaceOption = DEFAULT
+    db: DatabaseOption = None
+    storage: StorageOption = None
+    hub: HubOption = None
     more_metrics: Annotated[
-        bool,
-        typer.Option(
-            "--more-metrics", help="Also diversity and hallucinated objects of all captions; see --clip and --bert."
-        ),
+        bool, typer.Option("--more-metrics", help="Also diversity and hallucinated objects of all captions.")
     ] = False
     clip: ClipOption = None
     bert: BertOption = None
     instances: InstancesOption = None
-    log: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
-    ] = None
-    plugin: PluginOption = None
+    reuse: Annotated[
+        Reuse,
+        typer.Option(
+            help="Finished runs that count: of the same code, any, or none.",
+        ),
+    ] = Reuse.same
+    accept_mixed: Annotated[
+        bool, typer.Option("--accept-mixed", help="Add seeds to rows that other versions of torch or numpy made.")
+    ] = False
+
+
+_PANELS = {
+    "models": "What to compare",
+    "data": "Data and features",
+    "preset": "Training",
+    "device": "Where it runs, and where results are",
+    "hub": "Checkpoints of the hub",
+    "more_metrics": "More metrics",
+    "reuse": "Re-use of earlier runs",
+}
+"""The panel of the help that begins at each of these options."""
 
 
 def with_run_options(
@@ -402,8 +423,14 @@ def with_run_options(
         command: its other parameters are options too; one of the same name is both, with its own help and default.
         without: options of `RunOptions` that the command does not have.
     """
-    kinds = get_type_hints(RunOptions, include_extras=True)
-    declared = {each.name: (kinds[each.name], each.default) for each in fields(RunOptions) if each.name not in without}
+    kinds, panel, declared = get_type_hints(RunOptions, include_extras=True), "", {}
+    for each in fields(RunOptions):
+        panel = _PANELS.get(each.name, panel)
+        if each.name not in without:
+            value, option, *marks = get_args(kinds[each.name])
+            option = copy.copy(option)
+            option.rich_help_panel = panel
+            declared[each.name] = (Annotated[(value, option, *marks)], each.default)
     shared = tuple(declared)
     own = list(inspect.signature(command).parameters.values())[1:]
     kinds = get_type_hints(command, include_extras=True)

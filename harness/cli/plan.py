@@ -21,7 +21,7 @@ from harness.cli.plan_slurm import nodes_of, sbatch_script
 from harness.cli.run_request import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError
-from harness.utils.files import expanded
+from harness.utils.files import disk_of, expanded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,6 +161,8 @@ def plan(
 class Estimate:
     """What one run of a model takes under a budget; seconds are None where `why` says why they are not known.
 
+    They are the least and the most: equal as stored, and of a moment's measurement from a floor a step to its rate.
+
     `stages` are less the first `trunk` epochs, which the run of the next smaller budget trains.
     """
 
@@ -170,7 +172,7 @@ class Estimate:
     costs: PassCosts
     stages: Sequence[StagePlan]
     captioning: StagePlan
-    seconds: float | None
+    seconds: tuple[float, float] | None
     source: Literal["stored", "measured", ""] = ""
     why: str = ""
 
@@ -249,8 +251,10 @@ def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, else
     left = {name: count - done[name] for name, count in runs.items()}
     features = feature_bytes(shape.train + shape.val + shape.test, shape.cells, shape.channels)
     disk = features + sum(left[each.row] * run_bytes(each.costs.parameters) for each in estimates)
+    root, free = disk_of(request.workspace.root)
     console.print(
-        f"disk: about {disk / 1e9:.2f} GB: features of {shape.cells} x {shape.channels} once, weights and checkpoints"
+        f"disk: about {disk / 1e9:.2f} GB in {request.workspace.root}: features of {shape.cells} x {shape.channels} "
+        f"once, weights and checkpoints; {free / 1e9:.1f} GB are free at {root}"
     )
     _print_time(estimates, left, request.execution.devices, asked.opening.device, console)
 
@@ -285,12 +289,13 @@ def _estimate(
         stages = plan_stages(longer.without_first(trunk), costs, shape, decoding.max_len)
         known = partial(Estimate, model, budget, trunk, costs, stages, captioning)
         if (duration := stored.get((model, budget))) is not None:
-            found.append(known(duration.seconds, "stored"))
+            found.append(known((duration.seconds, duration.seconds), "stored"))
         elif speed is None:
             found.append(known(None, why=why))
         else:
-            seconds = sum(each.seconds(speed, request.execution.devices) for each in (*stages, captioning))
-            found.append(known(seconds, "measured"))
+            floor = speed.step_s * sum(stage.steps for stage in stages)
+            rate = sum(each.seconds(speed, request.execution.devices) for each in (*stages, captioning))
+            found.append(known((min(floor, rate), max(floor, rate)), "measured"))
         before = longer
     return found
 
@@ -326,8 +331,7 @@ def _print_table(
     estimates: Sequence[Estimate], runs: Mapping[str, int], done: Mapping[str, int] | None, console: Console
 ) -> None:
     """A line a row of the benchmark: runs to do and re-used ones, and what one run of a trained model takes."""
-    from harness.utils.progress import describe_seconds
-    from reports.tables.numbers import count
+    from reports.tables.numbers import count, macs
     from reports.text.grid import Grid
 
     header, rows = ("New", "Re-used", "Parameters", "Work", "Time"), []
@@ -335,9 +339,9 @@ def _print_table(
     for name, number in runs.items():
         told = ["-", "-", "-"]
         if (each := by_model.get(name)) is not None:
-            macs = sum(stage.training + stage.decoding for stage in each.stages) + each.captioning.decoding
-            seconds = "-" if each.seconds is None else describe_seconds(each.seconds)
-            told = [count(each.costs.parameters), f"{count(macs)}MAC", seconds]
+            work = sum(stage.training + stage.decoding for stage in each.stages) + each.captioning.decoding
+            seconds = "-" if each.seconds is None else _span(*map(_rough, each.seconds))
+            told = [count(each.costs.parameters), macs(work), seconds]
         reused = 0 if done is None else done.get(name, 0)
         rows.append((name, f"{number - reused}", "?" if done is None else f"{reused}", *told))
     numbers = sum(2 + max(map(len, column)) for column in list(zip(("", *header), *rows, strict=True))[1:])
@@ -352,29 +356,45 @@ def _print_time(
     estimates: Sequence[Estimate], left: Mapping[str, int], devices: int, device: str, console: Console
 ) -> None:
     """The time of all runs that are left, one after the other, what it is told from, and why it cannot be told."""
-    from harness.utils.progress import describe_seconds
 
     to_do = [each for each in estimates if left[each.row]]
     if estimates and not to_do:
         console.print("time: none to train")
     if known := [each for each in to_do if each.seconds is not None]:
-        seconds = sum(left[each.row] * (each.seconds or 0.0) for each in known)
+        span = [sum(left[each.row] * each.seconds[end] for each in known if each.seconds) for end in (0, 1)]
         sources = Counter(each.source for each in known)
         said = {
             "stored": "as stored runs of these conditions took, all of their work included",
-            "measured": f"by a speed measured on {device} here for a moment",
+            "measured": f"measured on {device} here for a moment",
         }
         told = "; ".join(
             said[source] + (f" ({number} models)" if len(sources) > 1 else "") for source, number in sources.items()
         )
-        hours = f"{seconds * devices / 3600:,.2f} device-hours"
-        console.print(f"an ESTIMATE of {hours} ({describe_seconds(seconds)} on {devices}), {told};")
-        without = "; extraction of features, scoring and waiting for data are not in it"
-        console.print("one model at a time" + (without if "measured" in sources else ""))
+        hours = _span(*(f"{seconds * devices / 3600:,.2f}" for seconds in span))
+        times = _span(*map(_rough, span))
+        console.print(f"an ESTIMATE of {hours} device-hours ({times} on {devices}), {told}; one model at a time")
+        if "measured" in sources:
+            console.print(
+                f"The least: every step takes as long as one of {MOMENT_IMAGES} images, as where a GPU waits for small "
+                "models. The most: all work at the rate of these, as on a processor. Extraction of features, scoring "
+                "and waiting for data come on top.",
+            )
     for why in dict.fromkeys(each.why for each in to_do if each.seconds is None):
         models = [each.row for each in to_do if each.why == why and each.seconds is None]
         of = f" of {', '.join(models)}" if len(models) < len(to_do) else ""
         console.print(f"time{of}: not estimated, {why}", soft_wrap=True)
+
+
+def _span(least: str, most: str) -> str:
+    return least if least == most else f"{least} – {most}"
+
+
+def _rough(seconds: float) -> str:
+    """A duration as exact as an estimate is."""
+    for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 3 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
 
 
 def shortened_to(name: str, width: int) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from harness.utils.errors import BenchError
 
-_EXAMPLES = """**Examples**
+_EXAMPLES = """Examples:
 
     bench prefetch spice
 
@@ -20,7 +20,7 @@ _EXAMPLES = """**Examples**
 
 def register(app: typer.Typer) -> None:
     """Add `bench prefetch` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    group = typer.Typer(no_args_is_help=True)
     group.command("spice", epilog=_EXAMPLES)(spice)
     group.command("model", epilog=_EXAMPLES)(model)
     app.add_typer(group, name="prefetch", help="Fetch what some metrics and models need.")

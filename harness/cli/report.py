@@ -23,7 +23,7 @@ from harness.cli.output import OutFolder, check_out_folder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """**Examples**
+_EPILOG = """Examples:
 
     bench report
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,22 +12,15 @@ from harness.cli.options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
 from harness.training.launch import every_rank, in_every_process, is_launched
 from harness.utils.errors import BenchError
-from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.benchmark.benchmark import Summary
     from harness.benchmark.work import Services
-    from harness.utils.progress import Reporter
-    from results import Store
     from results.records import RunSpec
-    from results.runs.standings import Judging
 
 _MIN_PROCESSES = 8
 """That may train a model together on any CPU, as a rehearsal of a larger machine."""
-_FIRST_TABLE_S = 75.0
-"""When the leaderboard of what is finished is shown first; then after twice the time, and so on."""
 
 EXAMPLES = """
 Examples:
@@ -38,20 +29,8 @@ Examples:
 
   bench run --models 'expansionnet*,blind' --seeds 3
 
-  bench run --models all --seeds 3 --control auto
-
-  bench run --models updown,transformer_base --budgets 1,2,4
-
   bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
-
-  bench run --models hf:Salesforce/blip2-opt-2.7b,hf:folder,transformer_base --prompt 'a photo of'
-
-  bench run --models all --regions boxes --jobs 2
-
-  bench run --models updown,transformer_base --tuned
-
-  bench run --models updown,m2 --data dataset_coco.json --regions cocobu_att
 
   bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """
@@ -74,7 +53,8 @@ def run(options: RunOptions) -> None:
     from harness.benchmark.run_config import RunConfig
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter, RunTable
-    from reports.text.terminal import print_ablations
+    from reports.html.report import write_report
+    from reports.text.terminal import print_ablations, print_leaderboard
     from results import Store
     from results.runs.standings import Judging
 
@@ -93,33 +73,16 @@ def run(options: RunOptions) -> None:
                 f"write --devices {usable_cores()}",
             )
     with every_rank(processes), LiveReporter() as reporter:
-        started, due = time.monotonic(), _FIRST_TABLE_S
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
             names = {spec.key: f"{spec.model} seed {spec.seed}{said_budget(spec)}" for spec in specs}
             elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
             reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
 
-        def on_run(summary: Summary) -> None:
-            """Show the leaderboard of what is finished while other runs go on, ever more rarely."""
-            nonlocal due
-            passed, ended, planned = time.monotonic() - started, summary.ended, len(summary.planned)
-            if passed < due or ended == planned:
-                return
-            while due <= passed:
-                due *= 2
-            reporter.note(f"so far, {ended} of {planned} runs:")
-            try:
-                with Store(place.database) as store:
-                    page = _show(store, place, reporter, judging)
-            except Exception as error:  # the runs to go are worth more than a table on the way
-                reporter.note(f"no leaderboard yet: {type(error).__name__}: {error}", style="yellow")
-            else:
-                reporter.note(f"{planned - ended} runs to go; report so far: {page}")
-
-        summary = run_benchmark(request, reporter, on_plan, on_run)
+        summary = run_benchmark(request, reporter, on_plan)
     with Store(place.database) as store:
-        page = _show(store, place, reporter, judging)
+        print_leaderboard(store, reporter.console, judging=judging, keys=summary.planned)
+        page = write_report(store, place.report, judging=judging)
         print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
     counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
     counts |= {"failed": summary.failed}
@@ -127,12 +90,3 @@ def run(options: RunOptions) -> None:
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")
     if summary.failed or summary.skipped or summary.lacking:
         sys.exit(1)
-
-
-def _show(store: Store, workspace: Workspace, reporter: Reporter, judging: Judging) -> Path:
-    """Print the leaderboard, and write the report; gives its page."""
-    from reports.html.report import write_report
-    from reports.text.terminal import print_leaderboard
-
-    print_leaderboard(store, reporter.console, judging=judging)
-    return write_report(store, workspace.report, judging=judging)

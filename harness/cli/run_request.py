@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli.inputs import (
     check_precision,
-    check_tuned,
     chosen_features,
     find_tuned,
     number_of_jobs,
     refuse_undecodable,
     refuse_without_more,
 )
-from harness.cli.options import RunOptions, check_seeds
+from harness.cli.options import Reuse, RunOptions, check_seeds
 from harness.config.limits import MAX_COUNT
 from harness.training.launch import is_launched, process_count
 from harness.utils.errors import BenchError
@@ -44,21 +43,16 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
     features = FeatureConfig() if by_size else chosen_features(options, settings)
     check_precision(options.precision)
     at_once = number_of_jobs(options.jobs)
-    if options.rerun and options.accept_code_changes:
+    rerun = options.reuse is Reuse.none
+    if rerun and options.storage is not None:
         raise BenchError(
-            "--rerun and --accept-code-changes contradict each other",
-            "--rerun trains finished runs again, --accept-code-changes re-uses those of other code: leave one out",
-        )
-    if options.rerun and options.storage is not None:
-        raise BenchError(
-            "--rerun and --storage contradict each other: checkpoints would be fetched from there",
+            "--reuse none and --storage contradict each other: checkpoints would be fetched from there",
             "leave out --storage, or write another URL",
         )
     seeds = options.seeds or settings.seeds
     if not options.more_metrics:
         refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
     check_seeds(options.first_seed, seeds, 2 if options.control else 1)
-    check_tuned(options.tuned, options.tuned_from)
     processes = process_count(options.devices)
     if options.on != HERE and is_launched():
         raise BenchError(
@@ -104,8 +98,8 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
         device=options.device,
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,
-        rerun=options.rerun,
-        accept_code_changes=options.accept_code_changes,
+        rerun=rerun,
+        accept_code_changes=options.reuse is Reuse.any,
         execution=ExecutionConfig(
             processes,
             at_once,
@@ -116,9 +110,9 @@ def make_request(options: RunOptions, *, by_size: bool = False) -> Request:
             options.accept_mixed,
         ),
         pretrained=parse_places(tuple(options.pretrained or ())),
-        hub=hub_options(options.prompt, options.clean, options.hub_attention, options.hub_dtype),
+        hub=hub_options(options.hub or ()),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
-        tuned=find_tuned(place, options.tuned, options.tuned_from),
+        tuned=find_tuned(place, options.tuned or ()),
         cards=options.cards,
         allow_subset=options.allow_subset,
         engine=choose_engine(options.on, resources, at_once),

@@ -25,14 +25,14 @@ Examples:
 
   bench tune --models all --trials 24 --on ray:head:6379 --gpus-per-run 0.5
 
-  bench run --models updown,transformer_base --seeds 3 --tuned
+  bench run --models updown,transformer_base --seeds 3 --tuned workspace
 """
 
 
 _NOT_OF_TRIALS = (
     "seeds", "first_seed", "budgets", "control", "db", "storage", "devices", "hours_per_run", "compiled", "tuned",
-    "tuned_from", "rerun", "accept_code_changes", "accept_mixed", "margin", "place_unfinished",
-    "same_machine", "pretrained", "prompt", "clean", "hub_attention", "hub_dtype", "more_metrics", "clip", "bert",
+    "reuse", "accept_mixed", "margin", "place_unfinished",
+    "same_machine", "pretrained", "hub", "more_metrics", "clip", "bert",
     "instances", "cards", "allow_subset", "log",
 )  # fmt: skip
 """Options of `bench run` that trials have no use for."""
@@ -73,7 +73,7 @@ def tune(
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned-from."),
+        typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned."),
         OutFile(rb"command: \W?bench tune"),
     ] = None,
 ) -> None:

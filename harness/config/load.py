@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -24,7 +25,20 @@ if TYPE_CHECKING:
 
 _MOST_CLAIMS: Final = 200_000  # characters of a file
 _DEEPEST_CLAIMS: Final = 10
-_CLAIM_HINT: Final = "docs/own_claims.md says what a claim consists of"
+_MEANT: Final = {
+    **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
+    **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
+    **dict.fromkeys(("batch", "bs", "train_batch_size"), "batch_size"),
+    **dict.fromkeys(("epoch", "num_epochs", "max_epochs", "n_epochs"), "epochs"),
+    **dict.fromkeys(("hidden", "hidden_size", "hidden_dim", "dim", "width", "embed_dim"), "d_model"),
+    **dict.fromkeys(("layers", "num_layers", "n_layers"), "n_decoder_layers"),
+    **dict.fromkeys(("heads", "num_heads"), "n_heads"),
+    **dict.fromkeys(("warmup", "warm_up"), "warmup_steps"),
+    **dict.fromkeys(("wd", "decay"), "weight_decay"),
+    **dict.fromkeys(("grad_clip", "clip_grad", "clip"), "clip_norm"),
+}
+"""The last part of the setting that each of these words means elsewhere."""
+_CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:
@@ -46,13 +60,22 @@ def load_schedule(name: str) -> Schedule:
     """Read a schedule by name; BenchError if the name is unknown."""
     files = _yaml_files("harness.config.schedules")
     if name not in files:
-        raise BenchError(f"unknown schedule {name!r}", f"choose one of: {', '.join(sorted(files))}")
+        raise BenchError(f"unknown schedule {name!r}", _did_you_mean(name, files))
     return Schedule.model_validate({"name": name} | yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
 def list_presets() -> list[str]:
     """Names of the shipped presets."""
     return sorted(_yaml_files("harness.config.presets"))
+
+
+def preset_summaries() -> dict[str, str]:
+    """What each shipped preset is, in a sentence."""
+    lines = {
+        name: file.read_text(encoding="utf-8").partition("\n")[0]
+        for name, file in _yaml_files("harness.config.presets").items()
+    }
+    return {name: str(yaml.safe_load(lines[name])["summary"]) for name in sorted(lines)}
 
 
 def list_tuned() -> list[str]:
@@ -78,7 +101,7 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     """
     files = _yaml_files("harness.config.presets")
     if name not in files:
-        raise BenchError(f"unknown preset {name!r} (--preset)", f"choose one of: {', '.join(list_presets())}")
+        raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, files))
     content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     schedules = _yaml_files("harness.config.schedules")
     schedule = content["schedule"]
@@ -96,12 +119,50 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
         told = first["msg"].removeprefix("Value error, ")
         got = shortened(" ".join(repr(first["input"]).split()))
         what = told if first["type"] == "value_error" else f"{shortened(where)}: {told.lower()} (got {got})"
-        raise BenchError(
-            f"preset {name!r}: {what}", f"check --set; for example --set {_example(name, first['loc'])}"
-        ) from error
+        hint = f"check --set; for example --set {_example(name, first['loc'])}"
+        if first["type"] == "extra_forbidden" and (near := nearest_settings(str(first["loc"][-1]), name)):
+            value = first["input"] if isinstance(first["input"], int | float | str) else "VALUE"
+            hint = " or ".join(f"--set {path}={value}" for path in near)
+        raise BenchError(f"preset {name!r}: {what}", shortened(hint)) from error
     if preset.schedule.budget != 1:
         raise BenchError("schedule.budget (--set) would only name a budget", "train longer by --budgets 2")
     return preset
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else "`bench schedules` lists schedules and presets"
+
+
+def nearest_settings(word: str, preset: str = "quick") -> list[str]:
+    """The settings of a preset that a word may mean, those of its first stage first; three at most.
+
+    Args:
+        word: as it was typed for an option or the last part of a path, as `lr` or `batch-size`.
+    """
+    word = word.lstrip("-").replace("-", "_").lower()
+    word = _MEANT.get(word, word)
+    shipped = list(_settings(_load_shipped(preset), ""))
+    names = {path.rpartition(".")[2] for path in shipped}
+    near = [word] if word in names else difflib.get_close_matches(word, sorted(names), n=3, cutoff=0.7)
+    found = [path for name in near for path in shipped if path.rpartition(".")[2] == name or path == name]
+    first = [path for path in found if not path.startswith("schedule.stages.") or ".stages.0." in path]
+    return first[:3]
+
+
+def _settings(node: object, path: str) -> Iterator[str]:
+    """The dotted paths of every setting below a node."""
+    if isinstance(node, BaseModel):
+        children = {name: getattr(node, name) for name in type(node).model_fields}
+    elif isinstance(node, dict):
+        children = node
+    elif _are_stages(node):
+        children = {str(place): stage for place, stage in enumerate(node)}
+    else:
+        yield path
+        return
+    for name, child in children.items():
+        yield from _settings(child, f"{path}.{name}".removeprefix("."))
 
 
 def _keep_stages(content: dict[str, Any]) -> None:

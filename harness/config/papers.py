@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -20,25 +20,48 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 
 SOURCE, PAGE = "papers.yaml", "papers.md"
+_DATA: Final = "--data coco/dataset_coco.json --images coco/images"
 _DIFFERENTIATED: Final = {
     "second-pass": "captions in a second pass",
     "steps": "pass that drew the captions",
     "prefixes": "pass that drew the captions, over whole prefixes",
 }
 _HEAD: Final = """\
-# The paper track
+# The papers
 
-Presets with a recipe train and decode the models of one paper as its authors did. For each, this page says what the
-paper or its code does, what the preset does, and what still differs and why. What the preset does is read from it; the
-page is written by `python -m harness.config.papers docs`, from what `docs/papers.yaml` says of the papers.
+To reproduce a paper, fetch COCO and its features once. Then type the command of its preset, below:
 
-Where paper and released code disagree, the code counts, unless it is known to train another model than the printed one.
-A generated unknown word is shown (`<unk>`, or UNK where a paper's vocabulary calls it so), unless `decoding.banned`
-names it. The rules of Luo's code for last words and repeated trigrams are `decoding.bad_endings` and
-`decoding.trigram_penalty`. Both are off by default in that code and in what builds on it, and so in the presets; its
-trigram rule is for greedy decoding and sampling alone, here it works in beam search.
+```bash
+bench data download coco
+bench plan --preset aoanet-paper --models aoanet --data coco
+```
 
-When a preset that ends with `-ablation` has run, `bench run` prints the paper's table with the measured scores beside.
+- **Disk and time.** COCO takes 20 GB, and 34 GB on the way. `bench plan` with the options of the command says what
+  the features and checkpoints take, and about how long it trains.
+- **Bottom-up features** (`--regions trainval`) come from https://github.com/peteranderson80/bottom-up-attention: the
+  archive of 10 to 100 regions an image, `trainval.zip`, or that of 36, `trainval_36.zip`. Unpack it; the folder of
+  TSV files is what `--regions` takes. Features of other authors (`coco_all_align.hdf5`, `X101_grid_feats_coco.hdf5`)
+  come from their repositories, which [the models' page](models.md) links.
+- **A backbone** (`--backbone`) of timm is downloaded. A model that ends with `/end-to-end` trains it too, on the
+  pictures.
+- **Tables after cross-entropy.** Add `--set 'stages=[xe]'`, with the name of the preset's first stage, and the
+  table's beam, as `--set decoding.beam_size=3`. The whole command later goes on from these weights.
+- **nocaps.** `bench data download nocaps` and `bench data nocaps` make `coco/dataset_coco_nocaps.json` ([Data of your
+  own](own_data.md#public-data-sets)); name it in `--data`.
+
+A preset with a recipe trains and decodes the models of one paper as its authors did: this is the **paper track**. For
+each, this page says what the paper or its code does, what the preset does, and what still differs and why. What the
+preset does is read from it; the page is written by `python -m harness.config.papers docs`, from what
+`docs/papers.yaml` says of the papers.
+
+Where paper and released code disagree, the code counts, unless it is known to train another model than the printed
+one. A generated unknown word is shown (`<unk>`, or UNK where a paper's vocabulary calls it so), unless
+`decoding.banned` names it. The rules of Luo's code for last words and repeated trigrams are `decoding.bad_endings`
+and `decoding.trigram_penalty`. Both are off by default in that code and in what builds on it, and so in the presets;
+its trigram rule is for greedy decoding and sampling alone, here it works in beam search.
+
+When a preset that ends with `-ablation` has run, `bench run` prints the paper's table with the measured scores
+beside.
 """
 
 
@@ -67,12 +90,14 @@ def _tables(stated: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
     return "\n".join(lines)
 
 
-def _section(preset: Preset, stated: Mapping[str, Mapping[str, str]]) -> str:
+def _section(preset: Preset, stated: Mapping[str, Any]) -> str:
     assert preset.recipe is not None
-    if stated.keys() != _TOPICS.keys():
-        raise BenchError(f"{SOURCE}: {preset.name} needs the topics {', '.join(_TOPICS)}", "add or remove topics")
-    lines = [f"\n## {preset.name}\n", f"Models: {', '.join(f'`{each}`' for each in preset.recipe.models)}.\n"]
-    lines += ["| | Paper or code | Preset | Still differs |", "|---|---|---|---|"]
+    if stated.keys() != {"run", *_TOPICS}:
+        raise BenchError(f"{SOURCE}: {preset.name} needs the topics run, {', '.join(_TOPICS)}", "add or remove topics")
+    models = ", ".join(f"`{each}`" for each in preset.recipe.models)
+    lines = [f"\n## {preset.name}\n"]
+    lines += ["```sh", f"bench run --preset {preset.name} {stated['run']} {_DATA}", "```\n"]
+    lines += ["| | Paper or code | Preset | Still differs |", "|---|---|---|---|", f"| models | | {models} | |"]
     for topic, describe in _TOPICS.items():
         said = stated[topic]
         cells = (topic, said["source"], describe(preset), said["differs"])

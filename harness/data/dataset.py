@@ -148,8 +148,16 @@ def check_dataset(spec: str) -> None:
     """
     from harness.data.karpathy import annotation_file
 
-    if spec != SCENES:
-        annotation_file(expanded(spec))
+    if spec == SCENES:
+        return
+    file = annotation_file(expanded(spec))
+    with file.open("rb") as content:
+        begins = content.read(64).lstrip()[:1]
+    if not (file.suffix == ".gz" or begins in (b"{", b"")):
+        raise BenchError(
+            f"--data {spec} is not in Karpathy's format",
+            f"write it in that: bench data convert {spec} --images FOLDER --out dataset.json",
+        )
 
 
 def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> Dataset:

@@ -75,7 +75,10 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
 def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]:
     entries = content.get("images") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BenchError(f'{file} is not in Karpathy\'s format: it has no list of objects named "images"')
+        raise BenchError(
+            f'{file} is not in Karpathy\'s format: it has no list of objects named "images"',
+            f"write it in that: bench data convert {file} --images FOLDER --out dataset.json",
+        )
     if "annotations" in content:
         raise BenchError(
             f"{file} is in COCO's own format, which names no splits",
@@ -126,9 +129,14 @@ def annotation_file(location: Path) -> Path:
     if not location.is_dir():
         if location.exists():
             require_file(location, "the data set", "name an annotation file, or a folder that holds one")
+        from harness.data.download import load_sources
+
+        known = location.name in load_sources()
         raise BenchError(
             f"there is no data set at {location}",
-            hint="give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
+            f"`bench data download {location.name}` fetches it; or name the folder that has it"
+            if known
+            else "give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
         )
     found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
     if not found:

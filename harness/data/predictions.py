@@ -174,14 +174,17 @@ def check_predictions(
     problems |= {what: ids for what, ids in (("missing", missing), ("without references", extra)) if ids}
     notes = [named(ids, what) for what, ids in problems.items()]
     both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
+    if not both:
+        raise BenchError(
+            "no image has both a prediction and references: " + "; ".join(notes),
+            f"name images by the ids of the references, as {', '.join(map(str, list(wanted)[:3]))}, or by their files",
+        )
     if notes and not allow_subset:
         raise BenchError(
             "predictions and references do not match: " + "; ".join(notes),
             f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
             "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
         )
-    if not both:
-        raise BenchError("no image has both a prediction and references" + "".join(f"; {note}" for note in notes))
     return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
 
 

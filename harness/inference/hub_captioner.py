@@ -67,8 +67,8 @@ class HubCaptioner:
 
         if attention == FLASH and (device.type != "cuda" or precision == "fp32"):
             raise BenchError(
-                f"--hub-attention {FLASH} works on CUDA devices in bf16 and fp16, not on {device.type} in {precision}",
-                "add --hub-dtype bf16 --device cuda, or leave it out",
+                f"--hub attention={FLASH} works on CUDA devices in bf16 and fp16, not on {device.type} in {precision}",
+                "add --hub dtype=bf16 --device cuda, or leave it out",
             )
         self.device, self.dtype = device, getattr(torch, DTYPES[precision])
         self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
@@ -225,7 +225,7 @@ def caption_with_hub(
                 if size == 1:
                     raise BenchError(
                         "out of memory with a single image at a time",
-                        "add --hub-dtype bf16, or choose a smaller model or beam",
+                        "add --hub dtype=bf16, or choose a smaller model or beam",
                     ) from error
             if found is None:  # outside the handler, which would keep the tensors of the failed batch alive
                 if captioner.device.type == "cuda":

@@ -81,7 +81,7 @@ class Checkpoint:
             method = stored.get("quant_method", "unknown") if isinstance(stored, dict) else "unknown"
             raise BenchError(
                 f"{self.asked} has quantised weights ({method}), which are not supported",
-                "name the model that it was made of, with --hub-dtype bf16 where memory is short",
+                "name the model that it was made of, with --hub dtype=bf16 where memory is short",
             )
         if not any(self.folder.glob("*.safetensors")):
             raise BenchError(f"{self.asked} has no weights as .safetensors", _FETCH)
@@ -143,12 +143,12 @@ class Checkpoint:
             lacking = None if find_spec("flash_attn") else "the package flash-attn"
             lacking = lacking or (None if torch.cuda.is_available() else "a CUDA device")
             if lacking:
-                raise BenchError(f"--hub-attention {FLASH} needs {lacking}, which is not here", "leave it out")
+                raise BenchError(f"--hub attention={FLASH} needs {lacking}, which is not here", "leave it out")
         try:
             return None if self._built(asked) == self._built(None) else asked
         except Exception as error:  # the library may raise anything
             raise BenchError(
-                f"--hub-attention {asked} is not for {self.asked}: {first_sentence(error)}", "leave it out"
+                f"--hub attention={asked} is not for {self.asked}: {first_sentence(error)}", "leave it out"
             ) from error
 
     def _built(self, attention: str | None) -> str:
@@ -221,7 +221,7 @@ def choose_prompt(family: str, asked: str | None) -> Prompt:
         name = asked
         if name not in templates:
             raise BenchError(
-                f"--prompt {asked}: the family {family} has no template of that name",
+                f"--hub prompt={asked}: the family {family} has no template of that name",
                 f"it has {', '.join(templates)}; a text of your own has a space or ends with a stop",
             )
     else:
@@ -281,7 +281,9 @@ def choose_rules(asked: str | None) -> tuple[str, ...]:
     words = set(filter(None, map(str.strip, asked.split(","))))
     if not words or words - _RULES.keys():
         unknown = ", ".join(sorted(words - _RULES.keys())) or "it names none"
-        raise BenchError(f"--clean: no such rule: {unknown}", f"the rules are {', '.join(_RULES)}, separated by commas")
+        raise BenchError(
+            f"--hub clean: no such rule: {unknown}", f"the rules are {', '.join(_RULES)}, separated by commas"
+        )
     return tuple(rule for rule in _RULES if rule in words)
 
 

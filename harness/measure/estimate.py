@@ -78,10 +78,14 @@ class PassCosts:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Multiply-accumulates a second of one device, in passes with gradients and in decoding."""
+    """Multiply-accumulates a second of one device, in passes with gradients and in decoding.
+
+    `step_s` is how long the pass with gradients took that was timed: a step of a larger batch takes at least as long.
+    """
 
     training: float
     decoding: float
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,11 +101,11 @@ def measure_speed(
     per_pass = images * (seen + captions * costs.caption) * FORWARD_AND_BACKWARD
     with preserve_state(model):
         model.train()
-        training = per_pass / _seconds(train, device, min_s)
+        step_s = _seconds(train, device, min_s)
         model.eval()
         with torch.no_grad():
             decoding = images * (costs.backbone + costs.decoding(1, length)) / _seconds(decode, device, min_s)
-    return Speed(training, decoding)
+    return Speed(per_pass / step_s, decoding, step_s)
 
 
 def _seconds(work: Callable[[], None], device: torch.device, min_s: float) -> float:

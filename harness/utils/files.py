@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from harness.utils.errors import BenchError
@@ -47,6 +48,12 @@ def expanded(path: str | Path) -> Path:
 def absolute(path: Path) -> Path:
     """The absolute path with all links followed; those of a loop stay, and opening the file then says so."""
     return Path(os.path.realpath(path))
+
+
+def disk_of(place: Path) -> tuple[Path, int]:
+    """What is there of a folder that may not be made yet, and the free bytes of its disk."""
+    there = next(folder for folder in (absolute(place), *absolute(place).parents) if folder.exists())
+    return there, shutil.disk_usage(there).free
 
 
 def reason(error: OSError | ValueError) -> str:

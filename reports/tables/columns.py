@@ -299,8 +299,8 @@ def standing_cell(standing: Standing | None) -> Cell:
 
 def cost_cell(row: Row, name: str) -> Cell:
     """A row's cost, marked where that is an estimate, noise, or of another machine than others."""
-    if row.role == "reference" and name not in row.costs:
-        return Cell("")
+    if row.role == "reference" and (name not in row.costs or row.costs[name].value is None):
+        return Cell("")  # it has no model
     cell = quantity_cell(row.costs, name)
     if cell.value is None:
         return cell

@@ -69,8 +69,8 @@ def count(value: float) -> str:
 
 
 def macs(number: float) -> str:
-    """Multiply-accumulates as "16.4 kMAC", "1.97 MMAC", "7.69 GMAC" or "3.05 TMAC"."""
-    for power, unit in ((12, "TMAC"), (9, "GMAC"), (6, "MMAC"), (3, "kMAC")):
+    """Multiply-accumulates as "16.4 kMAC", "1.97 MMAC", "7.69 GMAC", "3.05 TMAC" or PMAC."""
+    for power, unit in ((15, "PMAC"), (12, "TMAC"), (9, "GMAC"), (6, "MMAC"), (3, "kMAC")):
         # What three digits would round up to a thousand is one of the next unit.
         if abs(number) >= 0.9995 * 10**power:
             return f"{significant(number / 10**power)}\u202f{unit}"

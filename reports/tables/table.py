@@ -217,6 +217,11 @@ def badges(row: Row, group: Group) -> tuple[Badge, ...]:
 
 def differences(differs: Mapping[str, str | None]) -> str:
     """What sets a row apart, on one line; fields that a row has no part in are left out."""
+    if differs.get("heldout") == "each":
+        count = differs.get("nrefs") or ""
+        others = "the others" if not count or "=" in count else f"{count} others"
+        left = {name: value for name, value in differs.items() if name not in ("heldout", "nrefs")}
+        return ", ".join(filter(None, (f"each against {others}", differences(left))))
     return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
 
 

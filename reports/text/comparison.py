@@ -23,18 +23,17 @@ _COSTS: Final = {
     "gmac_beam": "GMAC",
     "train_seconds": "Training",
     "latency_median": "Latency",
-    "train_peak_memory_host": "Memory",
 }
-"""Of several pairs."""
+"""Shown where not all are asked for."""
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
+def print_comparison(comparison: Comparison, console: Console, *, all_costs: bool = False) -> None:
     """Print what is compared, a warning where conditions differ, scores, costs, and captions that changed most.
 
-    Of several pairs only the main metric and the ratios of some costs are shown.
+    Of several pairs only the main metric is shown, and ratios of costs.
     """
     single = len(comparison.pairs) == 1
     for letter, line in _sides(comparison).items():
@@ -43,7 +42,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console.print(Text(printable(line), style="yellow"))
     if comparison.pairs:
         facts = [_facts(comparison.pairs[0])] if single and comparison.pairs[0].facts else []
-        for grid in (_scores(comparison.pairs, single), *facts, _spent(comparison.pairs, single)):
+        for grid in (_scores(comparison.pairs, single), *facts, _spent(comparison.pairs, single, all_costs)):
             console.print()
             console.print(grid.rich())
         console.print()
@@ -60,12 +59,12 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(Text(_legend(comparison), style="dim"))
 
 
-def markdown(comparison: Comparison) -> str:
-    """Every pair with all its scores and costs, then the captions that changed most."""
+def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
+    """Every pair with all its scores and its costs, then the captions that changed most."""
     parts = [_bullets(map(str.strip, warnings(comparison)))]
     for pair in comparison.pairs:
         sides = _bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
-        grids = (_scores([pair], True), *([_facts(pair)] if pair.facts else []), _spent([pair], True))
+        grids = (_scores([pair], True), *([_facts(pair)] if pair.facts else []), _spent([pair], True, all_costs))
         tables = "\n".join(grid.markdown() for grid in grids)
         parts.append(f"## {escape_markdown(_title(pair))}\n\n{sides}\n{tables}")
     parts.append(_bullets(_notes(comparison, everything=True)))
@@ -218,7 +217,7 @@ def _legend(comparison: Comparison) -> str:
     return (
         "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
         f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; BLEU and METEOR are tested by "
-        "the images' influences on the corpus score, where runs have them. Costs: B by A."
+        "the images' influences on the corpus score, where runs have them. Costs: B by A; --all-costs shows every one."
     )
 
 
@@ -255,11 +254,11 @@ def _kinds_apart(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _spent(pairs: Sequence[Pair], single: bool) -> Grid:
-    """Every cost of a single pair, the ratios of some of several."""
+def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
+    """The costs of a single pair, all or some; the ratios of some of several."""
     costs = [{change.name: change for change in pair.costs} for pair in pairs]
     if single:
-        changes = [costs[0][name] for name in cost_order(costs[0])]
+        changes = [costs[0][name] for name in (cost_order(costs[0]) if all_costs else _COSTS) if name in costs[0]]
         labels = [cost_kind(each.name, each.unit).label for each in changes]
         rows = [(label, cost_line(each), cost_ratio(each)) for label, each in zip(labels, changes, strict=True)]
         return Grid(("Cost", "A → B", "B by A"), rows)

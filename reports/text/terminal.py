@@ -32,25 +32,34 @@ _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interr
 
 
 def print_leaderboard(
-    store: Store, console: Console, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL
+    store: Store,
+    console: Console,
+    metric: str = RANKING_METRIC,
+    judging: Judging = JUDGED_AS_USUAL,
+    keys: Collection[str] | None = None,
 ) -> None:
     """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
 
     Rows are sorted and placed by `metric`.
+
+    Args:
+        keys: of runs: groups without any of them, and other runs without a result, are left out. None: nothing is.
 
     Raises:
         StoreError: the store cannot be read, or has no score of this metric.
     """
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
-    for group in groups:
-        _print_group(group, groups, console)
+    if keys is not None:
+        groups = [group for group in groups if any(set(row.keys) & set(keys) for row in _rows(group))]
+        failures = [run for run in failures if run.key in keys]
+    shown = {name for group in groups for name in _print_group(group, groups, console)}
     if not groups:
         console.print("No run has finished yet.")
     for group, found in [(group, group.comparisons) for group in groups if group.comparisons is not None][:1]:
         console.print()
         floors = any(each.comparisons is not None and each.comparisons.floor_tests for each in groups)
-        _say(_legend(found, floors, as_given=group.is_as_given), console)
+        _say(_legend(found, floors, shown, as_given=group.is_as_given), console)
     if longer := needs_longer_training(groups):
         console.print()
         _say(longer, console, "yellow")
@@ -79,8 +88,13 @@ def _say(text: str, console: Console, style: str = "dim") -> None:
     console.print(Text(printable(text), style=style))
 
 
-def _print_group(group: Group, groups: Sequence[Group], console: Console) -> None:
-    [table], absent = leaderboards([group], None, {})
+def _rows(group: Group) -> tuple[Row, ...]:
+    return (*group.rows, *group.references)
+
+
+def _print_group(group: Group, groups: Sequence[Group], console: Console) -> set[str]:
+    """Print its tables; gives the headings of the first one."""
+    [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
     for sentence in verdict(group):
@@ -91,7 +105,7 @@ def _print_group(group: Group, groups: Sequence[Group], console: Console) -> Non
     print_table(shown, console, group.metric)
     if gone:
         _say(f"No room here for {', '.join(gone)}; bench report shows every column.", console)
-    for remark in filter(None, (absent, absent_levels(group))):
+    if remark := absent_levels(group):
         _say(remark, console)
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
@@ -100,6 +114,7 @@ def _print_group(group: Group, groups: Sequence[Group], console: Console) -> Non
     for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
             _print_beside(beside, group, console)
+    return {column.short for column in shown.columns}
 
 
 def _print_pairs(pairs: PairTable, console: Console) -> None:
@@ -180,16 +195,24 @@ def _name_width(table: Table) -> int:
     return max(14, *(len(part) for name in names for part in name.split("\n")))
 
 
-def _legend(found: Comparisons, floors: bool, *, as_given: bool) -> str:
+def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
+    """What the columns mean that are shown."""
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:
         return f"{place}over images, between these captions. {without}95 %: interval over images."
-    return (
-        f"{place}over seeds and images, after "
-        f"these updates; of 100 simulated tables of equal models 1 to 9 tell any two apart. {without}"
-        "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds. MAC: multiply-accumulates "
-        "of one image's caption by beam search; Latency: its time. Training: of all steps."
+    costs = {
+        "MAC": "multiply-accumulates of one image's caption by beam search",
+        "Latency": "the time of one image's caption by beam search",
+        "Training": "the time of all steps",
+    }
+    return " ".join(
+        (
+            f"{place}over seeds and images, after "
+            f"these updates; of 100 simulated tables of equal models 1 to 9 tell any two apart. {without}"
+            "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds.",
+            *(f"{name}: {said}." for name, said in costs.items() if name in shown),
+        )
     )
 
 

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean
 from typing import Any, Final
 
@@ -289,10 +290,20 @@ _Sides = tuple[_Runs, _Runs]
 _Row = tuple[str, str, frozenset[tuple[str, str]]]
 
 
-def compare_runs(before: Run, after: Run, images: Images, most: int) -> Comparison:
-    """Two runs, whatever their models; `images` by data set and id; of the captions that changed, the `most`."""
-    sides = [before], [after]
-    return _comparison([(sides, sides)], images, most)
+def compare_models(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:
+    """The runs of a model, or one alone, beside those of another: the newest of each seed.
+
+    Of several conditions, those that both sides have, or else the newest of each.
+
+    Args:
+        images: by data set and id.
+        most: captions that are kept, of those that changed.
+    """
+    ours, theirs = _rows(before), _rows(after)
+    pairs = [(ours[one], theirs[two]) for one in ours for two in theirs if one[-1] == two[-1]]
+    pairs = pairs or list(product(ours.values(), theirs.values()))
+    pair = max(pairs, key=lambda sides: min(max(run.ended for run in side) for side in sides))
+    return _comparison([(_scored_sides(*pair), _common_seeds(*pair))], images, most)
 
 
 def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:

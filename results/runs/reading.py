@@ -146,23 +146,21 @@ def image_scores(
     return found
 
 
-def run_key(store: Store, name: str) -> str:
-    """The key of a model's only finished run; a name of no model is taken for a key.
+def run_keys(store: Store, name: str) -> list[str]:
+    """The keys of a model's finished runs; a name of no model is taken for a key.
 
     Raises:
-        StoreError: the model has several, with their keys, or none that has finished.
+        StoreError: the model has none that has finished.
     """
     with store.reading() as connection:
         of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
         known = connection.scalars(select(RunRow.key).where(FINISHED)).all()
     keys = [key for key, status in planned.items() if status == "finished"]
-    if len(keys) > 1:
-        raise StoreError(f"{name} has {len(keys)} finished runs", f"name one of them: {', '.join(keys[:10])}")
     if planned and not keys:
         statuses = ", ".join(dict.fromkeys(planned.values()))
         raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, known))
-    return keys[0] if keys else name
+    return keys or [name]
 
 
 def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:

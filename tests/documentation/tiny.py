@@ -18,20 +18,19 @@ ONLY_PARSED = {
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"--judgements|polos": "people's judgements and metrics from the network",
     r"export submission": "the servers' own lists of their images",
-    r"bench tune|--tuned$": "a search of minutes",
+    r"bench tune|--tuned workspace$": "a search of minutes",
+    r"--preset matched-parameters": "models of 40 million parameters, hours of a GPU",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
     r"--preset updown-paper": "the words of Karpathy's file, which scenes do not have",
     r"--preset sgae-paper": "a paper's schedule, hours of a GPU",
     r"--preset quick-sentences": "three stages, minutes",
     r" coco/dataset_coco": "public data from the network",
-    r"--preset quick-scst": "self-critical training, minutes",
     r"flickr8k_run": "Flickr8k, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",
     r"--workspace claims|bench claims": "the runs that claims are about, hours",
     r"bench data download": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"bench regress(?!.*--train)": "minutes; tests/harness/benchmark/test_gate.py does it at a tiny size",
-    r"train_scenesnet": "trains the backbone that ships, an hour",
 }
 """Reason by a pattern of the command's line."""
 

@@ -84,7 +84,7 @@ READING = (
     "regress --train --baseline {}",
     "report --db {}",
     "run --data {} --backbone filterbank",
-    "run --tuned-from {}",
+    "run --tuned {}",
 )
 WRITING = (
     "caption a.png --run key --out",

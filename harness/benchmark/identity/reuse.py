@@ -41,7 +41,7 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
                 text = f"re-used, made by other code: {what}"
                 spec = _as_planned(twin, spec)
             else:
-                text = f"new, because {what}; the older run stays, --accept-code-changes re-uses it"
+                text = f"new, because {what}; the older run stays, --reuse any re-uses it"
             said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
         settled.append(spec)
     return settled, [f"{_listed(names, _RUNS_NAMED)}: {text}" for text, names in said.items()]
@@ -67,7 +67,7 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
         raise BenchError(
             f"other seeds of its row were made by {', '.join(there)}; here is "
             + ", ".join(f"{name} {here[name]}" for name in names),
-            "add --accept-mixed, and the row is marked; or make all its seeds here: --rerun",
+            "add --accept-mixed, and the row is marked; or make all its seeds here: --reuse none",
         )
 
 

@@ -64,8 +64,12 @@ def identify(
     conditions = {name: value for name, value in signature.items() if name not in CODE_FIELDS}
     chosen = {"model": model, "seed": seed, "settings": dict(settings), "signature": conditions}
     whole = {**chosen, "code": {"model": code.model, "revision": code.revision}}
-    folder = re.sub(r"[^\w.@+-]", ".", model)
-    return Identity(f"{folder}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
+    return Identity(f"{key_name(model)}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
+
+
+def key_name(model: str) -> str:
+    """How the keys of a model's runs begin; the name of a folder."""
+    return re.sub(r"[^\w.@+-]", ".", model)
 
 
 @cache

@@ -84,7 +84,7 @@ def from_workspace(workspace: Workspace) -> FindTuned:
         if not common:
             missing = [name for name, by_label in found.items() if not by_label] or list(found)
             raise BenchError(
-                f"--tuned: no finished tuning under these conditions in {studies_file(workspace)} "
+                f"--tuned workspace: no finished tuning under these conditions in {studies_file(workspace)} "
                 f"for {', '.join(missing)}",
                 f"type: bench tune --models {','.join(found)} --preset {context.preset.name} "
                 f"--workspace {workspace.root}, with this command's options of data and features",
@@ -93,9 +93,9 @@ def from_workspace(workspace: Workspace) -> FindTuned:
         largest = sorted(label for label in common if label.startswith(f"{most}x"))
         if len(largest) > 1:
             raise BenchError(
-                f"--tuned: several tunings of {most} trials: {', '.join(largest)}",
+                f"--tuned workspace: several tunings of {most} trials: {', '.join(largest)}",
                 "write the one that is meant to a file, with its bench tune command and --export FILE, "
-                "then bench run --tuned-from FILE",
+                "then bench run --tuned FILE",
             )
         return _tuned(largest[0], {name: by_label[largest[0]] for name, by_label in found.items()}, reporter)
 
@@ -114,12 +114,12 @@ def from_file(name: str) -> FindTuned:
         stages = _searched_stages(content, context.preset)
         if other := _other_conditions(content, context, check_preset=not stages):
             raise BenchError(
-                f"--tuned-from {name}: tuned under other conditions: {other}",
+                f"--tuned {name}: tuned under other conditions: {other}",
                 f"it was made with: {content.command}; tune anew with `bench tune`, or run under its conditions",
             )
         if missing := [model.name for model in models if model.name not in content.models]:
             raise BenchError(
-                f"--tuned-from {name}: no values for {', '.join(missing)}",
+                f"--tuned {name}: no values for {', '.join(missing)}",
                 f"it has {', '.join(content.models)}; tune all models together with `bench tune --export`",
             )
         found = {model.name: content.models[model.name] for model in models}
@@ -142,7 +142,7 @@ def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
         order = [stage.name for stage in context.preset.schedule.stages]
         if not isinstance(other.stages, str) or covered & {"", *order[order.index(other.stages) :]}:
             raise BenchError(
-                f"--tuned-from: {other.label} cannot follow {one.label}: it must be for one later stage",
+                f"--tuned: {other.label} cannot follow {one.label}: it must be for one later stage",
                 "name the file of the first stages, then those of bench tune --stage NAME for later ones",
             )
         after = {name: (*own.then, (other.stages, other.values[name])) for name, own in one.values.items()}
@@ -230,7 +230,7 @@ def _read(name: str) -> TunedFile:
     except OSError as error:
         ships = ", ".join(list_tuned()) or "none"
         raise BenchError(
-            f"--tuned-from {shortened(name)} cannot be read: {reason(error)}",
+            f"--tuned {shortened(name)} cannot be read: {reason(error)}",
             f"{hint}, or a preset whose values ship: {ships}",
         ) from error
     try:
@@ -239,4 +239,4 @@ def _read(name: str) -> TunedFile:
         return TunedFile.model_validate(load_bounded(text, _MAX_DEPTH))
     except ValueError as error:  # pydantic's, too
         said = " ".join(str(error).splitlines()[0].split())
-        raise BenchError(f"--tuned-from {shortened(name)} holds no tuned values: {said}", hint) from error
+        raise BenchError(f"--tuned {shortened(name)} holds no tuned values: {said}", hint) from error

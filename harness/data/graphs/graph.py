@@ -112,7 +112,7 @@ def check_file(path: Path) -> None:
     if path.suffix in _PICKLES:
         raise BenchError(
             f"--graphs {path}: {path.suffix} files of graphs are pickles, which can run code and are never loaded",
-            "write them as JSON on a machine of your own: docs/graphs.md has a script of ten lines",
+            "write them as JSON on a machine of your own: docs/graph_models.md has a script of ten lines",
         )
     require_file(path, "--graphs", "give scenes, scenes:noise=0.3, or a .json or .json.gz of graphs")
 
@@ -125,7 +125,7 @@ def _entries(path: Path, content: Any) -> tuple[list[Any], Callable[[Mapping[str
         return content, _visual_genome
     raise BenchError(
         f"{path} holds no scene graphs",
-        f'give {{"format": "{FORMAT}", "graphs": [...]}}, as docs/graphs.md has it, or Visual Genome\'s '
+        f'give {{"format": "{FORMAT}", "graphs": [...]}}, as docs/graph_models.md has it, or Visual Genome\'s '
         "scene_graphs.json",
     )
 

@@ -228,7 +228,7 @@ def test_parallel_models_end_with_the_command_that_started_them(undisturbed: Pat
 def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path) -> None:
     folder = undisturbed / "runs" / rows(undisturbed)["human"].keys[0]
     said: list[str] = []
-    command = bench_command(*words(data, undisturbed, "blind,human,majority", "--rerun"))
+    command = bench_command(*words(data, undisturbed, "blind,human,majority", "--reuse", "none"))
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
@@ -242,7 +242,7 @@ def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path)
 
 
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
-    plugin = ("--plugin", PLUGINS / "broken_models.py", "--accept-code-changes")
+    plugin = ("--plugin", PLUGINS / "broken_models.py", "--reuse", "any")
     with own_registry():
         done = bench(*words(data, undisturbed, "broken_raises,broken_nan,blind", *plugin))
     assert done.exit_code == 1

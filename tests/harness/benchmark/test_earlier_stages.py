@@ -105,7 +105,7 @@ def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first
         other = one_run(store, key_of(undisturbed, 2))
         assert "first_stages_of" not in other.environment
         assert steps == other.costs["train_steps"].value
-    assert "xe epoch 1" in train(data, first, SETTINGS, "--rerun").output
+    assert "xe epoch 1" in train(data, first, SETTINGS, "--reuse", "none").output
 
 
 def test_another_beam_is_searched_without_training(data: Path, undisturbed: Path, tmp_path: Path) -> None:

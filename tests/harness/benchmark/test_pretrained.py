@@ -349,7 +349,7 @@ def test_what_attention_lacks_is_said_in_one_sentence(
     llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(folder: Path, attention: str) -> str:
-        with pytest.raises(BenchError, match=f"--hub-attention {attention}") as caught:
+        with pytest.raises(BenchError, match=f"--hub attention={attention}") as caught:
             resolve_models([f"hf:{folder}"], Workspace(tmp_path), hub=HubOptions(attention=attention))
         assert "\n" not in str(caught.value)
         assert caught.value.hint
@@ -365,7 +365,7 @@ def test_what_attention_lacks_is_said_in_one_sentence(
         HubModel(str(llava), attention="flash_attention_2").open(torch.device("cpu"), "bf16")
     for wrong in ({"attention": "fast"}, {"dtype": "int8"}):
         with pytest.raises(BenchError, match="is unknown"):
-            hub_options(None, None, wrong.get("attention"), wrong.get("dtype"))
+            hub_options([f"{key}={value}" for key, value in wrong.items()])
 
 
 def test_names_are_folders_or_repositories(llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +377,7 @@ def test_names_are_folders_or_repositories(llava: Path, tmp_path: Path, monkeypa
     for wrong in ("hf:", "hf:name", "hf:/nowhere/at/all", "hf:a/b/c", "hf:a/b@"):
         with pytest.raises(BenchError, match="no such folder"):
             HubModel.parse(wrong)
-    with pytest.raises(BenchError, match="--prompt is for models of hf:"):
+    with pytest.raises(BenchError, match="--hub prompt is for models of hf:"):
         resolve_models(["blind"], Workspace(tmp_path), hub=HubOptions("photo"))
 
 

@@ -209,7 +209,7 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
         assert mark in bench("export", "leaderboard", "--workspace", workspace, "--format", format).output.replace(
             "\\", ""
         )
-    assert run("blind", "--seeds", 2, "--rerun")[0] == 0
+    assert run("blind", "--seeds", 2, "--reuse", "none")[0] == 0
     assert [row.elsewhere for row in rows(workspace)] == [None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer.main import get_group
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.cli.app import COMMANDS
 from harness.cli.options import complete_models
+from harness.config.load import preset_summaries
 from tests.harness.conftest import bench, bench_environment, command_line, heavy_packages_of
 
 PROGRAM = """
@@ -64,6 +66,18 @@ def test_help_says_of_each_command_what_it_says_itself_and_imports_none() -> Non
     assert run("report", "--help")[-1] == "harness.cli.report"
 
 
+def test_the_help_of_run_is_in_panels_on_two_screens() -> None:
+    shown = bench("run", "--help", env={"COLUMNS": "100"}).output
+    assert len(shown.splitlines()) <= 104
+    assert shown.count("╭─") == 8, "seven panels of options, and the presets"
+    assert "<" not in shown, "types are as people write them"
+    assert {each.opts[0] for each in get_group(command_line()).commands["run"].params} <= {
+        *re.split(r"[\s,]+", shown)
+    } | {"--help"}
+    named = {name for name, said in preset_summaries().items() if not said.startswith("paper track")}
+    assert {name for name in named if not name.endswith("-scst")} <= {*shown.split()}
+
+
 def test_models_and_presets_are_completed() -> None:
     assert completed("bench run --models blind,transformer_bas")[0] == "blind,transformer_base"
     assert completed("bench plan --preset matched-width")[:2] == ["matched-width", "matched-width-scst"]
@@ -86,7 +100,7 @@ def test_errors_of_usage_are_one_line_and_a_hint(words: str) -> None:
 def test_a_command_without_words_shows_its_help(words: tuple[str, ...]) -> None:
     result = bench(*words)
     assert result.exit_code == 2
-    assert "Commands" in result.output
+    assert "COMMAND [ARGS]" in result.output
     assert "error:" not in result.output
 
 

@@ -70,7 +70,7 @@ def test_bad_yaml_is_one_error_that_names_the_field(place: Path, text: str, name
     with pytest.raises(BenchError) as caught:
         claims(place)
     assert named in str(caught.value)
-    assert "docs/own_claims.md" in (caught.value.hint or "")
+    assert "docs/claims.md" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

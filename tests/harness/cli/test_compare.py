@@ -49,7 +49,6 @@ ALONE = {"old": {"updown": 0}, "new": {"updown": 3}}
             [
                 r"BLEU-4 +test +25\.00 +28\.00 +\+3\.00 +— +<0\.001",  # an interval of means is not BLEU's
                 r"Training time +10\.0 s → 25\.0 s +2\.50×",
-                r"Noisy latency +yes → yes +—",  # no amount, of which one is a share of the other
                 r"Parameters +1\.00 M → 1\.00 M +1\.00×",
             ],
             r"SPICE +test",  # what neither side measured is left out
@@ -82,7 +81,19 @@ def test_two_runs_of_a_workspace_may_be_of_different_models(fill: Fill) -> None:
     assert said.startswith("A  updown seed 0, captionbench 0.1.0, updown-s0\nB  blind seed 0")
     assert re.search(r"CIDEr-D +test .* -\d\.\d\d", said)
     assert compare("updown", "blind", "-w", place) == said
+    assert "Noisy latency" not in said
+    assert re.search(r"Noisy latency +yes → yes +—", compare("updown", "blind", "-w", place, "--all-costs"))
     assert compare("updown-s0", "updown-s0", "--db", str(place / "bench.sqlite"))
+
+
+def test_models_are_compared_over_their_seeds(fill: Fill) -> None:
+    place = fill("both", {"updown": 0, "blind": -3}, seeds=3)
+    said = compare("updown", "blind", "-w", place)
+    assert said.startswith(
+        "A  updown seed 0,1,2, captionbench 0.1.0, updown-s0 updown-s1 updown-s2\nB  blind seed 0,1,2"
+    )
+    assert "over seeds and images" in said
+    assert "these weights, over images" in compare("updown-s1", "blind-s2", "-w", place)
 
 
 def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:

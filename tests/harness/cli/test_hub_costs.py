@@ -38,12 +38,12 @@ def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("flops", "--models", "blind", "--prompt", "photo"), "--prompt is for models of hf:"),
+        (("flops", "--models", "blind", "--hub", "prompt=photo"), "--hub prompt is for models of hf:"),
         (("flops", "--models", "HF", "--operators"), "--operators is not for models of hf:"),
         (("flops", "--models", "blind", "--image-size", 64), "--image-size is about the backbone"),
         (("flops", "--models", "hf:/nowhere/at/all"), "there is no such folder"),
-        (("cost", "measure", "--models", "blind", "--hub-attention", "eager"), "--hub-attention is for models of hf:"),
-        (("cost", "measure", "--models", "HF", "--hub-attention", "fast"), "--hub-attention 'fast' is unknown"),
+        (("cost", "measure", "--models", "blind", "--hub", "attention=eager"), "--hub attention is for models of hf:"),
+        (("cost", "measure", "--models", "HF", "--hub", "attention=fast"), "--hub attention=fast is unknown"),
     ],
 )
 def test_what_does_not_fit_is_refused(words: tuple[object, ...], said: str, llava: Path) -> None:

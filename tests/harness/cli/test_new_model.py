@@ -13,7 +13,6 @@ from harness.cli.new_model import named
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
 from tests.harness.conftest import (
-    ROOT,
     TINY,
     DrawScenes,
     bench_environment,
@@ -24,18 +23,12 @@ from tests.zoo import test_laws
 from zoo import create_model, registry
 from zoo.laws import BrokenLawError, check_laws
 
-PAGE = (ROOT / "docs/own_model.md").read_text(encoding="utf-8")
-
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers, the others do not see."""
     registry.list_models()  # the zoo's own are registered
     monkeypatch.setattr(registry, "_cards", dict(registry._cards))
-
-
-def test_the_page_shows_the_model_that_is_written() -> None:
-    assert f"```python\n{named('mine', 'mine')}```" in PAGE
 
 
 LOGITS, HIDDEN = "self.vocabulary(self.dropout(hidden))", 'state.rows["hidden"]'

@@ -203,7 +203,7 @@ def test_captions_are_cleaned_by_named_rules(rule: str, said: str, kept: str) ->
 def test_rules_have_one_order_and_are_known_by_name() -> None:
     assert choose_rules("first-sentence, prompt") == ("prompt", "first-sentence")
     for wrong in ("", ",", "first", "quotes,all"):
-        with pytest.raises(BenchError, match="--clean"):
+        with pytest.raises(BenchError, match="--hub clean"):
             choose_rules(wrong)
 
 

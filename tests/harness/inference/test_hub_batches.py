@@ -74,7 +74,7 @@ def test_where_memory_runs_out_half_as_many_are_tried(pictures: Dataset, monkeyp
     assert stub.sizes == [16, 8, *[4] * 10]
     with pytest.raises(BenchError, match="a single image at a time") as caught:
         captioned(Stub(room=0), pictures)
-    assert "--hub-dtype bf16" in (caught.value.hint or "")
+    assert "--hub dtype=bf16" in (caught.value.hint or "")
 
 
 def test_live_tensors_are_counted_once_and_until_they_are_freed() -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from sqlalchemy import delete, update
 
 from reports.text.terminal import print_leaderboard
+from results.runs.leaderboard import leaderboard
 from results.store.schema import HeldOutScore, RunRow, Score
 from results.store.store import Store
 
@@ -66,7 +67,7 @@ def test_long_names_break_after_one_of_their_own_signs(store: Store) -> None:
     assert lines[start + 1].split()[0] == "no-forward-expansion/one_more"
 
 
-def test_one_seed_s_interval_and_a_metric_that_was_not_run_have_notes(store: Store) -> None:
+def test_one_seed_s_interval_has_a_note_and_a_metric_that_was_not_run_none(store: Store) -> None:
     with store.writing() as connection:
         bounds = {"low": 0.95 * Score.value, "high": 1.05 * Score.value}
         connection.execute(update(Score).where(Score.value.is_not(None)).values(bounds))
@@ -76,7 +77,7 @@ def test_one_seed_s_interval_and_a_metric_that_was_not_run_have_notes(store: Sto
     found = re.search(r"^show_tell_lstm .* 60\.8–67\.2 (\w)\) ", text, re.MULTILINE)
     assert found
     assert f"\n{found[1]}) one seed: " in text
-    assert "SPICE: not run: its models are not installed" in text, "a column without a number is left out"
+    assert "SPICE" not in text, "a column without a number is left out, without a word"
 
 
 def test_another_metric_sorts_and_places(store: Store) -> None:
@@ -95,6 +96,17 @@ def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> No
     assert positions == sorted(positions)
     assert all(part in text for part in (") METEOR took longer", "FloatingPointError: the loss is NaN", "updown"))
     assert text.count("Place: ") == 1
+
+
+def test_of_some_runs_alone_the_groups_are_shown_that_have_them(store: Store) -> None:
+    [group] = [group for group in leaderboard(store) if group.split == "nocaps"][:1]
+    file = io.StringIO()
+    print_leaderboard(store, Console(file=file, width=80), keys=group.rows[0].keys[:1])
+    assert group.name in file.getvalue()
+    assert "aoanet" not in file.getvalue(), "which failed, and is no run of these"
+    file = io.StringIO()
+    print_leaderboard(store, Console(file=file, width=80), keys=())
+    assert file.getvalue() == "No run has finished yet.\n"
 
 
 def test_a_row_below_a_floor_has_a_note_in_place_of_a_place(store: Store) -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 from reports.text.comparison import caption_counts, scopes, warnings
 from results import Quantity, Store, StoreError
 from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, SeedsOfSides, compare_stores, with_tests
-from results.runs.reading import evaluated_images, finished_with_images, run_key
+from results.runs.reading import evaluated_images, finished_with_images, run_keys
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
 from results.statistics.significance import holm, mean_of_seeds, paired_differences
 
@@ -167,17 +167,15 @@ def test_captions_that_changed_most_come_first_with_their_image(fill: Any, make:
     assert len(compared(before, after, most=1).pairs[0].captions) == 1
 
 
-def test_a_model_names_its_only_finished_run(fill: Any, make: Any) -> None:
+def test_a_model_names_its_finished_runs(fill: Any, make: Any) -> None:
     store = fill(("updown", 1, 0.2, {}), ("blind", 1, 0.2, {}), ("blind", 2, 0.2, {}))
     store.plan([make.spec("updown", 2)])
-    assert run_key(store, "updown") == "updown-1-0"
-    assert run_key(store, "blind-2-2") == "blind-2-2"
-    with pytest.raises(StoreError, match="blind has 2 finished runs") as caught:
-        run_key(store, "blind")
-    assert "blind-1-1, blind-2-2" in str(caught.value.hint)
+    assert run_keys(store, "updown") == ["updown-1-0"]
+    assert run_keys(store, "blind") == ["blind-1-1", "blind-2-2"]
+    assert run_keys(store, "blind-2-2") == ["blind-2-2"]
     store.plan([make.spec("m2", 1)])
     with pytest.raises(StoreError, match="no run of m2 has finished: planned"):
-        run_key(store, "m2")
+        run_keys(store, "m2")
 
 
 @pytest.mark.parametrize(("key", "message"), [("none", "no run none"), ("updown-2", "it is planned")])

@@ -1,4 +1,4 @@
-"""docs/notebook.md and the recipe of docs/tuning.md: their code runs, and shows what is so, on made-up workspaces."""
+"""docs/notebook.md and the recipe of docs/training.md: their code runs, and shows what is so, on made-up workspaces."""
 
 from __future__ import annotations
 
@@ -106,6 +106,17 @@ def test_the_page_shows_what_its_code_gives() -> None:
         assert stripped(shown) == stripped(block["shown"] or ""), block["code"]
 
 
+@pytest.mark.usefixtures("workspace")
+def test_the_rows_of_two_tables_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    [code] = [block["code"] for block in BLOCK.finditer(text_of("graph_models.md")) if "results.open" in block["code"]]
+    run(code, {})
+    assert "blind, graph: none less expansionnet_v2, graph: none: -" in capsys.readouterr().out
+
+
+def text_of(page: str) -> str:
+    return (PAGE.parent / page).read_text(encoding="utf-8")
+
+
 def test_what_tuning_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, capsys: Any) -> None:
     """Seed by seed: gains of 1 and 3 points are 2 on average; a seed, and a model, without a partner are left out."""
     (tmp_path / "workspace").mkdir()
@@ -125,7 +136,7 @@ def test_what_tuning_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mak
                     planned = make.spec(model, seed, variant=len(tuned), signature={"nrefs": "5"} | tuned)
                     store.plan([planned])
                     store.finish(planned.key, make.outcome(cider))
-    [block] = BLOCK.finditer((PAGE.parent / "tuning.md").read_text(encoding="utf-8"))
+    [block] = BLOCK.finditer(text_of("training.md"))
     assert run(block["code"], {}) == ""
     shown = capsys.readouterr().out.split()
     assert shown[1:5] == ["a", "1.0", "b", "3.0"]

@@ -55,7 +55,7 @@ def test_other_code_of_the_model_is_run_anew(store: Store) -> None:
     key, [note] = settled(store, planned)
     assert key == "mine-s0-b"
     assert "new, because zoo/models/mine.py changed since; the older run stays" in note
-    assert "--accept-code-changes" in note
+    assert "--reuse any" in note
     key, [note] = settled(store, planned, accept=True)
     assert key == "mine-s0-a"
     assert "re-used, made by other code: zoo/models/mine.py changed" in note

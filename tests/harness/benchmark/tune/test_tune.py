@@ -79,7 +79,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert [trial.seed - TRIAL_SEED for trial in found.trials] == [0, 0, 0, 1, 1]
     assert found.deviation is not None
 
-    of_file = ("--tuned-from", tmp_path / "tuned.yaml")
+    of_file = ("--tuned", tmp_path / "tuned.yaml")
     assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base,blind"))[0] == 0
     assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *of_file)[0] == 0
     with Store(tmp_path / "b" / "bench.sqlite", read_only=True) as store:
@@ -89,7 +89,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
         None: {"transformer_base", "blind"},
     }
     assert dict(by_label[file.tuned].signature.items() ^ by_label[None].signature.items()) == {"tuned": file.tuned}
-    for same in (("--tuned",), of_file):
+    for same in (("--tuned", "workspace"), of_file):
         said = bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *same)[1]
         assert "0 finished, 1 re-used" in said, same
 
@@ -115,7 +115,7 @@ def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
     alone, whole = (trials_of(each, models)[0][2] for each in (place, tmp_path / "b"))
     assert alone, "else nothing is compared"
     assert alone == whole, "the preset, whether its stages are trained at once or not"
-    for same in (("--tuned",), ("--tuned-from", tmp_path / "tuned.yaml")):
+    for same in (("--tuned", "workspace"), ("--tuned", tmp_path / "tuned.yaml")):
         with own_registry():
             assert bench_or_raise(*words("run", data, place, models), *more, *plugin, *same)[0] == 0
     with Store(place / "bench.sqlite", read_only=True) as store:

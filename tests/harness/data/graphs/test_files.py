@@ -122,6 +122,6 @@ def test_pickles_are_never_loaded(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     with pytest.raises(BenchError, match="are pickles, which can run code and are never loaded") as refused:
         read_graphs(tmp_path / name)
-    assert "docs/graphs.md" in (refused.value.hint or "")
+    assert "docs/graph_models.md" in (refused.value.hint or "")
     with pytest.raises(BenchError, match=r"--graphs .* cannot be read"):
         read_graphs(tmp_path / "missing.json")

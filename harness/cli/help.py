@@ -1,0 +1,117 @@
+"""What `--help` shows: panels of options and commands, with types as people write them.
+
+Typer's own takes as long to import what renders Markdown as the rest of the command line together.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+_PAPERS, _LONGER = "paper track", "-scst"
+"""How the summaries of presets of papers begin, and the names of those with a self-critical stage end."""
+_TYPES = {int: "N", float: "X", Path: "PATH"}
+"""What stands for a value whose option names none itself, by its type; TEXT for others."""
+
+
+class Command(TyperCommand):
+    """A command whose help is in panels."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Print it."""
+        show(self, ctx)
+
+
+class Group(TyperGroup):
+    """A group of commands whose help is in panels."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Print it."""
+        show(self, ctx, {"Commands": {name: each.get_short_help_str(1000) for name, each in self.commands.items()}})
+
+
+def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    """Print the help of a command, by panel: its arguments and own options first; and of a group, its commands."""
+    from rich.console import Console
+    from rich.padding import Padding
+
+    console = Console(highlight=False, emoji=False, markup=False)
+    console.print(Padding(command.get_usage(context), (0, 1)), style="bold")
+    for paragraph in _paragraphs(command.help or ""):
+        console.print(Padding(paragraph, (0, 1)))
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for each in command.get_params(context):
+        if not getattr(each, "hidden", False):
+            argument = each.param_type_name == "argument"
+            panel = getattr(each, "rich_help_panel", None) or ("Arguments" if argument else "Options")
+            panels.setdefault(panel, []).append((_typed(each, argument), _said(each)))
+    panels |= {title: list(rows.items()) for title, rows in (commands or {}).items()}
+    if any(each.name == "preset" for each in command.params):
+        panels["Presets"] = _presets()
+    if len(own := panels.pop("Options", [])) > 1 or not panels:  # more than --help
+        panels = {title: panels.pop(title) for title in ("Arguments",) if title in panels} | {"Options": own} | panels
+    for title, rows in panels.items():
+        _print_panel(console, title, rows)
+    for paragraph in _paragraphs(command.epilog or ""):
+        console.print(Padding(paragraph, (0, 1)))
+
+
+def _presets() -> list[tuple[str, str]]:
+    """What `--preset` takes, with a sentence each; those of papers and with a self-critical stage as one."""
+    from harness.config.load import preset_summaries
+
+    found = preset_summaries()
+    return [
+        *(each for each in found.items() if not (each[1].startswith(_PAPERS) or each[0].endswith(_LONGER))),
+        (f"*{_LONGER}", "the preset * with self-critical training after it"),
+        ("*-paper", "a model as its own paper trains it: bench schedules lists them"),
+    ]
+
+
+def _print_panel(console: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, expand=True)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(ratio=1)
+    for name, said in rows:
+        table.add_row(Text(name), Text(said))
+    console.print(Panel(table, border_style="dim", title=title, title_align="left"))
+
+
+def _paragraphs(text: str) -> list[str]:
+    """What blank lines part, each as one line; of a list each item."""
+    parts = textwrap.dedent(text).strip().replace("\n- ", "\n\n- ").split("\n\n")
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def _typed(parameter: Any, argument: bool) -> str:
+    """How an option is typed, as `--workspace, -w PATH`."""
+    if argument:
+        return str(parameter.metavar or parameter.name.upper())
+    names = ", ".join((*parameter.opts, *parameter.secondary_opts))
+    if parameter.is_flag:
+        return names
+    kind = parameter.type_descriptor.annotation
+    several = "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else None
+    return f"{names} {parameter.metavar or several or _TYPES.get(kind, 'TEXT')}"
+
+
+def _said(parameter: Any) -> str:
+    """What an option does, with its default and variable."""
+    said = [getattr(parameter, "help", None) or ""]
+    default = parameter.default
+    if isinstance(getattr(parameter, "show_default", None), str):
+        said.append(f"[default: {parameter.show_default}]")
+    elif not (default is None or default in ("", (), []) or getattr(parameter, "is_flag", False)):
+        said.append(f"[default: {getattr(default, 'value', default)}]")
+    if getattr(parameter, "envvar", None):
+        said.append(f"[variable: {parameter.envvar}]")
+    return " ".join(said)
