@@ -5,7 +5,8 @@ import torch
 import zoo
 from tests.zoo.test_laws import beside
 from zoo.decoding import beam_search
-from zoo.layers.expansion import full_precision, normalise
+from zoo.layers.expansion import normalise
+from zoo.layers.looped import full_precision
 
 
 def test_autocast_trains_and_decodes(architecture):
@@ -17,8 +18,10 @@ def test_autocast_trains_and_decodes(architecture):
     visual = zoo.Visual(features[:, :seen], mask[:, :seen], boxes, torch.rand(2, 3, 32, 32), **beside(model, 2))
     tokens = torch.randint(3, 23, (4, 6))
     with torch.autocast("cpu", torch.bfloat16):
-        model(visual, tokens).float().square().mean().backward()
-        model.eval()
+        loss = model(visual, tokens).float().square().mean()
+    loss.backward()
+    model.eval()
+    with torch.autocast("cpu", torch.bfloat16):
         with torch.no_grad():
             half = model(visual, tokens).float()
             memory = model.encode(visual)

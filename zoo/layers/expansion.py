@@ -13,7 +13,6 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -22,19 +21,9 @@ from torch.nn import functional as F
 
 from zoo.layers.attention import joined
 from zoo.layers.cache import Cache, append, widen, widen_pairs
-from zoo.layers.looped import autocasts
+from zoo.layers.looped import exactly, full_precision
 
 EPSILON = 1e-9
-
-
-def exactly(like: Tensor) -> AbstractContextManager[None]:
-    """No autocast, which would round products to half precision, on the device of `like`."""
-    return torch.autocast(like.device.type, enabled=False) if autocasts(like) else nullcontext()
-
-
-def full_precision(scores: Tensor) -> Tensor:
-    """At least float32: in half precision EPSILON is 0 and an all-zero row would give 0 / 0."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
@@ -103,7 +92,7 @@ class GatedStreams(nn.Module):
 
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...)."""
-        scores = full_precision(scores)
+        scores = full_precision(scores)  # in half, EPSILON is 0, and an all-zero row would give 0 / 0
         if torch.is_grad_enabled() and scores.requires_grad and not torch.compiler.is_compiling():
             weights: Tensor = _Weigh.apply(scores)
             return weights
