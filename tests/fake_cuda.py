@@ -64,7 +64,33 @@ def fake_cuda() -> Iterator[None]:
             answer = [answer] * size
         return answer
 
+    def attend(  # fake tensors know the plain form alone, where a GPU has one kernel
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        rate: float = 0.0,
+        is_causal: bool = False,
+    ) -> Tensor:
+        parts = [query, key, value]
+        if torch.is_autocast_enabled("cuda"):
+            half = torch.get_autocast_dtype("cuda")
+            parts, mask = [part.to(half) for part in parts], None if mask is None else mask.to(half)
+        elif mask is not None and mask.dtype != torch.bool:
+            assert mask.dtype == query.dtype, "a mask in another precision"
+        query, key, value = parts
+        if mask is not None:
+            if mask.dtype == torch.bool:
+                mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+            mask = mask.expand(*query.shape[:-1], key.shape[-2])
+        learning = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, mask) if part is not None)
+        found: Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, mask, learning, rate, is_causal
+        )[0]
+        return found
+
     with (
+        patch("torch.nn.functional.scaled_dot_product_attention", attend),
         patch("torch.cuda.amp.common.amp_definitely_not_available", lambda: False),
         patch("torch.cuda.is_bf16_supported", lambda *_, **__: True),
         patch.object(FakeTensor, "tolist", as_list),

@@ -21,15 +21,14 @@ def test_autocast_trains_and_decodes(architecture):
         loss = model(visual, tokens).float().square().mean()
     loss.backward()
     model.eval()
-    with torch.autocast("cpu", torch.bfloat16):
-        with torch.no_grad():
-            half = model(visual, tokens).float()
-            memory = model.encode(visual)
-            state, steps = model.start(memory).expand(2), []
-            for position in range(tokens.shape[1]):
-                logits, state = model.step(tokens[:, position], state)
-                steps.append(logits.float())
-            found = beam_search(model, memory, beam_size=3, max_len=6, bos=1, eos=2)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        half = model(visual, tokens).float()
+        memory = model.encode(visual)
+        state, steps = model.start(memory).expand(2), []
+        for position in range(tokens.shape[1]):
+            logits, state = model.step(tokens[:, position], state)
+            steps.append(logits.float())
+        found = beam_search(model, memory, beam_size=3, max_len=6, bos=1, eos=2)
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert found.scores.dtype == found.log_probs.dtype == torch.float32
     assert found.scores.isfinite().all()

@@ -132,6 +132,11 @@ def exactly(like: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(like.device.type, enabled=False) if autocasts(like) else nullcontext()
 
 
+def product_type(like: Tensor) -> torch.dtype:
+    """The type in which products of tensors as `like` are computed: autocast's, where it is on."""
+    return torch.get_autocast_dtype(like.device.type) if autocasts(like) else like.dtype
+
+
 def full_precision(x: Tensor) -> Tensor:
     """In at least float32; whole numbers and masks as they are."""
     return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
