@@ -43,7 +43,8 @@ class Watch(TorchDispatchMode):
         if func is torch.ops.prim.device.default:  # asked so often that the short way is worth it
             return args[0].fake_device
         kwargs, name = kwargs or {}, func._schema.name.removeprefix("aten::")
-        self.kernels += not func.is_view and name not in _FREE
+        here = bool(args) and isinstance(args[0], Tensor) and not args[0].is_cuda
+        self.kernels += not (here or func.is_view or name in _FREE)
         if name == "_local_scalar_dense":
             self.reads += args[0].is_cuda
             return False if args[0].dtype == torch.bool else ANSWER
@@ -68,24 +69,25 @@ def fake_cuda() -> Iterator[None]:
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
-        rate: float = 0.0,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
         is_causal: bool = False,
+        scale: float | None = None,
+        **_: object,
     ) -> Tensor:
-        parts = [query, key, value]
+        parts, mask = [query, key, value], attn_mask
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
         if torch.is_autocast_enabled("cuda"):
             half = torch.get_autocast_dtype("cuda")
             parts, mask = [part.to(half) for part in parts], None if mask is None else mask.to(half)
-        elif mask is not None and mask.dtype != torch.bool:
+        elif mask is not None:
             assert mask.dtype == query.dtype, "a mask in another precision"
-        query, key, value = parts
         if mask is not None:
-            if mask.dtype == torch.bool:
-                mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
             mask = mask.expand(*query.shape[:-1], key.shape[-2])
         learning = torch.is_grad_enabled() and any(part.requires_grad for part in (*parts, mask) if part is not None)
         found: Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, mask, learning, rate, is_causal
+            *parts, mask, learning, dropout_p, is_causal, scale=scale
         )[0]
         return found
 

@@ -129,16 +129,21 @@ class ResidentSource:
         rows = [self._rows[image_id] for image_id in image_ids]
         longest = {name: max(counts[row] for row in rows) for name, counts in self._lengths.items()}
         gathered = {}
+        # Nothing here waits for a GPU, which works on the steps before: that would be counted as waiting for data.
+        index = torch.tensor(rows).to(next(iter(self._parts.values())).device, non_blocking=True)
         for name, part in self._parts.items():
-            index = torch.tensor(rows, device=part.device)
             taken = (part[:, : longest[_COUNTED[name]]] if name in _COUNTED else part).index_select(0, index)
             gathered[name] = taken.float() if taken.is_floating_point() else taken
         return Visual(**gathered)
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Free bytes of an accelerator, which it is asked for; None on a processor, where features stay mapped files."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+    """Free bytes of an accelerator, those that torch keeps for reuse included; None on a processor, where features stay
+    mapped files."""
+    if device.type != "cuda":
+        return None
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def resident(

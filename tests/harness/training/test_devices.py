@@ -9,13 +9,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from harness.config.schedule import Stage
+from harness.config.schedule import Optimiser, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training.distributed import SingleProcess
 from harness.training.losses import BatchGradient
 from harness.training.objectives import Objective
+from harness.training.optimisers import make_optimiser
 from harness.training.stage import make_objective
 from harness.utils.precision import autocast
 from tests.fake_cuda import Watch, fake_cuda, fake_visual, on_fake_cuda
@@ -123,6 +124,19 @@ def test_each_fault_shows(fault: Any, found: Any, monkeypatch: pytest.MonkeyPatc
         else:
             watch = trained(*parts("show_tell", {}))
             assert (watch.reads, watch.copies) == found
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon", "radam_liu"])
+def test_optimisers_wait_for_nothing(name: str) -> None:
+    with fake_cuda():
+        model, objective, batch = parts("transformer_base", {})
+        trained(model, objective, batch)
+        optimiser = make_optimiser(model, Optimiser.model_validate({"name": name}))
+        for _ in range(2):  # the first one makes the moments
+            with Watch() as watch:
+                optimiser.step()
+    assert (watch.reads, watch.copies) == (0, 0)
+    assert watch.kernels < 60
 
 
 @pytest.mark.parametrize("kind", ["self_critical", "reinforce"])
