@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.config.execution import usable_cores
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset
 from harness.data.features import NullSource
@@ -24,7 +25,6 @@ from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
-READERS = 2
 KEPT_BYTES = 256 * 2**20
 """Most memory of prepared images that a source keeps, so that a small data set is decoded once and not every epoch."""
 Preprocessing = ImagePreprocessing | HubPreprocessing
@@ -41,6 +41,11 @@ _PADDING = -1
 def without_control(preprocessing: Preprocessing) -> Preprocessing:
     """The same preprocessing without the change that a control run makes."""
     return replace(preprocessing, control="none") if isinstance(preprocessing, ImagePreprocessing) else preprocessing
+
+
+def image_readers() -> ThreadPoolExecutor:
+    """A thread for every core of this process: Pillow and numpy work without the interpreter's lock."""
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="image-reader")
 
 
 def read_pixels(path: Path, preprocessing: Preprocessing) -> Pixels | BadImage:
@@ -87,7 +92,7 @@ class PixelSource:
             raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
         read = [image_id for image_id in image_ids if image_id not in self._kept]
         paths = [self._paths[image_id] for image_id in read]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="image-reader") as readers:
+        with image_readers() as readers:
             found = dict(zip(read, readers.map(read_pixels, paths, [self._preprocessing] * len(paths)), strict=True))
         pixels = stack_pixels(
             [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]

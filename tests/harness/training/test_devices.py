@@ -136,7 +136,7 @@ def test_optimisers_wait_for_nothing(name: str) -> None:
             with Watch() as watch:
                 optimiser.step()
     assert (watch.reads, watch.copies) == (0, 0)
-    assert watch.kernels < 60
+    assert watch.kernels < 100
 
 
 @pytest.mark.parametrize("kind", ["self_critical", "reinforce"])
