@@ -95,7 +95,7 @@ def measure_speed(
         model.zero_grad(set_to_none=True)
         loss = model(batch, tokens).sum()
         with exactly(loss):  # as in training, gradients are computed outside of autocast
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
 
     def decode() -> None:
         greedy(model, model.encode(batch), max_len=length, bos=1, eos=model.vocab_size - 1)
