@@ -56,7 +56,7 @@ class SearchRules:
             eos: the end token.
         """
         if self.bad_endings:
-            banned = torch.tensor(self.bad_endings, device=log_probs.device)
+            banned = _there(self.bad_endings, log_probs.device)
             log_probs[:, eos] = log_probs[:, eos].masked_fill(torch.isin(prefixes[-1], banned), -torch.inf)
         if self.trigram_penalty and len(prefixes) >= _TRIGRAM:
             first, second, third = torch.stack(tuple(prefixes), 1).unfold(1, _TRIGRAM, 1).unbind(-1)  # (R, T - 2) each
@@ -321,7 +321,12 @@ def _forbidden(model: Captioner, banned: Sequence[int], device: torch.device) ->
         return None
     if not all(0 <= token < model.vocab_size for token in banned):
         raise ZooError(f"banned {list(banned)} must be entries of the vocabulary of {model.vocab_size}")
-    return torch.tensor(sorted(set(banned)), device=device)
+    return _there(sorted(set(banned)), device)
+
+
+def _there(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Numbers on a device, which is not waited for."""
+    return torch.tensor(numbers).to(device, non_blocking=True)
 
 
 def _best(log_probs: Tensor, words: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
 from zoo.errors import ZooError
-from zoo.layers.looped import loop, written_out
+from zoo.layers.looped import exactly, full_precision, loop, written_out
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
@@ -92,15 +92,20 @@ class RecurrentCaptioner(Captioner):
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         words = self.embedding(tokens)
         inputs = self.word_inputs(words, memory.extra)
-        whole = self.scan(inputs, memory.extra) if inputs.requires_grad and written_out(tokens) else None
-        if whole is None:
+        if not written_out():
             whole = self._advance_all(inputs, memory)
+        else:  # in full precision: of small products, casts would take longer than they save
+            extra = {name: full_precision(part) for name, part in memory.extra.items()}
+            inputs, memory = full_precision(inputs), Memory(full_precision(memory.features), memory.mask, extra)
+            with exactly(tokens):
+                scanned = self.scan(inputs, extra) if inputs.requires_grad else None
+                whole = self._advance_all(inputs, memory) if scanned is None else scanned
         return self.predict(whole, words), whole[..., : self.d_model]
 
     def _advance_all(self, inputs: Tensor, memory: Memory) -> Tensor:
         state = self.start(memory).expand(inputs.shape[0] // memory.batch_size)
         images, rows, outputs = state.images | state.shared | state.repeated, state.rows, []
-        with loop(self.modules(), inputs):
+        with loop(self.modules()):
             for each in inputs.unbind(1):
                 output, rows = self.advance(each, rows, images)
                 outputs.append(output)

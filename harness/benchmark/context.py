@@ -46,6 +46,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.training.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
+from harness.utils.precision import set_products
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
@@ -265,6 +266,7 @@ def open_context(
         sentences=sentences,
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
+    set_products(device, opening.precision)
     where = Execution(device, opening.precision, execution or ExecutionConfig())
     return RunContext(data, inputs, where, preset, signature)
 

@@ -67,7 +67,9 @@ class ExecutionConfig:
         there = torch.cuda.device_count() if device.type == "cuda" else 1
         # Of a launch on several hosts, this one has a share; without RANK, all processes will be started here.
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if "RANK" in os.environ else self.devices
-        if here > there:
+        # A launcher may show each process a GPU of its own.
+        shown_one = there == 1 and "RANK" in os.environ and "CUDA_VISIBLE_DEVICES" in os.environ
+        if here > there and not shown_one:
             raise BenchError(
                 f"--devices {here}, but this machine has {there} of type {device.type}",
                 f"write --devices {there}",
@@ -81,8 +83,14 @@ class ExecutionConfig:
 
     def record(self, device: torch.device, parts: int) -> dict[str, Any]:
         """Entries of a run's environment; `parts` is how many passes a batch finally took."""
+        products = {}
+        if device.type == "cuda":
+            from torch import backends
+
+            products = {"tf32": backends.cuda.matmul.allow_tf32, "cudnn_benchmark": backends.cudnn.benchmark}
         return {
             "devices": self.devices,
             "compile": f"{'on' if self.compiled else 'off'} ({device.type.upper()})",
             "passes_per_batch": parts,
+            **products,
         }

@@ -64,14 +64,14 @@ class Batch:
     def _part(self, first: int, stop: int, captions: int) -> Batch:
         rows = slice(first * captions, stop * captions)
         return Batch(
-            _images(self.visual, first, stop),
+            images_of(self.visual, first, stop),
             self.tokens[rows],
             self.image_ids[first:stop],
             self.sentences and self.sentences.each(lambda part: part[rows]),
         )
 
 
-def _images(visual: Visual, start: int, stop: int) -> Visual:
+def images_of(visual: Visual, start: int, stop: int) -> Visual:
     """The visual input of a range of the images."""
     parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
     return Visual(**{name: value[start:stop] for name, value in parts.items() if value is not None})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import Half, Single
 from harness.data.images import BadImage
-from harness.data.pixels import READERS, read_pixels, stack_pixels
+from harness.data.pixels import image_readers, read_pixels, stack_pixels
 from harness.utils.errors import BenchError
 
 BATCHES_PER_CHUNK = 4
@@ -75,7 +75,7 @@ class Chunks:
     def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Single, None, None]:
         """Pixels (B, 3, H, W) batch by batch, read by threads at most two batches ahead of the backbone."""
         ahead: deque[list[Future[Single | BadImage]]] = deque()
-        readers = ThreadPoolExecutor(READERS, thread_name_prefix="image-reader")
+        readers = image_readers()
         try:
             for turn in range(len(batches) + 2):
                 if turn < len(batches):

@@ -157,9 +157,12 @@ class ImagePreprocessing:
         if self.control == "rescaled":
             image = image.resize((round(image.width * RESCALED), round(image.height * RESCALED)), resampling)
         resized = image.resize((width, height), resampling, box=self.seen(image.width, image.height))
-        pixels = np.asarray(resized, dtype=np.float32) / np.float32(255)
-        normalised = (pixels - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
-        return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+        pixels = np.empty((3, height, width), np.float32)
+        for channel, mean, std, there in zip(resized.split(), self.mean, self.std, pixels, strict=True):
+            # Of 256 values, looked up: the same numbers as those of every pixel by itself, several times sooner.
+            values = (np.arange(256, dtype=np.float32) / np.float32(255) - np.float32(mean)) / np.float32(std)
+            np.take(values, np.asarray(channel), out=there, mode="clip")
+        return pixels
 
     def _filter(self) -> Interpolation:
         """The interpolation under the control; "rescaled" takes bicubic, which blurs less."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness.config.execution import usable_cores
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset
 from harness.data.features import NullSource
@@ -24,7 +25,6 @@ from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
-READERS = 2
 KEPT_BYTES = 256 * 2**20
 """Most memory of prepared images that a source keeps, so that a small data set is decoded once and not every epoch."""
 Preprocessing = ImagePreprocessing | HubPreprocessing
@@ -41,6 +41,11 @@ _PADDING = -1
 def without_control(preprocessing: Preprocessing) -> Preprocessing:
     """The same preprocessing without the change that a control run makes."""
     return replace(preprocessing, control="none") if isinstance(preprocessing, ImagePreprocessing) else preprocessing
+
+
+def image_readers() -> ThreadPoolExecutor:
+    """A thread for every core of this process: Pillow and numpy work without the interpreter's lock."""
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="image-reader")
 
 
 def read_pixels(path: Path, preprocessing: Preprocessing) -> Pixels | BadImage:
@@ -87,7 +92,7 @@ class PixelSource:
             raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
         read = [image_id for image_id in image_ids if image_id not in self._kept]
         paths = [self._paths[image_id] for image_id in read]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="image-reader") as readers:
+        with image_readers() as readers:
             found = dict(zip(read, readers.map(read_pixels, paths, [self._preprocessing] * len(paths)), strict=True))
         pixels = stack_pixels(
             [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]
@@ -129,16 +134,21 @@ class ResidentSource:
         rows = [self._rows[image_id] for image_id in image_ids]
         longest = {name: max(counts[row] for row in rows) for name, counts in self._lengths.items()}
         gathered = {}
+        # Nothing here waits for a GPU, which works on the steps before: that would be counted as waiting for data.
+        index = torch.tensor(rows).to(next(iter(self._parts.values())).device, non_blocking=True)
         for name, part in self._parts.items():
-            index = torch.tensor(rows, device=part.device)
             taken = (part[:, : longest[_COUNTED[name]]] if name in _COUNTED else part).index_select(0, index)
             gathered[name] = taken.float() if taken.is_floating_point() else taken
         return Visual(**gathered)
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Free bytes of an accelerator, which it is asked for; None on a processor, where features stay mapped files."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+    """Free bytes of an accelerator, those that torch keeps for reuse included; None on a processor, where features stay
+    mapped files."""
+    if device.type != "cuda":
+        return None
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def resident(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from harness.config.preset import Decoding
-from harness.data.batches import VisualSource, evaluation_batches
+from harness.data.batches import VisualSource, evaluation_batches, images_of
 from harness.data.vocabulary import Vocabulary
+from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
-from zoo import Captioner
-from zoo.decoding import SearchRules, beam_search
+from zoo import Captioner, Visual
+from zoo.decoding import Hypotheses, SearchRules, beam_search
 
 IMAGES_AT_ONCE = 50
 
@@ -53,6 +54,22 @@ def caption_images(
     banned = vocabulary.numbers_of(decoding.banned, "decoding.banned")
     bad_endings = vocabulary.numbers_of(decoding.bad_endings, "decoding.bad_endings")
     rules = SearchRules(bad_endings, decoding.trigram_penalty)
+
+    def search(visual: Visual) -> Hypotheses:
+        return beam_search(
+            model,
+            model.encode(visual.to(device)),
+            beam_size=decoding.beam_size,
+            max_len=decoding.max_len,
+            bos=vocabulary.bos,
+            eos=vocabulary.eos,
+            length_penalty=decoding.length_penalty,
+            count_bos=decoding.count_bos,
+            banned=banned,
+            release_finished=decoding.release_finished,
+            rules=rules,
+        )
+
     was_training = model.training
     model.eval()
     found: dict[int, list[int]] = {}
@@ -60,26 +77,29 @@ def caption_images(
     with autocast(device, precision), reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
             started = time.monotonic()
-            hypotheses = beam_search(
-                model,
-                model.encode(visual.to(device)),
-                beam_size=decoding.beam_size,
-                max_len=decoding.max_len,
-                bos=vocabulary.bos,
-                eos=vocabulary.eos,
-                length_penalty=decoding.length_penalty,
-                count_bos=decoding.count_bos,
-                banned=banned,
-                release_finished=decoding.release_finished,
-                rules=rules,
-            )
-            best = hypotheses.tokens[:, 0].tolist()
+            parts = in_parts(search, visual)
+            best = [tokens for hypotheses in parts for tokens in hypotheses.tokens[:, 0].tolist()]
             if decoding.cut_unfinished:
                 best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]
-            generated += int(hypotheses.lengths[:, 0].sum())
+            generated += sum(int(hypotheses.lengths[:, 0].sum()) for hypotheses in parts)
             seconds += time.monotonic() - started
             found.update(zip(ids, best, strict=True))
             task.advance(len(ids))
     model.train(was_training)
     captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
     return Captions(captions, found, generated, seconds)
+
+
+def in_parts(search: Callable[[Visual], Hypotheses], visual: Visual) -> list[Hypotheses]:
+    """What a search finds of a batch, in halves where memory does not take it; BenchError where not one image."""
+    try:
+        return [search(visual)]
+    except torch.OutOfMemoryError as error:
+        if visual.batch_size == 1:
+            hint = "choose a smaller model or beam (--set decoding.beam_size=...), or --device cpu"
+            raise BenchError("out of memory while a single image is captioned", hint) from error
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    half = visual.batch_size // 2
+    parts = (images_of(visual, 0, half), images_of(visual, half, visual.batch_size))
+    return [found for part in parts for found in in_parts(search, part)]

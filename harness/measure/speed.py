@@ -18,6 +18,7 @@ from harness.measure.inputs import batch_of
 from harness.measure.model_modes import preserve_state
 from zoo import Captioner, Visual
 from zoo.decoding import greedy
+from zoo.layers.looped import exactly
 
 A100 = "A100"
 _TFLOPS: dict[str, dict[str, float]] = {
@@ -92,7 +93,9 @@ def measure_speed(
 
     def train() -> None:
         model.zero_grad(set_to_none=True)
-        model(batch, tokens).sum().backward()
+        loss = model(batch, tokens).sum()
+        with exactly(loss):  # as in training, gradients are computed outside of autocast
+            loss.backward()
 
     def decode() -> None:
         greedy(model, model.encode(batch), max_len=length, bos=1, eos=model.vocab_size - 1)

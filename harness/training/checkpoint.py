@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from harness.utils.atomic import replacing
-from harness.utils.errors import BenchError
+from harness.utils.errors import BenchError, of_the_device
 from results.files import check_regular
 from zoo.errors import first_line, first_sentence
 from zoo.weights.safety import refuse_not_finite
@@ -53,6 +53,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         tensors = load_file(path)
         model.load_state_dict(tensors)
     except (OSError, SafetensorError, RuntimeError) as error:
+        if of_the_device(error):
+            raise
         raise BenchError(
             f"cannot read the weights {path}: {first_line(error)}",
             f"delete {path.parent} and run the same command again: this model is then trained anew",
@@ -194,6 +196,8 @@ def _write_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
+        if of_the_device(error):
+            raise
         full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         full = full or shutil.disk_usage(place if place.is_dir() else place.parent).free < MIN_FREE_BYTES
         what = "the disk is full" if full else first_line(error)

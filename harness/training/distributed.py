@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import Parameter
 
-from harness.utils.errors import BenchError, ProcessLostError
+from harness.utils.errors import BenchError, ProcessLostError, of_the_device
 from harness.utils.plugins import contain_exits
 from harness.utils.processes import end_workers, make_worker, starting_worker
 from zoo.errors import first_line
@@ -203,9 +203,9 @@ def _peer_errors() -> Iterator[None]:
     """Raise what a collective says where a connection ended as `PeerFailedError`."""
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise
     except RuntimeError as error:
+        if of_the_device(error):
+            raise
         raise PeerFailedError(str(error)) from error
 
 

@@ -72,11 +72,11 @@ class ReinforceLoss(nn.Module):
         assert isinstance(model, HasStates)
         drawn = self._explore(model, batch)
         told = at_hand(drawn)
-        tokens, inputs, said = targets_of(drawn, self._vocabulary.bos)
+        tokens, inputs, said = targets_of(drawn, self._vocabulary.bos, int(told.lengths.max()))
         logits, states = model.decode_with_states(model.encode(batch.visual), inputs)
         log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         expected = self.baseline(states.detach())[..., 0].float()
-        rewards = self._rewards(batch.image_ids, told).to(expected)
+        rewards = self._rewards(batch.image_ids, told).to(expected, non_blocking=True)
         policy = -((rewards - expected.detach()) * log_probs * said).sum(1)
         error = ((rewards - expected).square() * said).sum(1) / said.sum(1)
         loss: Tensor = (policy + error).mean()

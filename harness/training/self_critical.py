@@ -72,13 +72,13 @@ def self_critical_loss(
     return weighed.sum() / (len(log_probs) * (max_len if average == "steps" else 1))
 
 
-def targets_of(drawn: Hypotheses, bos: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sampled captions as one batch of teacher forcing.
+def targets_of(drawn: Hypotheses, bos: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Sampled captions as one batch of teacher forcing; T is the length of the longest, end token included.
 
     Returns:
         The tokens (R, T), what goes in for each (R, T), and where they were said (R, T), the end token included.
     """
-    tokens = drawn.tokens.flatten(0, 1)[:, : int(drawn.lengths.max())]
+    tokens = drawn.tokens.flatten(0, 1)[:, :longest]
     inputs = torch.cat((torch.full_like(tokens[:, :1], bos), tokens[:, :-1]), 1)
     positions = torch.arange(tokens.shape[1], device=tokens.device)
     return tokens, inputs, positions < drawn.lengths.flatten()[:, None]
@@ -224,7 +224,7 @@ class SelfCriticalLoss:
         drawn = None if second else self._draw(model, model.encode(batch.visual), graph=True)
         drawn, best = self._explore(model, batch, drawn)
         told, best_told = at_hand(drawn), None if best is None else at_hand(best)
-        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos)
+        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, int(told.lengths.max()))
         if second:
             logits = model(batch.visual, inputs)
             log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
@@ -232,7 +232,7 @@ class SelfCriticalLoss:
             log_probs = drawn.log_probs.flatten(0, 1)[:, : tokens.shape[1]]
         # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.
         rewards = self.rewards(batch.image_ids, told)
-        advantages = (rewards - self._baseline(batch, rewards, best_told)).flatten().to(log_probs)
+        advantages = (rewards - self._baseline(batch, rewards, best_told)).flatten().to(log_probs, non_blocking=True)
         return self_critical_loss(log_probs, said, advantages, self.settings.average, self.settings.max_len)
 
     def weight(self, batch: Batch) -> float:

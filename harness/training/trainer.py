@@ -41,6 +41,7 @@ from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import StageData, validate_schedule
 from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
 from harness.utils.errors import BenchError
+from harness.utils.precision import set_products
 from harness.utils.progress import Reporter, Task
 from harness.utils.signals import HeldSignals, signals_held
 from results.records import EpochRecord
@@ -93,6 +94,7 @@ class Trainer:
         self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
         self._on_step, self._seed, self._collective = on_step, seed, collective or SingleProcess()
         self._is_first, self._trunk = self._collective.rank == 0, trunk
+        set_products(device, precision)
         self._gradient = BatchGradient(
             model, device, precision=precision, collective=self._collective, on_split=self._note_split
         )
@@ -228,7 +230,13 @@ class Trainer:
         if stepping:
             if stage.clip_value:
                 torch.nn.utils.clip_grad_value_(self.model.parameters(), stage.clip_value)
-            optimiser.step()
+            try:
+                optimiser.step()
+            except torch.OutOfMemoryError as error:
+                raise BenchError(
+                    "out of memory for what the optimiser keeps of each weight",
+                    "choose a smaller model (--set size.d_model=...), or --device cpu",
+                ) from error
             optimiser.zero_grad(set_to_none=True)
 
         # Count and report.

@@ -18,6 +18,11 @@ def wants_traceback() -> bool:
     return os.environ.get(DEBUG_VARIABLE, "").lower() in {"1", "true", "yes", "on"}
 
 
+def of_the_device(error: BaseException) -> bool:
+    """Whether an error is that of an accelerator, or of its memory; torch derives them from others that it raises."""
+    return type(error).__name__ in {"OutOfMemoryError", "AcceleratorError"} or "CUDA error" in str(error)
+
+
 class ProcessLostError(BaseException):
     """Another process of the launch has ended. Not an `Exception`, since it is not the failure of one model."""
 

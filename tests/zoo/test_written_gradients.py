@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import zoo
+from tests.zoo.test_laws import look
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise
 from zoo.layers.looped import LoopedLinear, loop
@@ -84,7 +85,7 @@ def test_a_loop_has_the_gradients_of_single_positions(module, step):
     def gradients(looped):
         module.zero_grad()
         words.grad, rows, outputs = None, (torch.zeros(3, 4).double(), torch.zeros(3, 4).double()), []
-        with loop([module] if looped else [], words):
+        with loop([module] if looped else []):
             for word in words:
                 rows = advance(word, rows)
                 outputs.append(rows[0])
@@ -152,3 +153,22 @@ def test_a_scan_equals_its_positions(name, monkeypatch):
     monkeypatch.setattr(type(model), "scan", RecurrentCaptioner.scan)
     for found, expected in zip(scanned, passed(), strict=True):
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["updown", "aoanet", "image_transformer", "cgru", "x_lan", "adaptive_attention"])
+def test_in_half_precision_gradients_are_no_further_off_than_those_of_plain_loops(name, monkeypatch):
+    model = zoo.create_model(name, vocab_size=9, visual_dim=6, **zoo.model_card(name).tiny).eval()
+    visual, tokens = look(model, dtype=torch.float32), torch.randint(3, 9, (6, 5))
+
+    def gradients(half):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = model(visual, tokens).float().sin().sum()
+        loss.backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+    exact, written = gradients(False), gradients(True)
+    for module in ("zoo.recurrent", "zoo.layers.looped"):
+        monkeypatch.setattr(f"{module}.written_out", lambda: False)
+    plain = gradients(True)
+    assert (written - exact).norm() <= 1.05 * (plain - exact).norm() < 0.05 * exact.norm()

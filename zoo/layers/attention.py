@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from zoo.errors import ZooError
 from zoo.layers.cache import Cache, append, widen
+from zoo.layers.looped import product_type
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -172,7 +173,7 @@ class SelfAttention(MultiHeadAttention):
     def start(self, like: Tensor) -> Cache:
         """The cache before the first position; `like` (B, ..., D) gives batch size, device and type."""
         # Keys above values, since one tensor is joined and reordered in half the time of two.
-        return {"seen": like.new_zeros(like.shape[0], 2 * self.n_heads, 0, self.d_head)}
+        return {"seen": like.new_zeros(like.shape[0], 2 * self.n_heads, 0, self.d_head, dtype=product_type(like))}
 
     def widen(self, caches: Cache) -> Cache:
         """The cache with room for one more position, or those of several layers."""
@@ -180,7 +181,8 @@ class SelfAttention(MultiHeadAttention):
 
     def projection(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of one product for queries, keys and values."""
-        return joined(self.query, self.key, self.value)
+        weight, bias = (part.to(product_type(part)) for part in joined(self.query, self.key, self.value))
+        return weight, bias
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives."""

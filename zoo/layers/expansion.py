@@ -13,7 +13,6 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -22,19 +21,9 @@ from torch.nn import functional as F
 
 from zoo.layers.attention import joined
 from zoo.layers.cache import Cache, append, widen, widen_pairs
-from zoo.layers.looped import autocasts
+from zoo.layers.looped import exactly, full_precision, product_type
 
 EPSILON = 1e-9
-
-
-def exactly(like: Tensor) -> AbstractContextManager[None]:
-    """No autocast, which would round products to half precision, on the device of `like`."""
-    return torch.autocast(like.device.type, enabled=False) if autocasts(like) else nullcontext()
-
-
-def full_precision(scores: Tensor) -> Tensor:
-    """At least float32: in half precision EPSILON is 0 and an all-zero row would give 0 / 0."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int] = (), scale: float = 1.0) -> Tensor:
@@ -48,7 +37,14 @@ def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]
     if torch.is_grad_enabled() and weights.requires_grad and not torch.compiler.is_compiling():
         normalised: Tensor = _Normalise.apply(weights, dim, groups, scale)
         return normalised
-    return weights / _totals(weights, dim, groups, scale)
+    return _divided(weights, _totals(weights, dim, groups, scale))
+
+
+def _divided(weights: Tensor, totals: Tensor) -> Tensor:
+    """The quotient, in the type of the products that follow: a cast would be a kernel of its own."""
+    if torch.compiler.is_compiling() or (dtype := product_type(weights)) == weights.dtype:
+        return weights / totals
+    return torch.div(weights, totals, out=weights.new_empty(weights.shape, dtype=dtype))
 
 
 def _sums(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]) -> Tensor:
@@ -72,7 +68,7 @@ class _Normalise(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int], scale: float) -> Tensor:
         """See `normalise`."""
         totals = _totals(weights, dim, groups, scale)
-        normalised = weights / totals
+        normalised = _divided(weights, totals)
         ctx.save_for_backward(normalised, totals)
         ctx.dim, ctx.groups = dim, groups
         return normalised
@@ -102,8 +98,7 @@ class GatedStreams(nn.Module):
         self.register_buffer("bounds", bounds.view(2, 2, 1, 1, 1), persistent=False)
 
     def weigh(self, scores: Tensor) -> Tensor:
-        """relu(scores) and relu(-scores), (...) to (2, ...)."""
-        scores = full_precision(scores)
+        """relu(scores) and relu(-scores), (...) to (2, ...); in half precision, EPSILON would be 0, and rows 0 / 0."""
         if torch.is_grad_enabled() and scores.requires_grad and not torch.compiler.is_compiling():
             weights: Tensor = _Weigh.apply(scores)
             return weights
@@ -116,6 +111,7 @@ class _Weigh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
         """See `GatedStreams.weigh`."""
+        ctx.dtype, scores = scores.dtype, full_precision(scores)
         both = scores.new_empty(2, *scores.shape)
         torch.clamp_min(scores, 0.0, out=both[0])
         torch.sub(both[0], scores, out=both[1])
@@ -128,8 +124,7 @@ class _Weigh(torch.autograd.Function):
         """The gradient of the scores."""
         (both,) = ctx.saved_tensors
         to_a, to_b = torch.ops.aten.threshold_backward(gradient, both, 0).unbind()
-        to_scores: Tensor = to_a - to_b
-        return to_scores
+        return torch.sub(to_a, to_b, out=to_a.new_empty(to_a.shape, dtype=ctx.dtype))
 
 
 def side_by_side(values: Tensor) -> Tensor:
@@ -230,10 +225,11 @@ class DynamicExpansion(nn.Module):
         else:  # R_bw (R_fw V) = (R_bw R_fw) V, and T is far smaller than D
             gathered = (transposed @ expand.flatten(1, 2)) @ values
         # R_bw (C_i + B_e) = (sum_e R_bw) C + (sum_i R_bw) B, so no expanded bias is built either.
-        biases = self.biases.expand(len(contract), -1, -1)
-        gathered = torch.baddbmm(gathered, contract.sum(1).transpose(1, 2), biases)
+        biases = self.biases.to(product_type(self.biases)).expand(len(contract), -1, -1)
+        gathered = torch.baddbmm(gathered, contract.sum(1, dtype=contract.dtype).mT, biases)
         condition = condition.expand(2, *condition.shape).flatten(0, 1)
-        collected: Tensor = self.dropout(torch.baddbmm(gathered, contract.sum(2).transpose(1, 2), condition))
+        by_position = contract.sum(2, dtype=contract.dtype).mT
+        collected: Tensor = self.dropout(torch.baddbmm(gathered, by_position, condition))
         return collected
 
     def start(self, like: Tensor) -> Cache:
@@ -244,7 +240,7 @@ class DynamicExpansion(nn.Module):
         positions i, normalised, of both streams.
         """
         batch, length = like.shape[0], len(self.queries)
-        rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length)
+        rows = like.new_zeros(batch, 2, 0, 2 * like.shape[-1] + length, dtype=product_type(like))
         return {"rows": rows, "expand": full_precision(like.new_zeros(batch, 2, 0, 0, length))}
 
     def widen(self, caches: Cache) -> Cache:
@@ -261,7 +257,8 @@ class DynamicExpansion(nn.Module):
         streams, element = self.streams, (self.queries @ self.key.weight, self.queries @ self.key.bias)
         layers = (streams.selector, element, streams.value_a, self.condition, streams.value_b, self.key)
         biases = full_precision(F.pad(self.biases, (0, 0, 0, 1))).expand(2, -1, -1)
-        return *joined(*layers), torch.cat((biases, self.totals.to(biases.dtype)), -1)
+        totals = torch.cat((biases, self.totals.to(biases.dtype)), -1)
+        return *(part.to(product_type(part)) for part in joined(*layers)), totals
 
     def step(self, x: Tensor, cache: Cache, projection: tuple[Tensor, ...]) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D), the cache of R rows as `widen` gives it, and what `projection` gives.
@@ -362,7 +359,8 @@ class StaticExpansion(nn.Module):
         folded = projection is not None or x.shape[:-1].numel() > length  # folding costs less than projecting the batch
         if projection is None:
             streams = (self.streams.value_a, self.streams.value_b, self.streams.selector)
-            projection = self._fold() if folded else joined(*streams, self.key)
+            with exactly(self.queries):
+                projection = self._fold() if folded else joined(*streams, self.key)
         sizes = [2 * width, width, length if folded else width]
         values, selector, scores = torch.split(F.linear(x, *projection), sizes, -1)
         return scores if folded else F.linear(scores, self.queries), side_by_side(values), selector

@@ -67,7 +67,7 @@ def _centre_and_size(boxes: Tensor, pixel_sizes: bool) -> tuple[Tensor, Tensor]:
 def whole_where_padded(boxes: Tensor, mask: Tensor) -> Tensor:
     """Boxes (B, L, 4) in at least float32, with the whole image in place of those of padding."""
     boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
-    return torch.where(mask[..., None], boxes, boxes.new_tensor((0.0, 0.0, 1.0, 1.0)))
+    return torch.where(mask[..., None], boxes, (torch.arange(4, device=boxes.device) > 1).to(boxes.dtype))
 
 
 class GeometricAttention(MultiHeadAttention):

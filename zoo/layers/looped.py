@@ -7,7 +7,7 @@ and matrix, each over the whole matrix. Here the factors are kept until all posi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -127,15 +127,31 @@ def autocasts(like: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def written_out(like: Tensor) -> bool:
-    """Whether gradients are those written here; a compiler makes its own, and autocast needs those of each part."""
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not autocasts(like)
+def exactly(like: Tensor) -> AbstractContextManager[None]:
+    """No autocast, which would round products to half precision, on the device of `like`."""
+    return torch.autocast(like.device.type, enabled=False) if autocasts(like) else nullcontext()
+
+
+def product_type(like: Tensor) -> torch.dtype:
+    """The type in which products of tensors as `like` are computed: autocast's, where it is on."""
+    return torch.get_autocast_dtype(like.device.type) if autocasts(like) else like.dtype
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """In at least float32; whole numbers and masks as they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
+
+
+def written_out() -> bool:
+    """Whether gradients are those written here; a compiler makes its own. Autocast, which needs those of each part, is
+    to be off: see `exactly`."""
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 @contextmanager
-def loop(modules: Iterable[nn.Module], like: Tensor) -> Iterator[None]:
-    """Defer the gradients of all `Looped` modules until the end of a loop over tensors as `like`; see `written_out`."""
-    looped = [module for module in modules if isinstance(module, Looped)] if written_out(like) else []
+def loop(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Defer the gradients of all `Looped` modules until the end of a loop; see `written_out`."""
+    looped = [module for module in modules if isinstance(module, Looped)] if written_out() else []
     try:
         for module in looped:
             module._shared = {}

@@ -20,6 +20,7 @@ from zoo.errors import check_at_least_1, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import TokenEmbedding
 from zoo.layers.expansion import DynamicExpansion, StaticExpansion
+from zoo.layers.looped import full_precision
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
@@ -115,7 +116,7 @@ class ExpansionNet(StackedCaptioner):
             features = self.memory.expand(visual.batch_size, 1, -1)
             return Memory(features, torch.ones(features.shape[:2], dtype=torch.bool, device=features.device))
         x, mask = visual.valid_features(self.input.weight.dtype)
-        x = self.input_dropout(self.input(x))
+        x = full_precision(self.input_dropout(self.input(x)))  # sums of residual connections, as those of the decoder
         outputs = []
         for layer in self.encoder_layers:
             x = layer(x, visual.mask)

@@ -309,7 +309,7 @@ class GCNLSTM(RecurrentCaptioner):
             return label_matrix(visual.relations, features.shape[1])
         if boxes is None:
             raise ZooError("this model needs the boxes of its regions for their graph, and got none")
-        pixels = boxes * boxes.new_tensor((*self.picture, *self.picture))
+        pixels = torch.stack([part * side for part, side in zip(boxes.unbind(-1), 2 * self.picture, strict=True)], -1)
         label = spatial_labels if self.graph == "spatial" else regat_labels
         return label(pixels, math.hypot(*self.picture))
 

@@ -9,6 +9,7 @@ from harness.benchmark.plan import choose_device, choose_precision
 from harness.config import execution as machine
 from harness.config.execution import ExecutionConfig
 from harness.utils.errors import BenchError
+from harness.utils.precision import set_products
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -56,3 +57,28 @@ def test_a_gpu_is_chosen_without_putting_anything_there(monkeypatch: pytest.Monk
     assert choose_device("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(BenchError, match="cuda:2 is not usable here: Invalid device id"):
         choose_device("cuda:2")
+
+
+def test_a_launcher_may_show_each_process_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(BenchError, match="--devices 4, but this machine has 1"):
+        ExecutionConfig(devices=4).check(GPU)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    ExecutionConfig(devices=4).check(GPU)
+
+
+@pytest.mark.parametrize(("precision", "tf32"), [("fp32", False), ("bf16", True)])
+def test_how_a_gpu_multiplies_is_recorded(precision: str, tf32: bool) -> None:
+    places = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [place.allow_tf32 for place in places]
+    try:
+        set_products(GPU, precision)
+        recorded = ExecutionConfig().record(GPU, 1)
+    finally:
+        for place, value in zip(places, before, strict=True):
+            place.allow_tf32 = value
+    assert (recorded["tf32"], recorded["cudnn_benchmark"]) == (tf32, False)
+    assert "tf32" not in ExecutionConfig().record(CPU, 1)

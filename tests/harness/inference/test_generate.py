@@ -11,7 +11,8 @@ from rich.console import Console
 import harness.inference.generate
 from harness.config.preset import Decoding
 from harness.data.vocabulary import Vocabulary
-from harness.inference.generate import Captions, caption_images
+from harness.inference.generate import Captions, caption_images, in_parts
+from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.decoding import Hypotheses, SearchRules
@@ -66,3 +67,21 @@ def test_captions_are_made_in_the_precision_asked_for(
 ) -> None:
     assert captions(monkeypatch, precision)[1]["cast"] is cast
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_where_memory_runs_out_a_batch_is_captioned_in_parts() -> None:
+    asked: list[int] = []
+
+    def search(visual: Visual) -> Hypotheses:
+        asked.append(visual.batch_size)
+        if visual.batch_size > most:
+            raise torch.OutOfMemoryError
+        return Hypotheses(visual.features[:, :1, :1].long(), *[torch.zeros(visual.batch_size, 1)] * 3)
+
+    most, visual = 2, Visual(torch.arange(5.0).view(5, 1, 1))
+    found = in_parts(search, visual)
+    assert torch.cat([each.tokens for each in found]).flatten().tolist() == [0, 1, 2, 3, 4]
+    assert asked == [5, 2, 3, 1, 2]
+    most = 0
+    with pytest.raises(BenchError, match="a single image"):
+        in_parts(search, visual)

@@ -147,3 +147,12 @@ def test_after_damage_the_checkpoint_before_goes_on(tmp_path: Path, file: str, d
     shutil.rmtree(tmp_path / "step-000000002")  # as the hint says
     assert load_checkpoint(tmp_path, read) == {"number": 1}
     assert _equal(read, saved)
+
+
+def test_errors_of_a_gpu_are_not_those_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("harness.training.checkpoint.torch.save", save)
+    with pytest.raises(torch.OutOfMemoryError):
+        save_checkpoint(tmp_path, 1, nn.Linear(2, 2), {})

@@ -1,4 +1,4 @@
-"""No objective computes with tensors of the processor where model and batch lie elsewhere, as they do on a GPU."""
+"""What a GPU would see, on fake tensors: everything lies there, and it is asked as seldom as can be."""
 
 from __future__ import annotations
 
@@ -7,80 +7,148 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from harness.config.schedule import Stage
+from harness.config.schedule import Optimiser, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
+from harness.training.distributed import SingleProcess
+from harness.training.losses import BatchGradient
 from harness.training.objectives import Objective
+from harness.training.optimisers import make_optimiser
 from harness.training.stage import make_objective
-from tests.zoo.elsewhere import Elsewhere
-from zoo import Captioner, Visual, create_model, model_card
+from harness.utils.precision import autocast
+from tests.fake_cuda import Watch, fake_cuda, fake_visual, on_fake_cuda
+from tests.zoo.test_laws import BOS, CHANNELS, EOS, look
+from zoo import Captioner, create_model, model_card
+from zoo.decoding import beam_search, greedy
 from zoo.recurrent import RecurrentCaptioner
 
-THERE = torch.device("meta")
-IMAGES = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
-STAGE = {"name": "s", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}}
+CUDA = torch.device("cuda")
+SAMPLES = [Sample(number, f"{number}.png", "train", ("red ball",)) for number in range(3)]
+VOCABULARY = Vocabulary(["ball", "blue", "red"])
+WORDS = 2
+SELF_CRITICAL = {"objective": "self_critical", "self_critical": {"max_len": WORDS, "samples": 2}}
+
+
+def parts(name: str, changes: dict[str, Any]) -> tuple[Captioner, Objective, Batch]:
+    """A model on the GPU, an objective, and a batch that is still here; within `fake_cuda`."""
+    with unset_fake_temporarily():
+        model = create_model(name, vocab_size=len(VOCABULARY), visual_dim=CHANNELS, **model_card(name).tiny)
+    return with_objective(on_fake_cuda(model.train()), changes)
+
+
+def with_objective(model: Captioner, changes: dict[str, Any]) -> tuple[Captioner, Objective, Batch]:
+    stage = {"name": "s", "epochs": 1, "batch_size": 3, "learning_rate": {"peak": 0.1}}
+    objective = make_objective(Stage.model_validate(stage | changes), model, SAMPLES, VOCABULARY)
+    if isinstance(objective, nn.Module):
+        on_fake_cuda(objective)
+    with unset_fake_temporarily():
+        seen = look(model, dtype=torch.float32)
+    tokens = torch.empty(2 * len(SAMPLES), WORDS + 1, dtype=torch.long, device="cpu")
+    return model, objective, Batch(fake_visual(seen, "cpu"), tokens, tuple(range(len(SAMPLES))))
+
+
+def trained(model: Captioner, objective: Objective, batch: Batch, precision: str = "bf16") -> Watch:
+    """What a step asks the GPU for."""
+    gradient = BatchGradient(model, CUDA, precision=precision, collective=SingleProcess(), on_split=pytest.fail)
+    weights = list(model.parameters())
+    with Watch() as watch:
+        losses, _ = gradient(objective, weights, batch, 0, 1)
+        norm = torch.nn.utils.clip_grad_norm_(weights, 1.0)
+    assert {each.device.type for each in (norm, *losses, *(w.grad for w in weights if w.grad is not None))} == {"cuda"}
+    assert losses[0].dtype == torch.float32
+    return watch
+
+
+def test_no_architecture_waits_for_a_gpu(architecture: str) -> None:
+    with fake_cuda():
+        model, words, batch = parts(architecture, {})
+        watch = trained(model, words, batch, "fp32")
+        assert (watch.reads, watch.copies) == (0, 0)
+        # Of a self-critical step, once a word whether all captions have ended; then words and lengths are fetched.
+        watch = trained(*with_objective(model, SELF_CRITICAL), "bf16")
+        assert (watch.reads, watch.copies) == (WORDS, 2)
+        visual = fake_visual(batch.visual)
+        with torch.no_grad(), autocast(CUDA, "bf16"), Watch() as search:
+            memory = model.eval().encode(visual)
+            greedy(model, memory, max_len=1, bos=BOS, eos=EOS)
+            found = beam_search(model, memory, beam_size=2, max_len=WORDS, bos=BOS, eos=EOS)
+        assert (search.reads, search.copies) == (WORDS, 0)
+        assert found.tokens.is_cuda
+        assert found.log_probs.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["cgru", "updown"])
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "reads", "copies"),
     [
-        {"label_smoothing": 0.1},
-        {"scheduled_sampling": {"every": 1, "step": 0.5, "most": 1.0}},
-        {"objective": "self_critical", "self_critical": {"max_len": 6, "average": "tokens"}},
-        {"objective": "self_critical", "self_critical": {"max_len": 6, "baseline": "greedy"}},
-        {"objective": "reinforce", "reinforce": {"max_len": 6}},
+        ({"label_smoothing": 0.1}, 0, 0),
+        ({"scheduled_sampling": {"every": 1, "step": 0.5, "most": 1.0}}, 0, 0),
+        ({"objective": "self_critical", "self_critical": {"max_len": WORDS, "average": "tokens"}}, WORDS, 2),
+        ({"objective": "self_critical", "self_critical": {"max_len": WORDS, "baseline": "greedy"}}, 2 * WORDS, 4),
+        (
+            {
+                "objective": "self_critical",
+                "self_critical": {"max_len": WORDS, "gradient": "prefixes", "sampling_dropout": True},
+            },
+            WORDS,
+            2,
+        ),
+        ({"objective": "reinforce", "reinforce": {"max_len": WORDS}}, WORDS, 2),
     ],
 )
-def test_losses_stay_on_the_device(name: str, changes: dict[str, Any]) -> None:
-    objective, model, batch = parts(name, changes)
-    with Elsewhere():
-        for part in batch.split(2):
-            loss = objective(model, part.to(THERE), 3)
-            loss.backward()  # type: ignore[no-untyped-call]
-    assert loss.is_meta
+def test_objectives_wait_for_words_alone(name: str, changes: dict[str, Any], reads: int, copies: int) -> None:
+    with fake_cuda():
+        watch = trained(*parts(name, changes))
+    assert (watch.reads, watch.copies) == (reads, copies)
 
 
-def parts(name: str, changes: dict[str, Any]) -> tuple[Objective, Captioner, Batch]:
-    """An objective and a tiny model there, and a batch that is still here."""
-    vocabulary = Vocabulary(["ball", "blue", "red"])
-    model = create_model(name, vocab_size=len(vocabulary), visual_dim=8, **model_card(name).tiny).to(THERE).train()
-    seen = 1 if model.visual.kind == "pooled" else 4
-    batch = Batch(Visual(torch.zeros(2, seen, 8)), torch.ones(4, 5, dtype=torch.long), (0, 1))
-    objective = make_objective(Stage.model_validate(STAGE | changes), model, IMAGES, vocabulary)
-    if isinstance(objective, nn.Module):
-        objective.to(THERE)
-    return objective, model, batch
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        (lambda x: x * x.sum().item(), (1, 0)),
+        (lambda x: x * len(x.tolist()), (1, 0)),
+        (lambda x: x * torch.tensor([2.0], device="cuda"), (0, 1)),
+        (lambda x: x * torch.ones(1, device="cpu"), "same device"),
+    ],
+)
+def test_each_fault_shows(fault: Any, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = RecurrentCaptioner.decode
+    monkeypatch.setattr(RecurrentCaptioner, "decode", lambda *given: fault(decode(*given)))
+    with fake_cuda():
+        if isinstance(found, str):
+            with pytest.raises(RuntimeError, match=found):
+                trained(*parts("show_tell", {}))
+        else:
+            watch = trained(*parts("show_tell", {}))
+            assert (watch.reads, watch.copies) == found
 
 
-class Watching(Elsewhere):
-    """Notes what is fetched from there."""
-
-    def __init__(self, happened: list[str]) -> None:
-        super().__init__()
-        self._happened = happened
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._to_copy.default and args[0].is_meta and kwargs.get("device") == torch.device("cpu"):
-            self._happened.append("fetch")
-        return super().__torch_dispatch__(func, types, args, kwargs)
+@pytest.mark.parametrize("name", ["adam", "adamw", "muon", "radam_liu"])
+def test_optimisers_wait_for_nothing(name: str) -> None:
+    with fake_cuda():
+        model, objective, batch = parts("transformer_base", {})
+        trained(model, objective, batch)
+        optimiser = make_optimiser(model, Optimiser.model_validate({"name": name}))
+        for _ in range(2):  # the first one makes the moments
+            with Watch() as watch:
+                optimiser.step()
+    assert (watch.reads, watch.copies) == (0, 0)
+    assert watch.kernels < 100
 
 
 @pytest.mark.parametrize("kind", ["self_critical", "reinforce"])
 def test_captions_are_fetched_before_the_pass_with_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    happened: list[str] = []
+    watch, copied = Watch(), []
     decode = RecurrentCaptioner.decode_with_states
-
-    def watched(*arguments: Any) -> Any:
-        happened.append("pass")
-        return decode(*arguments)
-
-    monkeypatch.setattr(RecurrentCaptioner, "decode_with_states", watched)
-    settings = {"max_len": 6} | ({"baseline": "greedy"} if kind == "self_critical" else {})
-    objective, model, batch = parts("cgru", {"objective": kind, kind: settings})
-    with Watching(happened):
-        objective(model, batch.to(THERE))
-    assert happened[-1] == "pass"
-    assert happened.count("fetch") >= 2
+    monkeypatch.setattr(
+        RecurrentCaptioner, "decode_with_states", lambda *given: copied.append(watch.copies) or decode(*given)
+    )
+    settings = {"max_len": WORDS} | ({"baseline": "greedy"} if kind == "self_critical" else {})
+    with fake_cuda():
+        model, objective, batch = parts("cgru", {"objective": kind, kind: settings})
+        with watch:
+            objective(model, batch.to(CUDA))
+    assert copied[-1] == watch.copies >= 2

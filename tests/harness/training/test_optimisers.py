@@ -80,6 +80,16 @@ def test_authors_radam_waits_five_steps_and_skips_no_gradient() -> None:
     assert bool((still == 1).all())
 
 
+def test_all_parameters_at_once_take_the_steps_of_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU does, whose kernels are as many for all as for one."""
+    alone, together = _parameters(), _parameters()
+    _train(RAdamLiu(alone), alone, steps=8)
+    monkeypatch.setattr(Parameter, "is_cuda", True, raising=False)
+    _train(RAdamLiu(together), together, steps=8)
+    assert all(map(torch.equal, alone, together))
+    assert not torch.equal(alone[0], _parameters()[0])
+
+
 def test_its_state_survives_saving(tmp_path: Path) -> None:
     def advance(optimiser: RAdamLiu, parameter: Parameter, steps: range) -> None:
         for step in steps:

@@ -65,7 +65,7 @@ def test_the_loss_and_both_gradients_are_those_of_the_definition(name: str, monk
     model.zero_grad()
 
     assert isinstance(model, HasStates)
-    tokens, inputs, said = targets_of(drawn, VOCABULARY.bos)
+    tokens, inputs, said = targets_of(drawn, VOCABULARY.bos, int(drawn.lengths.max()))
     logits, states = model.decode_with_states(model.encode(VISUAL), inputs)
     rewards = objective._rewards(BATCH.image_ids, drawn).float()
     assert rewards.std() > 0

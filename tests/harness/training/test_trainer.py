@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -178,3 +179,14 @@ def test_a_loss_that_is_no_number_stops_with_its_step_before_it_is_saved(
     with pytest.raises(TrainingDivergedError, match=rf"at step {poisoned} .*checkpoint: .*step-00000000{saved}"):
         fit_tiny(tmp_path, objective=Poisoned, interval=interval, read_losses_every=every)
     assert calls == steps
+
+
+def test_no_memory_for_the_optimiser_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(*given: Any) -> Any:
+        optimiser = make_optimiser(*given)
+        monkeypatch.setattr(optimiser, "step", Mock(side_effect=torch.OutOfMemoryError))
+        return optimiser
+
+    monkeypatch.setattr("harness.training.trainer.make_optimiser", made)
+    with pytest.raises(BenchError, match="what the optimiser keeps"):
+        fit_tiny(tmp_path)
