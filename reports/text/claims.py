@@ -24,7 +24,7 @@ _STYLES: Final = {"supported": "green", "contradicted": "red", "no difference": 
 _HEAD: Final = """\
 # What the papers claim, checked
 
-Written by `bench claims` from stored runs; [Claims of papers](own_claims.md) says how. A claim is supported or
+Written by `bench claims` from stored runs. A claim is supported or
 contradicted here by runs of one setting, often far from the paper's: smaller, on other data, with other features.
 """
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness.benchmark.identity.sources import files_digest, harness_files
 
-REVISION = 5
-SOURCES = "e35b690b"
+REVISION = 6
+SOURCES = "2a286cd5"
 
 
 @cache
