@@ -36,7 +36,7 @@ Examples:
 
   bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
 
-  bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --prompt 'a photo of'
+  bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
 
   bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """

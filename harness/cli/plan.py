@@ -413,7 +413,9 @@ def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) ->
     if found.record is None or not left:
         raise BenchError(
             f"--slurm: {'no run is left to do' if found.record is not None else found.unknown}",
-            "type `bench data features` with the same options first" if found.record is None else "leave --slurm out",
+            f"type first: bench data features {request.data}, with the same --images, --regions or --backbone"
+            if found.record is None
+            else "leave --slurm out",
         )
     request.workspace.create()
     with Store(request.workspace.database) as store:

@@ -191,7 +191,10 @@ def _check_options(
     if ends and not (update and train):
         raise BenchError("--drop and --metric define a baseline of trained runs", "add --update --train")
     if asked and not (update or against is not None):
-        raise BenchError("--models, --preset and --set define a new baseline", "add --update")
+        raise BenchError(
+            "--models, --preset and --set define a new baseline",
+            "leave them out to judge; with --update they replace the baseline",
+        )
     if init and not plugin:
         raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
 

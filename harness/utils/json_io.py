@@ -56,7 +56,12 @@ def parse_json(raw: bytes, path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise BenchError(f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on") from error
     except ValueError as error:
-        raise BenchError(f"{path} is not valid JSON: {error}") from error
+        hint = (
+            "a table becomes a data set by: bench data convert FILE"
+            if path.suffix.lower() in {".csv", ".tsv"}
+            else None
+        )
+        raise BenchError(f"{path} is not valid JSON: {error}", hint) from error
 
 
 def _unpacked(raw: bytes, path: Path) -> bytes:

@@ -184,7 +184,7 @@ def absent_levels(group: Group) -> str:
     if not group.rows or not absent:
         return ""
     what = " and ".join(levels[name] for name in absent)
-    return f"Not measured yet: {what}; add {','.join(absent)} to --models."
+    return f"Not measured yet: {what}; add {','.join(absent)} to the --models of bench run."
 
 
 def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda row: row.scores) -> Column:

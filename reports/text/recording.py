@@ -95,8 +95,6 @@ def print_judged(judged: Judged, console: Console) -> None:
         console.print(Padding(Text(printable(tie), style="dim"), (0, 0, 0, 2), expand=False))
     console.print()
     console.print(Text(printable(_sides(judged)), style="dim"))
-    if judged.findings:
-        console.print(Text(_UPDATE, style="dim"))
 
 
 def markdown(judged: Judged) -> str:

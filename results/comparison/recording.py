@@ -155,7 +155,10 @@ class Recording(_Strict):
         Raises:
             StoreError: there is none, or it is not of this format; the first fault is named.
         """
-        path, make = folder / FILE, f"make one: bench regress --update --baseline {folder}"
+        path = folder / FILE
+        make = (
+            f"make one: bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
+        )
         try:
             text = read_bytes(path).decode("utf-8")
             load_json(text)  # of a key that is there twice, pydantic would take the last
