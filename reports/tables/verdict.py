@@ -72,7 +72,7 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     if set(epochs) == {0}:  # of one stage alone
         budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
         options = [f"--budgets {','.join(map(str, sorted(budgets | {2 * budget for budget in budgets})))}"]
-    return f"{said} To train twice as long: bench run ... {' '.join(options)}"
+    return f"{said} To train twice as long: the same command with {' '.join(options)}"
 
 
 def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
@@ -198,7 +198,7 @@ def _advice(models: Sequence[Row], group: Group) -> list[str]:
     if not single:
         return []
     moved = group.reseeding
-    advice = f"Places need several seeds: bench run {_SEEDS_FLAG}."
+    advice = f"Places need several seeds: the same command with {_SEEDS_FLAG}."
     if moved is None:
         return [advice]
     ranks = "" if moved.ranks is None else ", which changed no rank"

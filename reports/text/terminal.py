@@ -209,7 +209,7 @@ def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_give
     return " ".join(
         (
             f"{place}over seeds and images, after "
-            f"these updates; of 100 simulated tables of equal models 1 to 9 tell any two apart. {without}"
+            f"these updates; of 100 simulated tables of equal models 1 to 9 falsely tell two apart. {without}"
             "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds.",
             *(f"{name}: {said}." for name, said in costs.items() if name in shown),
         )
