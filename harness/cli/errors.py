@@ -206,11 +206,14 @@ def explained_usage(error: Any) -> BenchError:
     command = "bench"
     if error.ctx is not None:  # as it is typed, however the program was started
         command += str(error.ctx.command_path).removeprefix(str(error.ctx.find_root().info_name))
-    said = " ".join(error.format_message().replace("Value error, ", "").split())
+    said = error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
+    said = " ".join(said.partition(", unable to parse")[0].split())
     option = getattr(error, "option_name", None) if "No such option" in said else None
     meant = _meant(str(option), {name for each in error.ctx.command.params for name in each.opts}) if option else None
     if meant is not None:
         said = error.message
+    elif "unexpected extra argument" in said and any("--models" in each.opts for each in error.ctx.command.params):
+        meant = f"models are named by --models: {command} --models NAME,NAME"
     return BenchError(said, meant or f"`{command} --help` shows what it takes")
 
 

@@ -244,7 +244,7 @@ def _kinds_apart(comparison: Comparison) -> list[str]:
     lines = []
     for pair in comparison.pairs:
         title = f"{_title(pair)}, " * (len(comparison.pairs) > 1)
-        for split in dict.fromkeys(fact.split for fact in pair.facts):
+        for split in dict.fromkeys(fact.split for fact in pair.facts if fact.test):
             kinds: dict[str, list[str]] = {"better": [], "worse": []}
             for fact in pair.facts:
                 if fact.split == split and fact.test and fact.test.adjusted < ALPHA:

@@ -29,12 +29,15 @@ MISTAKES = {
     "run --set epochs=3": "schedule.stages.0.epochs=3",
     "run --set size.hidden=64": "size.d_model",
     "run --preset smal": "did you mean small",
+    "run updown": "--models",
     "schedules quik": "did you mean quick",
     "run --models updwn": "did you mean updown?",
     "run --data captions.csv": "bench data convert captions.csv",
     "run --data captions.json": "bench data convert captions.json",
     "run --data flickr8k": "bench data download flickr8k",
     "evaluate named.json --references references.json": "7, 8",
+    "evaluate named.json --references captions.csv": "bench data convert",
+    "plan --models show_tell --preset smoke --slurm a.sbatch": "bench data features scenes",
 }
 
 
