@@ -171,8 +171,7 @@ def numbers_to_test(
     Their mean is the score: they are scores of metrics that are means, influences on others. Where a run lacks
     influences, they are scores of single images, and there is no interval.
     """
-    weighed = all(metric in run.influences.get(split, {}) for run in (*before, *after))
-    influences = weighed and metric in SUMS
+    influences = all(metric in run.influences.get(split, {}) for run in (*before, *after))
 
     def of(runs: Sequence[Run]) -> list[ByImage]:
         found = [(run.influences if influences else run.by_image).get(split, {}) for run in runs]

@@ -28,7 +28,7 @@ ONLY_PARSED = {
     r"flickr8k_run": "Flickr8k, hours of two cores",
     r"coco_released|coco_run": "captions and references from the network",
     r"--workspace claims|bench claims": "the runs that claims are about, hours",
-    r"bench data download": "public data from the network",
+    r"bench data download|--data coco$": "public data from the network",
     r"gcn_lstm/(no-graph|semantic)": "trainings of half an hour",
     r"bench regress(?!.*--train)": "minutes; tests/harness/benchmark/test_gate.py does it at a tiny size",
 }
@@ -40,7 +40,7 @@ EDITS = (
     (r"--backbone resnet50", "--backbone filterbank"),  # published weights are on the network
     (r"--image-size 224", "--image-size 64"),
     (r"--seeds \d+", "--seeds 1"),
-    (r"--models \w+,ensemble:.* --seeds 1", "--models updown,ensemble:updown:2 --seeds 2"),
+    (r"--models \w+,ensemble:\S+", "--models updown,transformer_base,ensemble:updown+transformer_base"),
     (r" --jobs \d+", ""),  # the suite's own number
     (r" --open", ""),  # a browser
     (r"--data scenes ", "--data scenes_tiny "),

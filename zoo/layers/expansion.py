@@ -226,9 +226,9 @@ class DynamicExpansion(nn.Module):
             gathered = (transposed @ expand.flatten(1, 2)) @ values
         # R_bw (C_i + B_e) = (sum_e R_bw) C + (sum_i R_bw) B, so no expanded bias is built either.
         biases = self.biases.to(product_type(self.biases)).expand(len(contract), -1, -1)
-        gathered = torch.baddbmm(gathered, contract.sum(1, dtype=contract.dtype).mT, biases)
+        gathered = torch.baddbmm(gathered, contract.sum(1, dtype=contract.dtype).transpose(1, 2), biases)
         condition = condition.expand(2, *condition.shape).flatten(0, 1)
-        by_position = contract.sum(2, dtype=contract.dtype).mT
+        by_position = contract.sum(2, dtype=contract.dtype).transpose(1, 2)
         collected: Tensor = self.dropout(torch.baddbmm(gathered, by_position, condition))
         return collected
 

@@ -31,7 +31,7 @@ from harness.metrics.more.measure import MoreEvaluator, MoreSettings
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 from results import Outcome, Quantity, SplitResult, Store
-from results.comparison.comparison import compare_runs
+from results.comparison.comparison import compare_models
 from results.records import RunSpec
 from results.runs.more_metrics import depends_on
 from results.runs.reading import finished, finished_with_images
@@ -227,7 +227,7 @@ def test_facts_of_finished_runs(store: Store, scenes: RunContext, monkeypatch: p
     # What is there is not computed again; what two runs state is compared beside their scores.
     monkeypatch.setattr(scoring, "measure_facts", lambda *_: pytest.fail("measured again"))
     add_facts(specs, scenes.data, store, quiet())
-    [pair] = compare_runs(says, people, {}, 0).pairs
+    [pair] = compare_models([says], [people], {}, 0).pairs
     assert {(fact.split, depends_on(fact.metric)) for fact in pair.facts if fact.test} >= {("test", "object")}
     assert not any("facts" in score.metric for score in pair.scores)
 

@@ -32,7 +32,6 @@ WRONG = {
     "run --modles blind": "--modles",
     "run --seeds": "--seeds",
     "data convert captions.csv": "--out",
-    "evaluate": "predictions",
     "compare a b --format picture": "--format",
     "rnu": "run",
     "data covnert": "convert",

@@ -35,6 +35,7 @@ MISTAKES = {
     "run --data captions.csv": "bench data convert captions.csv",
     "run --data captions.json": "bench data convert captions.json",
     "run --data flickr8k": "bench data download flickr8k",
+    "evaluate": "bench evaluate FILE --references FILE",
     "evaluate named.json --references references.json": "7, 8",
     "evaluate named.json --references captions.csv": "bench data convert",
     "plan --models show_tell --preset smoke --slurm a.sbatch": "bench data features scenes",
