@@ -39,7 +39,7 @@ def open_results(workspace: Path, db: str | None) -> Store:
     place = Workspace(workspace, db)
     if db is None and not Path(place.database).is_file():
         raise BenchError(
-            f"no results here: {place.database} does not exist",
+            f"no results in the workspace {workspace}: {place.database} does not exist",
             "make some with: bench run --models all; or name a workspace with --workspace DIR",
         )
     return Store(place.database, read_only=True)
