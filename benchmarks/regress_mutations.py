@@ -103,7 +103,7 @@ MUTATIONS = (
     M("gradients not clipped", "harness/training/trainer.py",
       "limit = stage.clip_norm if stage.clip_norm and stepping else math.inf", "limit = math.inf"),
     M("gradients of steps add up", "harness/training/trainer.py",
-      "zero_grad(set_to_none=True)\n\n        # Count", "step\n\n        # Count"),
+      "optimiser.zero_grad(set_to_none=True)\n\n        # Count", "pass\n\n        # Count"),
     M("dropout never set", "harness/training/dropout.py", "set_dropout(stage.dropout)", "set_dropout(0.0)"),
     M("another seed in training", "harness/training/trainer.py",
       "torch.manual_seed(self._seed + state.stage", "torch.manual_seed(self._seed + 1 + state.stage"),
