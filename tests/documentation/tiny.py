@@ -40,7 +40,7 @@ EDITS = (
     (r"--backbone resnet50", "--backbone filterbank"),  # published weights are on the network
     (r"--image-size 224", "--image-size 64"),
     (r"--seeds \d+", "--seeds 1"),
-    (r"--models \w+,ensemble:\S+", "--models updown,transformer_base,ensemble:updown+transformer_base"),
+    (r"--models \w+,ensemble:\S+", "--models updown,m2,ensemble:updown+m2"),
     (r" --jobs \d+", ""),  # the suite's own number
     (r" --open", ""),  # a browser
     (r"--data scenes ", "--data scenes_tiny "),
