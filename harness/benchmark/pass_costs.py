@@ -6,7 +6,7 @@ import torch
 
 from harness.measure.estimate import PassCosts
 from harness.measure.flops.counting import count_encoder, count_flops
-from harness.measure.inputs import example_visual
+from harness.measure.inputs import example_for, example_visual
 from harness.measure.model_modes import eval_mode
 from zoo import Captioner, HasBackbone, Visual
 
@@ -18,11 +18,10 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
         cells: grid cells or regions, for models that do not find them themselves.
         caption_length: tokens of a caption.
     """
-    backbone, visual = 0, example_visual(model.visual, length=cells)
+    backbone, visual = 0, example_for(model, length=cells)
     counted = model
     if isinstance(model, HasBackbone):
-        sides = getattr(model.backbone, "default_cfg", {}).get("input_size", (3, 224, 224))
-        visual = Visual(pixels=torch.zeros(1, *sides)).to(next(model.parameters()).device)
+        visual = visual.to(next(model.parameters()).device)
         with torch.inference_mode(), eval_mode(model):
             tokens = model.encode(visual).features.shape[1]
         whole = count_encoder(model, visual).macs

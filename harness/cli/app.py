@@ -61,7 +61,7 @@ PANELS: Final = {
     "Set up, and see what there is": {
         "doctor": "Show what works on this machine, and what to type next.",
         "models": "List the architectures, or show one of them.",
-        "schedules": "List the training schedules and the presets that use them, or show one schedule whole.",
+        "schedules": "List the training schedules and the presets that use them, or show a schedule or a preset whole.",
         "prefetch": "Fetch what some metrics and models need.",
     },
 }
@@ -127,10 +127,12 @@ class RootGroup(TyperGroup):
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
         self.commands: Any = _Commands()
+        self.words: list[str] = []
 
-    def make_context(self, *arguments: Any, **named: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
+        self.words = [*args]
         with said_as_ours():
-            return super().make_context(*arguments, **named)
+            return super().make_context(info_name, args, *arguments, **named)
 
     def invoke(self, ctx: Any) -> Any:
         with said_as_ours():

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,10 @@ _ELSEWHERE = {
     **dict.fromkeys(("prompt", "dtype"), "--hub KEY=VALUE, as prompt=TEXT or dtype=bf16"),
 }
 """What to type here for options of other programs."""
+_CONTINUE = {"run", "work", "tune", "data"}
+"""Commands that go on where they were interrupted."""
+_CHOICE = re.compile(r"'([^']*)' is not one of '(.+)'\.")
+_NO_COMMAND = re.compile(r"No such command '([^']*)'")
 _LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
 _LONGEST = 300  # characters of an error's own message
 
@@ -73,8 +79,9 @@ def say_error(message: BenchError | ReportError | StoreError | ZooError, error: 
 
 
 def say_interrupted(interrupt: KeyboardInterrupt) -> int:
-    """Say how to continue; gives the exit code."""
-    sys.stderr.write(f"{INTERRUPTED}\n")
+    """Say how to continue, where the command that was typed does; gives the exit code."""
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "run")
+    sys.stderr.write(f"{INTERRUPTED if command in _CONTINUE else INTERRUPTED.partition(';')[0]}\n")
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
@@ -209,19 +216,27 @@ def explained_usage(error: Any) -> BenchError:
     said = error.format_message().replace("Value error, ", "").replace("Input should be", "it must be")
     said = " ".join(said.partition(", unable to parse")[0].split())
     option = getattr(error, "option_name", None) if "No such option" in said else None
-    meant = _meant(str(option), {name for each in error.ctx.command.params for name in each.opts}) if option else None
+    known = {name for each in error.ctx.command.params for name in each.opts} if error.ctx is not None else set()
+    meant = _meant(str(option), known, error.ctx.find_root().command.words) if option else None
     if meant is not None:
         said = error.message
-    elif "unexpected extra argument" in said and any("--models" in each.opts for each in error.ctx.command.params):
+    elif (choice := _CHOICE.search(said)) and (near := get_close_matches(choice[1], choice[2].split("', '"), 1, 0.35)):
+        meant = f"type {shown_name(error.param)} {near[0]}"
+    elif strange := _NO_COMMAND.match(said):
+        said, commands = strange[0], error.ctx.command.commands
+        near = get_close_matches(strange[1], commands, 1, 0.8)
+        meant = f"type {command} {near[0] if near else f'show {strange[1]}'}" if near or "show" in commands else None
+    elif "unexpected extra argument" in said and "--models" in known:
         meant = f"models are named by --models: {command} --models NAME,NAME"
     return BenchError(said, meant or f"`{command} --help` shows what it takes")
 
 
-def _meant(option: str, known: Collection[str]) -> str | None:
+def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | None:
     """What to type for an option that other programs have; None where that is not known.
 
     Args:
         known: the command's own options.
+        words: the command line, which may have a value behind the option.
     """
     meant = _ELSEWHERE.get(option.lstrip("-").replace("-", "_"))
     if meant is not None and (not meant.startswith("--") or meant.partition(" ")[0] in known):
@@ -232,7 +247,10 @@ def _meant(option: str, known: Collection[str]) -> str | None:
     from harness.config.load import nearest_settings
 
     near = nearest_settings(option)
-    return "type " + " or ".join(f"--set {path}=VALUE" for path in near) if near else None
+    behind = [after for word, after in pairwise(words) if word == option and not after.startswith("--")]
+    behind += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    value = behind[0] if behind else "VALUE"
+    return "type " + " or ".join(f"--set {path}={shlex.quote(value)}" for path in near) if near else None
 
 
 def shown_name(parameter: Any) -> str:

@@ -84,7 +84,7 @@ def submission(
     """Write and check what COCO's or nocaps's evaluation server takes, from a file or from a stored run's captions."""
     from harness.data.formats import read_image_ids
     from harness.data.predictions import read_predictions
-    from harness.metrics.submission import run_predictions, write_submission
+    from harness.metrics.submission import SPLITS, run_predictions, write_submission
 
     if Path(predictions).is_file():
         refuse_typed(
@@ -108,7 +108,7 @@ def submission(
             images,
             out,
             server=server,
-            split=split or {"coco": "test2014", "nocaps": "test"}[server],
+            split=split or [*SPLITS[server]][-1],
             algorithm=name,
             check=check_out,
         )

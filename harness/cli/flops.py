@@ -122,7 +122,7 @@ def flops(
     from harness.benchmark.hub_model import PREFIX
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.measure.flops.counting import count_flops
-    from harness.measure.inputs import example_visual
+    from harness.measure.inputs import example_for
     from harness.measure.memory import create_within_memory
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
@@ -175,7 +175,7 @@ def flops(
                 else:
                     given = settings.model_arguments(name, **sizes) if settings else {}
                     model = create_within_memory(name, **sizes, **given)
-                    seen = example_visual(model.visual, length=length)
+                    seen = example_for(model, length=length)
                     found.counts[name] = count_flops(
                         model, seen, caption_length=tokens, beam_size=width, step_position=position
                     )

@@ -147,8 +147,9 @@ def plan(
     with Reporter(console) as reporter:
         asked = resolve(request, reporter)
         found = _look(request, asked, here, reporter)
-    shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
-    _show(request, asked, found, shape, options.on != HERE or slurm is not None, console)
+        shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
+        estimates = _estimates(request, asked, found, shape, options.on != HERE or slurm is not None, reporter)
+    _show(request, asked, found, shape, estimates, console)
     if slurm is not None:
         on_gpus = asked.opening.device.startswith("cuda")
         _write_array(slurm, request, found, on_gpus)
@@ -200,7 +201,31 @@ def _look(request: Request, asked: Asked, here: bool, reporter: Reporter) -> Pre
     return Preview(request.data, known, unknown=f"{request.data} is known by its sizes alone")
 
 
-def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, elsewhere: bool, console: Console) -> None:
+def _estimates(
+    request: Request, asked: Asked, found: Preview, shape: DataShape, elsewhere: bool, reporter: Reporter
+) -> list[Estimate]:
+    """What a run of each model takes under each budget; models are counted and timed one after the other."""
+    names, stored, spent = [model.name for model in asked.trained()], _stored_durations(request, found.dataset), 0.0
+    estimates = []
+    with reporter.task("counting and timing", len(names)) as task:
+        for number, name in enumerate(names):
+            started = time.monotonic()
+            why = "no run is stored here, and runs are elsewhere" if elsewhere else ""
+            why = why or (f"{BUDGET_S:.0f} s of measuring are over" if spent >= BUDGET_S else "")
+            task.reach(number, name)
+            estimates += _estimate(name, request, shape, asked.opening.device, stored, why, reporter)
+            spent += time.monotonic() - started
+    return estimates
+
+
+def _show(
+    request: Request,
+    asked: Asked,
+    found: Preview,
+    shape: DataShape,
+    estimates: Sequence[Estimate],
+    console: Console,
+) -> None:
     """Print the table of runs, and what all of them take."""
     from harness.benchmark.control import nothing_to_vary
     from harness.benchmark.plan import trained_whole
@@ -218,14 +243,6 @@ def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, else
             runs[row_name(control.name, budget)] += extra * seeds
     reused = [spec for spec in found.specs if spec.key in found.finished]
     done = Counter(row_name(spec.model, budget_of(spec.config) if spec.kind == "trained" else 1) for spec in reused)
-    stored = _stored_durations(request, found.dataset)
-    estimates, spent = [], 0.0
-    for name in names:
-        started = time.monotonic()
-        why = "no run is stored here, and runs are elsewhere" if elsewhere else ""
-        why = why or (f"{BUDGET_S:.0f} s of measuring are over" if spent >= BUDGET_S else "")
-        estimates += _estimate(name, request, shape, asked.opening.device, stored, why)
-        spent += time.monotonic() - started
     for what in found.first:
         console.print(f"first: {what}", soft_wrap=True, markup=False)
     if found.unknown:
@@ -260,7 +277,13 @@ def _show(request: Request, asked: Asked, found: Preview, shape: DataShape, else
 
 
 def _estimate(
-    model: str, request: Request, shape: DataShape, device: str, stored: Mapping[tuple[str, int], Duration], why: str
+    model: str,
+    request: Request,
+    shape: DataShape,
+    device: str,
+    stored: Mapping[tuple[str, int], Duration],
+    why: str,
+    reporter: Reporter,
 ) -> list[Estimate]:
     """Count one run of a model under each budget, and tell its time.
 
@@ -271,9 +294,12 @@ def _estimate(
     from harness.measure.memory import create_within_memory
     from harness.measure.speed import measure_speed
     from harness.training.sentence_graphs import stages_for
+    from zoo import HasBackbone
 
     preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
     built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
+    if isinstance(built, HasBackbone):
+        reporter.note(f"counting {model} with its backbone, which takes minutes where that is large")
     length = min(shape.caption_length, built.max_len)
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
     decoding = preset.decoding

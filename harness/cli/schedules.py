@@ -1,4 +1,4 @@
-"""`bench schedules`: how models are trained, stage by stage."""
+"""`bench schedules`: how models are trained, stage by stage, and with which sizes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ Examples:
   bench schedules
 
   bench schedules expansionnet-v2-4step
+
+  bench schedules expansionnet-v2-paper
 """
 
 
@@ -21,9 +23,9 @@ def register(app: typer.Typer) -> None:
 
 
 def schedules(
-    name: Annotated[str | None, typer.Argument(help="A schedule, to see all its settings.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A schedule or a preset, to see all its settings.")] = None,
 ) -> None:
-    """List the training schedules and the presets that use them, or show one schedule whole."""
+    """List the training schedules and the presets that use them, or show a schedule or a preset whole."""
     from rich import box
     from rich.console import Console
     from rich.markup import escape
@@ -35,7 +37,8 @@ def schedules(
     if name is not None:
         import yaml
 
-        content = load_schedule(name).model_dump(mode="json", exclude_none=True)
+        load = load_preset if name in list_presets() and name not in list_schedules() else load_schedule
+        content = load(name).model_dump(mode="json", exclude_none=True)
         console.print(yaml.safe_dump(content, sort_keys=False, width=100), markup=False, soft_wrap=True)
         return
     uses: dict[str, list[str]] = {}
@@ -48,4 +51,4 @@ def schedules(
         stages = ", ".join(f"{stage.name} ({stage.epochs})" for stage in schedule.stages)
         table.add_row(known, escape(f"{schedule.summary}: {stages}"), "\n".join(uses.get(known, ["-"])))
     console.print(table)
-    console.print("In brackets the epochs of each stage. All settings of one: bench schedules quick")
+    console.print("In brackets the epochs of each stage. All settings of one: bench schedules NAME")

@@ -60,7 +60,7 @@ def load_schedule(name: str) -> Schedule:
     """Read a schedule by name; BenchError if the name is unknown."""
     files = _yaml_files("harness.config.schedules")
     if name not in files:
-        raise BenchError(f"unknown schedule {name!r}", _did_you_mean(name, files))
+        raise BenchError(f"no schedule or preset is named {name!r}", _did_you_mean(name, [*files, *list_presets()]))
     return Schedule.model_validate({"name": name} | yaml.safe_load(files[name].read_text(encoding="utf-8")))
 
 
@@ -130,7 +130,7 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=3)
+    near = difflib.get_close_matches(name, sorted(set(known)), n=3)
     return f"did you mean {' or '.join(near)}?" if near else "`bench schedules` lists schedules and presets"
 
 

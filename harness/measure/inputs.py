@@ -6,11 +6,19 @@ from dataclasses import fields, replace
 
 import torch
 
-from zoo.captioner import Visual, VisualSpec
+from zoo.captioner import Captioner, HasBackbone, Visual, VisualSpec
 
-_PIXELS = 224
+_PIXELS = 3, 224, 224
 _GRID = 7
 """Cells a side."""
+
+
+def example_for(model: Captioner, *, length: int) -> Visual:
+    """One image for a model, on the CPU; pixels are as many as a backbone of its own takes."""
+    if isinstance(model, HasBackbone):
+        sides = getattr(model.backbone, "default_cfg", {}).get("input_size", _PIXELS)
+        return Visual(pixels=torch.zeros(1, *sides))
+    return example_visual(model.visual, length=length)
 
 
 def example_visual(spec: VisualSpec, *, length: int) -> Visual:
@@ -21,7 +29,7 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
     one before it, and has one attribute.
     """
     if spec.kind == "pixels":
-        return Visual(pixels=torch.zeros(1, 3, _PIXELS, _PIXELS))
+        return Visual(pixels=torch.zeros(1, *_PIXELS))
     tokens = length if spec.kind in {"grid", "regions", "regions+grid"} else 1
     generator = torch.Generator().manual_seed(0)
     edges = torch.linspace(0.0, 1.0, tokens + 1)

@@ -20,7 +20,7 @@ import torch
 import harness
 from harness.measure.captioning_costs import Effort, time_captioning
 from harness.measure.environment import describe_environment
-from harness.measure.inputs import batch_of, example_visual
+from harness.measure.inputs import batch_of, example_for
 from harness.measure.memory import PeakMemory, create_within_memory
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugins
@@ -110,7 +110,7 @@ def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     """Measure in this process: every pair of a batch size and a width, at every precision."""
     model = create_within_memory(job.model, vocab_size=job.vocab_size, visual_dim=job.visual_dim, **job.arguments)
     model.to(job.device).eval()
-    one = example_visual(model.visual, length=job.regions)
+    one = example_for(model, length=job.regions)
     results = []
     for precision in job.precisions:
         for batch in job.batches:

@@ -16,7 +16,15 @@ from results.store.rescoring import stored_captions
 from results.store.store import Store
 
 Server = Literal["coco", "nocaps"]
-_COCO_SPLITS: Final = ("val2014", "test2014")
+SPLITS: Final = {
+    "coco": {"val2014": 40_504, "test2014": 40_775},
+    "nocaps": {"val": 4_500, "test": 10_600},
+}
+"""How many images each split of a server has; the last is the one to be ranked by."""
+_LISTS: Final = {
+    "coco": "image_info_test2014.json, or captions_val2014.json, from cocodataset.org",
+    "nocaps": "nocaps_val_image_info.json or nocaps_test_image_info.json from nocaps.org",
+}
 _CAPTION_THEM: Final = "caption them first: bench caption --run RUN --data DATA --split SPLIT --out results.json"
 
 
@@ -62,9 +70,18 @@ def write_submission(
     COCO's server expects the files of both splits in one archive, which is written once both exist.
 
     Raises:
-        BenchError: a caption is missing, empty, duplicate, not a text, or of an image that is not in the list.
+        BenchError: the list is not of the whole split, or a caption is missing, empty, duplicate, not a text, or of an
+            image that is not in the list.
     """
-    wanted = read_image_ids(images)
+    wanted, splits = read_image_ids(images), SPLITS[server]
+    if split not in splits:
+        raise BenchError(f"the server of {server} has no split {split!r}", f"--split {' or '.join(splits)}")
+    if len(wanted) != splits[split]:
+        others = "".join(f"; for split {name}, add --split {name}" for name in splits if splits[name] == len(wanted))
+        raise BenchError(
+            f"--images {images} lists {len(wanted):,} images, and the split {split} of {server} has {splits[split]:,}",
+            f"give the server's own list: {_LISTS[server]}{others}",
+        )
     known = set(wanted)
     listed = {image_id for ids in predictions.problems.values() for image_id in ids}
     problems = [named(ids, what) for what, ids in predictions.problems.items()]
@@ -73,8 +90,6 @@ def write_submission(
     problems += [named(ids, what) for ids, what in ((missing, "missing"), (extra, f"not in {images.name}")) if ids]
     if problems:
         raise BenchError("the server would refuse this: " + "; ".join(problems), "give one caption for every image")
-    if server == "coco" and split not in _COCO_SPLITS:
-        raise BenchError(f"COCO's server has no split {split!r}", f"--split {' or '.join(_COCO_SPLITS)}")
     if not algorithm.replace("-", "").isalnum() or not algorithm.isascii():
         raise BenchError(f"--name {algorithm!r} cannot be part of a file name", "use letters, digits and hyphens")
     entries = [
@@ -88,7 +103,7 @@ def write_submission(
 
 
 def _coco_archive(out: Path, algorithm: str, check: Callable[[Path], None]) -> list[Path]:
-    files = [out / f"captions_{split}_{algorithm}_results.json" for split in _COCO_SPLITS]
+    files = [out / f"captions_{split}_{algorithm}_results.json" for split in SPLITS["coco"]]
     if not all(file.is_file() for file in files):
         return []
     archive = out / f"{algorithm}_results.zip"

@@ -147,15 +147,19 @@ def image_scores(
 
 
 def run_keys(store: Store, name: str) -> list[str]:
-    """The keys of a model's finished runs; a name of no model is taken for a key.
+    """The keys of a model's finished runs; a run's key stands for itself.
 
     Raises:
-        StoreError: the model has none that has finished.
+        StoreError: the model has none that has finished, or neither has this name.
     """
     with store.reading() as connection:
         of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
         known = connection.scalars(select(RunRow.key).where(FINISHED)).all()
+        models = connection.scalars(select(RunRow.model).where(FINISHED).distinct()).all()
+        is_run = connection.scalar(select(RunRow.id).where(RunRow.key == name)) is not None
+    if not (planned or is_run):
+        raise StoreError(f"no model and no run is named {name}", _nearest(name, [*models, *known]))
     keys = [key for key, status in planned.items() if status == "finished"]
     if planned and not keys:
         statuses = ", ".join(dict.fromkeys(planned.values()))

@@ -117,7 +117,7 @@ def test_markdown_and_json_hold_everything(fill: Fill, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["updown-s0", "nothing-s0"], "no run nothing-s0 in the results database"),
+        (["updown-s0", "nothing-s0"], "no model and no run is named nothing-s0"),
         (["updown-s0", "failed-s0"], "run failed-s0 has not finished: it is failed"),
         (["updown-s0", "here"], "here is a workspace or database, but updown-s0 is not"),
         (["here", "stranger"], "they share no model"),

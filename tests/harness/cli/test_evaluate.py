@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.metrics.submission import SPLITS
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from tests.harness.conftest import bench
 
@@ -80,11 +81,19 @@ def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):
     assert [fields(each["signature"])["df"] for each in found] == ["all", "subset"]
 
 
+@pytest.fixture
+def splits_of_three(monkeypatch):
+    for splits in SPLITS.values():
+        for split in splits:
+            monkeypatch.setitem(splits, split, 3)
+
+
 def submission(what, server, references, folder, *options):
     words = ("--server", server, "--images", references, "--out", folder / "up", *options)
     return bench("export", "submission", what, *words)
 
 
+@pytest.mark.usefixtures("splits_of_three")
 def test_submission_of_a_file(files, tmp_path):
     predictions, references = files
     assert submission(predictions, "nocaps", references, tmp_path).exit_code == 0
@@ -93,6 +102,7 @@ def test_submission_of_a_file(files, tmp_path):
     assert "the same for the other split" in submission(predictions, "coco", references, tmp_path).output
 
 
+@pytest.mark.usefixtures("splits_of_three")
 def test_submission_of_a_stored_run(files, tmp_path):
     references, key = files[1], "mine-s0-1"
     scores = {"overall": {"CIDEr-D": Quantity(0.5)}}

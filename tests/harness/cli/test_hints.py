@@ -12,7 +12,7 @@ from tests.harness.conftest import bench
 from zoo.errors import ZooError
 
 MISTAKES = {
-    "run --epochs 3": "--set schedule.stages.0.epochs=",
+    "run --epochs 3": "--set schedule.stages.0.epochs=3",
     "run --lr 0.1": "--set schedule.stages.0.learning_rate.peak=",
     "run --batch-size 8": "--set schedule.stages.0.batch_size=",
     "run --beam 5": "--set decoding.beam_size=",
@@ -31,6 +31,10 @@ MISTAKES = {
     "run --preset smal": "did you mean small",
     "run updown": "--models",
     "schedules quik": "did you mean quick",
+    "models show_tell": "bench models show show_tell",
+    "evalute": "bench evaluate",
+    "claims --format md": "--format markdown",
+    "export submission results.json --server nocap --images list.json --out up": "--server nocaps",
     "run --models updwn": "did you mean updown?",
     "run --data captions.csv": "bench data convert captions.csv",
     "run --data captions.json": "bench data convert captions.json",

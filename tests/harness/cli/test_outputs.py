@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.metrics.submission import SPLITS
 from harness.utils.errors import BenchError
 from tests.harness.cli.conftest import Fill
 from tests.harness.conftest import bench_or_raise
@@ -110,7 +111,8 @@ def test_files_in_a_folder_are_held_to_the_same(place: Path) -> None:
     assert bench_or_raise(*words, "--force")[0] == 0
 
 
-def test_a_submission_is_not_its_own_source(place: Path) -> None:
+def test_a_submission_is_not_its_own_source(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SPLITS["coco"], "val2014", 1)
     (place / "list.json").write_text(json.dumps({"images": [{"id": 1}]}))
     (place / "up").mkdir()
     file = place / "up" / "captions_val2014_x_results.json"

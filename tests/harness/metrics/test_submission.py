@@ -8,14 +8,17 @@ import zipfile
 import pytest
 
 from harness.data.predictions import Predictions
-from harness.metrics.submission import write_submission
+from harness.metrics.submission import SPLITS, write_submission
 from harness.utils.errors import BenchError
 
 CAPTIONS = {2: "a café\n\u2028 by the sea", 9: "two \U0001f600 dogs", 1: "one"}
 
 
 @pytest.fixture
-def images(tmp_path):
+def images(tmp_path, monkeypatch):
+    for splits in SPLITS.values():
+        for split in splits:
+            monkeypatch.setitem(splits, split, 3)
     path = tmp_path / "image_info_test2014.json"
     path.write_text(json.dumps({"images": [{"id": 9}, {"id": 2}, {"id": 1}]}))
     return path
@@ -62,3 +65,9 @@ def test_what_the_server_would_refuse_is_refused(images, tmp_path, change, says)
     with pytest.raises(BenchError, match=says):
         write(images, tmp_path / "up", **change)
     assert not (tmp_path / "up").exists()
+
+
+def test_a_list_of_some_images_is_refused(images, tmp_path):
+    images.write_text(json.dumps({"images": [{"id": 9}, {"id": 2}]}))
+    with pytest.raises(BenchError, match=r"lists 2 images, and the split test of nocaps has 3"):
+        write(images, tmp_path / "up", CAPTIONS, server="nocaps", split="test")
