@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.inputs import warn
 from harness.cli.options import (
     HubOption,
     PluginOption,
@@ -133,9 +135,11 @@ def caption(
         if checkpoint is not None:
             found = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
         else:
+            folder = find_run(run, place)
+            _warn_of_edits(folder.name, place)
             found = caption_dataset(
                 pictures,
-                find_run(run, place),
+                folder,
                 reporter=reporter,
                 beam_size=beam_size,
                 backbone_weights=backbone_weights,
@@ -159,6 +163,27 @@ def caption(
         typer.echo(f"unusable: {bad}", err=True)
     if found.unusable:
         raise typer.Exit(1)
+
+
+def _warn_of_edits(key: str, workspace: Workspace) -> None:
+    """Say which plug-ins have changed since a run of this workspace was trained with them."""
+    from harness.benchmark.identity.sources import plugin_digests
+    from results.errors import StoreError
+    from results.runs.reading import read_runs
+    from results.store.schema import RunRow
+    from results.store.store import Store
+
+    loaded = plugin_digests()
+    if not loaded or not Path(workspace.database).is_file():
+        return
+    with suppress(StoreError), Store(workspace.database, read_only=True) as store, store.reading() as connection:
+        for run in read_runs(connection, RunRow.key == key):
+            then = run.environment.get("plugins", {})
+            if edited := [name for name in loaded if then.get(name, loaded[name]) != loaded[name]]:
+                warn(
+                    f"--plugin {', '.join(edited)} has changed since {key} was trained: its captions may be others",
+                    "`bench run`, typed again, trains the changed model",
+                )
 
 
 def _split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:

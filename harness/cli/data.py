@@ -304,9 +304,9 @@ def convert(
         typer.echo(note, err=True)
     splits = _describe_splits(sorted(image["split"] for image in content["images"]))
     typer.echo(f"{out}: {splits}; split by {content['split_by']}")
-    where = "" if folder.absolute() == out.absolute().parent else f" --images {folder}"
-    typer.echo(f"next: bench data verify {out}{where}")
-    typer.echo(f"then: bench run --data {out}{where} --backbone NAME")
+    words = [str(out), *([] if folder.absolute() == out.absolute().parent else ["--images", str(folder)])]
+    typer.echo(f"next: bench data verify {shlex.join(words)}")
+    typer.echo(f"then: bench run --data {shlex.join(words)} --backbone resnet50 --models transformer_base,blind,human")
 
 
 _NOCAPS_EXAMPLES = """

@@ -224,7 +224,7 @@ def explained_usage(error: Any) -> BenchError:
         meant = f"type {shown_name(error.param)} {near[0]}"
     elif strange := _NO_COMMAND.match(said):
         said, commands = strange[0], error.ctx.command.commands
-        near = get_close_matches(strange[1], commands, 1, 0.8)
+        near = get_close_matches(strange[1], commands, 1, 0.65)
         meant = f"type {command} {near[0] if near else f'show {strange[1]}'}" if near or "show" in commands else None
     elif "unexpected extra argument" in said and "--models" in known:
         meant = f"models are named by --models: {command} --models NAME,NAME"

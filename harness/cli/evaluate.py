@@ -71,7 +71,9 @@ def evaluate(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="Write a report with every caption to this folder; of several files by itself."),
+        typer.Option(
+            metavar="FOLDER", help="Write a report with every caption to this folder; of several files by itself."
+        ),
         OutFolder(whole=True),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
@@ -94,7 +96,7 @@ def evaluate(
     bert: BertOption = None,
     instances: InstancesOption = None,
     images: Annotated[
-        Path | None, typer.Option(help="The folder of the images: for --clip, and shown in a report.")
+        Path | None, typer.Option(metavar="FOLDER", help="The images: for --clip, and shown in a report.")
     ] = None,
     sets: Annotated[
         Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
@@ -326,6 +328,7 @@ def _print(report: Report, references: References) -> None:
 
     from harness.data.nocaps import describe_domains
     from harness.metrics.contract import OVERALL
+    from reports.tables.numbers import bounds, percent
     from results.statistics.significance import RESAMPLES, SEED
 
     domains, overall = report.evaluation.domains, report.evaluation.scores[OVERALL]
@@ -341,8 +344,7 @@ def _print(report: Report, references: References) -> None:
             "-" if (value := report.quantity(metric, domain).value) is None else f"{100 * value:.2f}"
             for domain in (OVERALL, *domains)
         ]
-        bounds = [f"{100 * bound:.1f}" for bound in (found.low, found.high) if bound is not None]
-        table.add_row(escape(metric), cells[0], "–".join(bounds), *cells[1:])
+        table.add_row(escape(metric), cells[0], bounds(found.low, found.high, percent), *cells[1:])
     for metric in dict.fromkeys(name for domain in domains for name in report.evaluation.scores[domain]):
         if metric not in overall:  # of domains alone
             values = [report.quantity(metric, domain).value for domain in domains]
@@ -406,6 +408,7 @@ def _print_more(found: Measured) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from reports.tables.numbers import bounds
     from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
     table = Table(title="More metrics", title_justify="left")
@@ -416,13 +419,10 @@ def _print_more(found: Measured) -> None:
     table.add_column("what it is")
     for name in more_order(found.values):
         quantity, metric = found.values[name], MORE_METRICS[base_name(name)]
-        shown = [
-            f"{100 * each:.2f}" if metric.share else f"{each:.4g}"
-            for each in (quantity.value, quantity.low, quantity.high)
-            if each is not None
-        ]
-        value, *bounds = shown or ["-"]
-        table.add_row(base_name(name), value, "–".join(bounds), BETTER[metric.better], metric.meaning)
+        show = "{:.4g}".format if not metric.share else lambda share: f"{100 * share:.2f}"
+        value = "-" if quantity.value is None else show(quantity.value)
+        interval = bounds(quantity.low, quantity.high, show)
+        table.add_row(base_name(name), value, interval, BETTER[metric.better], metric.meaning)
     console = Console(highlight=False)
     console.print(table)
     by_model: dict[str, list[str]] = {}

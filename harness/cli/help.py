@@ -5,11 +5,12 @@ Typer's own takes as long to import what renders Markdown as the rest of the com
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
@@ -17,6 +18,7 @@ _PAPERS, _LONGER = "paper track", "-scst"
 """How the summaries of presets of papers begin, and the names of those with a self-critical stage end."""
 _TYPES = {int: "N", float: "X", Path: "PATH"}
 """What stands for a value whose option names none itself, by its type; TEXT for others."""
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 
 
 class Command(TyperCommand):
@@ -51,14 +53,26 @@ def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] |
             panel = getattr(each, "rich_help_panel", None) or ("Arguments" if argument else "Options")
             panels.setdefault(panel, []).append((_typed(each, argument), _said(each)))
     panels |= {title: list(rows.items()) for title, rows in (commands or {}).items()}
-    if any(each.name == "preset" for each in command.params):
+    if any(each.name == "preset" and "first-steps" not in (each.help or "") for each in command.params):
         panels["Presets"] = _presets()
     if len(own := panels.pop("Options", [])) > 1 or not panels:  # more than --help
         panels = {title: panels.pop(title) for title in ("Arguments",) if title in panels} | {"Options": own} | panels
     for title, rows in panels.items():
         _print_panel(console, title, rows)
     for paragraph in _paragraphs(command.epilog or ""):
-        console.print(Padding(paragraph, (0, 1)))
+        said = _to_paste(paragraph, console.width - 2) if paragraph.startswith("bench ") else paragraph
+        console.print(Padding(said, (0, 1)))
+
+
+def _to_paste(example: str, width: int) -> str:
+    """A command in lines that a shell takes, with what it is for above it."""
+    command, _, meaning = example.partition(" # ")
+    lines = [""]
+    for word in _WORD.findall(command):
+        if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > width - 2:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return "\n".join([*textwrap.wrap(meaning, width, initial_indent="# ", subsequent_indent="# "), " \\\n".join(lines)])
 
 
 def _presets() -> list[tuple[str, str]]:
@@ -100,7 +114,8 @@ def _typed(parameter: Any, argument: bool) -> str:
     if parameter.is_flag:
         return names
     kind = parameter.type_descriptor.annotation
-    several = "|".join(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else None
+    choices = kind if isinstance(kind, type) and issubclass(kind, StrEnum) else get_args(kind)
+    several = "|".join(map(str, choices)) if get_origin(kind) is Literal or choices is kind else None
     return f"{names} {parameter.metavar or several or _TYPES.get(kind, 'TEXT')}"
 
 

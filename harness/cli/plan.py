@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.benchmark.engines import HERE
+from harness.cli.inputs import warn
 from harness.cli.options import RunOptions, refuse_typed, with_run_options
 from harness.cli.output import OutFile, deliver
 from harness.cli.plan_power import show_power
@@ -142,6 +143,7 @@ def plan(
 
     from harness.benchmark.plan import resolve
     from harness.utils.progress import Reporter
+    from results.store.engine import resolve_url, sqlite_file
 
     console = Console(highlight=False)
     with Reporter(console) as reporter:
@@ -154,6 +156,11 @@ def plan(
         on_gpus = asked.opening.device.startswith("cuda")
         _write_array(slurm, request, found, on_gpus)
         console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
+        if sqlite_file(resolve_url(request.workspace.database)) is not None:
+            warn(
+                f"SQLite works on one host alone, and several nodes would write {request.workspace.database}",
+                "plan again with --db postgresql://USER@HOST/NAME; or keep the array on one node, by sbatch --nodelist",
+            )
         if not on_gpus:
             console.print("its runs compute on cpu, as here: plan on a machine with a GPU to have them on one")
 

@@ -1,9 +1,10 @@
-"""`bench plan --slurm`: the planned runs as an array of Slurm, one element a run, each a `bench work KEY`."""
+"""`bench plan --slurm`: planned runs as an array of Slurm: each element is a `bench work KEY` by this interpreter."""
 
 from __future__ import annotations
 
 import math
 import shlex
+import sys
 from collections.abc import Sequence
 
 from harness.utils.errors import BenchError
@@ -50,12 +51,12 @@ work "$@" &
 child=$!
 wait "$child"
 """
-_ONE = "srun bench work"
-_ON_ONE_NODE = "srun torchrun --standalone --nproc-per-node {per_node} -m harness.cli work"
+_ONE = "srun {python} -m harness.cli work"
+_ON_ONE_NODE = "srun {python} -m torch.distributed.run --standalone --nproc-per-node {per_node} -m harness.cli work"
 _ON_SEVERAL = """\
 local head
     head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-    srun torchrun --nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d \\
+    srun {python} -m torch.distributed.run --nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d \\
         --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" -m harness.cli work"""
 
 
@@ -84,7 +85,7 @@ def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[
         warning=WARNING_S,
         keys=" ".join(map(shlex.quote, keys)),
         words=" ".join(map(shlex.quote, words)),
-        command=command.format(nodes=nodes, per_node=per_node),
+        command=command.format(nodes=nodes, per_node=per_node, python=shlex.quote(sys.executable)),
     )
 
 

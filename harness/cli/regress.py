@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from harness.cli.inputs import open_results
+from harness.cli.inputs import open_results, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
 from harness.cli.output import OutFile, OutFolder, check_out, check_out_folder, deliver, write_errors
 from harness.utils.atomic import replacing
@@ -294,7 +294,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
 
 def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     """Write the workflow that judges pull requests of a repository of one's own; one that is there stays."""
-    from harness.cli.regress_workflow import workflow
+    from harness.cli.regress_workflow import requirement, workflow
 
     if _WORKFLOW.exists():
         typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
@@ -303,6 +303,11 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     _WORKFLOW.parent.mkdir(parents=True, exist_ok=True)
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
     typer.echo(f"written: {_WORKFLOW}")
+    if (installed := requirement()).startswith("captionbench=="):
+        warn(
+            f"it runs `pip install {installed}`, since this captionbench was installed from a folder",
+            "install it from a repository that pip can reach, and write --init again: captionbench @ git+URL@COMMIT",
+        )
 
 
 def _against(commit: str, request: Request, seeds: int) -> GateResult:

@@ -46,10 +46,10 @@ def workflow(baseline: Path, plugins: Sequence[str]) -> str:
     """The workflow's YAML."""
     words = ["bench", "regress", "--baseline", baseline.as_posix()]
     words += [word for name in plugins for word in ("--plugin", name)]
-    return _TEMPLATE.format(baseline=baseline.as_posix(), requirement=_requirement(), command=shlex.join(words))
+    return _TEMPLATE.format(baseline=baseline.as_posix(), requirement=requirement(), command=shlex.join(words))
 
 
-def _requirement() -> str:
+def requirement() -> str:
     """What pip installs the release by that runs now: its commit where it came from a repository."""
     try:
         origin = json.loads(distribution("captionbench").read_text("direct_url.json") or "{}")

@@ -42,8 +42,10 @@ def percent(value: float) -> str:
 
 
 def bounds(low: float | None, high: float | None, show: Callable[[float], str]) -> str:
-    """An interval as "98.1\u2013102.4", empty where there is none."""
-    return "" if low is None or high is None else f"{show(low)}\u2013{show(high)}"
+    """An interval as "98.1\u2013102.4" or, so that a dash is no sign, "-1.2 to 3.4"; empty where there is none."""
+    if low is None or high is None:
+        return ""
+    return f"{show(low)}{' to ' if low < 0 else chr(0x2013)}{show(high)}"
 
 
 def significant(value: float) -> str:

@@ -152,7 +152,11 @@ def _markdown_parts(table: Table) -> Iterator[str]:
 def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
     """A row's words are notes, and the first score alone has its deviation over seeds: a paper's column is narrow."""
     marks = dict(table.marks)
-    for said in filter(None, map(_described, table.all_lines)):
+
+    def described(line: Line) -> str:  # the note of a badge says its label too
+        return _described(replace(line, badges=tuple(badge for badge in line.badges if not badge.note)))
+
+    for said in filter(None, map(described, table.all_lines)):
         marks.setdefault(said, letters(len(marks)))
 
     def marked(text: str, *notes: str) -> str:
@@ -169,12 +173,13 @@ def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
             else:
                 text = escape_latex(cell.text if at else _with_spread(cell))
             cells.append(marked(text, cell.note))
-        name = marked(escape_latex(line.name), *(badge.note for badge in line.badges), _described(line))
+        name = marked(escape_latex(line.name), *(badge.note for badge in line.badges), described(line))
         return latex_row([name, *cells])
 
     between = [r"\midrule"] if table.lines and table.references else []
     rows = [*map(row, table.lines), *between, *map(row, table.references)]
-    notes = [rf"\item[{mark}] {escape_latex(note)}" for note, mark in marks.items()]
+    headers = "; ".join(f"{each.short}: {each.name}" for each in table.columns if each.short != each.name)
+    notes = [rf"\item[{mark}] {escape_latex(note)}" for note, mark in [(headers, ""), *marks.items()] if note]
     lines = [
         r"\begin{table}",
         r"\centering",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,9 @@ def test_an_array_works_off_the_planned_runs(draw_scenes: DrawScenes, tmp_path: 
 @pytest.mark.parametrize(
     ("devices", "nodes", "per_node", "started"),
     [
-        (1, "1", "1", "srun bench work"),
-        (4, "1", "4", "srun torchrun --standalone --nproc-per-node 4"),
-        (16, "2", "8", "srun torchrun --nnodes 2 --nproc-per-node 8"),
+        (1, "1", "1", "-m harness.cli work"),
+        (4, "1", "4", "-m torch.distributed.run --standalone --nproc-per-node 4"),
+        (16, "2", "8", "-m torch.distributed.run --nnodes 2 --nproc-per-node 8"),
     ],
 )
 def test_several_devices_are_started_by_torchrun(devices: int, nodes: str, per_node: str, started: str) -> None:
@@ -156,7 +157,7 @@ def test_a_warned_job_ends_its_run_and_is_queued_again(tmp_path: Path) -> None:
     (tmp_path / "script").write_text(script)
     done = subprocess.run(["bash", "script"], cwd=tmp_path, env=environment, timeout=60)
     assert done.returncode == 143
-    assert (tmp_path / "run").read_text() == "bench work b-s0 --workspace a b\n"
+    assert (tmp_path / "run").read_text() == f"{sys.executable} -m harness.cli work b-s0 --workspace a b\n"
     assert (tmp_path / "queued").read_text() == "requeue 77_1\n"
     assert (tmp_path / "ended").read_text() == "TERM\n"
 
