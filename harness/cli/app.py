@@ -149,7 +149,7 @@ def build_app() -> typer.Typer:
         name="bench",
         cls=RootGroup,
         help="Train, score and cost image-captioning architectures under the same conditions.",
-        epilog="Start with: bench run --models all",
+        epilog="bench run --models all",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

@@ -16,7 +16,6 @@ from harness.cli.options import (
     PluginOption,
     StorageOption,
     WorkspaceOption,
-    refuse_empty,
 )
 from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.config.limits import MAX_BEAM
@@ -28,19 +27,12 @@ if TYPE_CHECKING:
     from results.records import AttentionRecord
 
 EXAMPLES = """
-Examples:
-
-  bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
-
-  bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
-
-  bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
-
-  bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
-
-  bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
-
-  bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
+bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
+bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
+bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
+bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
+bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
+bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """
 
 
@@ -52,7 +44,7 @@ def register(app: typer.Typer) -> None:
 def caption(
     run: Annotated[
         str,
-        typer.Option(callback=refuse_empty, help="A run's key or folder, a model (its newest run), or hf:."),
+        typer.Option(help="A run's key or folder, a model (its newest run), or hf:."),
     ],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
@@ -70,13 +62,12 @@ def caption(
     regions: Annotated[
         str | None,
         typer.Option(
-            callback=refuse_empty,
             help="For a run on regions: the images' regions, by the image id that file names end with.",
         ),
     ] = None,
     graphs: Annotated[
         str | None,
-        typer.Option(callback=refuse_empty, help="For a run on scene graphs: those of the regions, by image id."),
+        typer.Option(help="For a run on scene graphs: those of the regions, by image id."),
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
     attention_out: Annotated[

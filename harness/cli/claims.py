@@ -14,13 +14,10 @@ from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOpt
 from harness.cli.output import OutFile, deliver
 from harness.utils.workspace import DEFAULT
 
-_EPILOG = """Examples:
-
-    bench claims
-
-    bench claims my_claims.yaml --workspace runs/coco
-
-    bench claims papers --format markdown --out claims.md
+_EPILOG = """
+bench claims
+bench claims my_claims.yaml --workspace runs/coco
+bench claims papers --format markdown --out claims.md
 """
 
 

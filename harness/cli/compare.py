@@ -23,15 +23,10 @@ if TYPE_CHECKING:
     from results.store.store import Store
 
 _EXAMPLES = """
-Examples:
-
-  bench compare transformer_base updown
-
-  bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
-
-  bench compare ../main/workspace workspace --format markdown --out changes.md
-
-  bench compare old.sqlite postgresql://me@server/captions
+bench compare transformer_base updown
+bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
+bench compare ../main/workspace workspace --format markdown --out changes.md
+bench compare old.sqlite postgresql://me@server/captions
 """
 
 

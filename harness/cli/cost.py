@@ -20,7 +20,6 @@ from harness.cli.options import (
     VocabularySizeOption,
     WorkspaceOption,
     complete_preset,
-    finite,
 )
 from harness.cli.output import OutFile, TableFormat, deliver, format_table, print_notes
 from harness.config.execution import usable_cores
@@ -37,22 +36,14 @@ if TYPE_CHECKING:
 MAX_BATCH = 65_536
 
 _MEASURE = """
-Examples:
-
-  bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy and by a beam of 5
-
-  bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
-
-  bench cost measure --batch 1 --beam 1 --threads 1 --format csv
-
-  bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
+bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy and by a beam of 5
+bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
+bench cost measure --batch 1 --beam 1 --threads 1 --format csv
+bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
 """
 _RUNS = """
-Examples:
-
-  bench cost runs   # time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
-
-  bench cost runs --cider 100 --format csv   # and how long until validation reached a CIDEr-D of 100
+bench cost runs   # time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
+bench cost runs --cider 100 --format csv   # and how long until validation reached a CIDEr-D of 100
 """
 _COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
 _OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
@@ -87,7 +78,6 @@ def measure(
         typer.Option(
             min=0,
             max=MAX_ENERGY_S,
-            callback=finite,
             help="Seconds over which energy is measured, where the device reports it.",
         ),
     ] = 5.0,
@@ -176,7 +166,7 @@ def runs(
     db: DatabaseOption = None,
     cider: Annotated[
         float | None,
-        typer.Option(min=0, max=1000, callback=finite, help="Time until validation reached this CIDEr-D, times 100."),
+        typer.Option(min=0, max=1000, help="Time until validation reached this CIDEr-D, times 100."),
     ] = None,
     output: TableFormatOption = TableFormat.table,
 ) -> None:

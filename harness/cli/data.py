@@ -28,7 +28,6 @@ from harness.cli.options import (
     RegionCountOption,
     SkipBadImagesOption,
     WorkspaceOption,
-    refuse_empty,
 )
 from harness.cli.output import OutFile, OutFolder, deliver
 from harness.utils.errors import BenchError
@@ -42,11 +41,8 @@ def _describe_splits(splits: Iterable[str]) -> str:
 
 
 _LIST_EXAMPLES = """
-Examples:
-
-  bench data list
-
-  bench data list --workspace /scratch/bench
+bench data list
+bench data list --workspace /scratch/bench
 """
 _OWN_DATA = """\
 FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
@@ -77,17 +73,11 @@ def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
 
 
 _DOWNLOAD_EXAMPLES = """
-Examples:
-
-  bench data download coco
-
-  bench data download coco --what annotations --to /data/coco
-
-  bench data download nocaps --to /data/coco
-
-  bench data download flickr8k
-
-  bench data download coco --mirror https://example.org/coco
+bench data download coco
+bench data download coco --what annotations --to /data/coco
+bench data download nocaps --to /data/coco
+bench data download flickr8k
+bench data download coco --mirror https://example.org/coco
 """
 
 
@@ -96,7 +86,6 @@ def download(
     what: Annotated[
         str | None,
         typer.Option(
-            callback=refuse_empty,
             help="annotations, images, or both with a comma.  [default: both, annotations of Flickr]",
         ),
     ] = None,
@@ -107,7 +96,7 @@ def download(
     ] = None,
     mirror: Annotated[
         str | None,
-        typer.Option(callback=refuse_empty, metavar="URL", help="A folder with the same files, in place of their own."),
+        typer.Option(metavar="URL", help="A folder with the same files, in place of their own."),
     ] = None,
 ) -> None:
     """Fetch a data set: Karpathy's splits, COCO's or nocaps's pictures; what is there is not fetched again.
@@ -149,17 +138,11 @@ def _next(data: str, folder: Path, annotations: Path) -> list[str]:
 
 
 _VERIFY_EXAMPLES = """
-Examples:
-
-  bench data verify scenes
-
-  bench data verify flickr8k/
-
-  bench data verify annotations/dataset_coco.json --images coco/
-
-  bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
-
-  bench data verify scenes --regions boxes --graphs scenes
+bench data verify scenes
+bench data verify flickr8k/
+bench data verify annotations/dataset_coco.json --images coco/
+bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
+bench data verify scenes --regions boxes --graphs scenes
 """
 
 _SHOWN = 8
@@ -168,9 +151,7 @@ _SHOWN = 8
 def verify(
     data: DataArgument,
     images: ImagesOption = None,
-    regions: Annotated[
-        str | None, typer.Option(callback=refuse_empty, help="Check these regions too, as for bench run.")
-    ] = None,
+    regions: Annotated[str | None, typer.Option(help="Check these regions too, as for bench run.")] = None,
     graphs: GraphsOption = None,
     graph_words: GraphWordsOption = 10,
     graph_labels: GraphLabelsOption = 20,
@@ -238,16 +219,11 @@ def verify(
 
 
 _CONVERT_EXAMPLES = """
-Examples:
-
-  bench data convert captions_train2017.json captions_val2017.json --instances instances_train2017.json
+bench data convert captions_train2017.json captions_val2017.json --instances instances_train2017.json
   --instances instances_val2017.json --images coco/ --split-by hash:90/5/5 --out dataset_coco2017.json
-
-  bench data convert photos/ --out photos/dataset.json
-
-  bench data convert captions.csv --images photos/ --split-by hash:80/10/10 --out dataset_photos.json
-
-  bench data convert hub_folder/ --caption-column prompt --out hub_folder/dataset.json
+bench data convert photos/ --out photos/dataset.json
+bench data convert captions.csv --images photos/ --split-by hash:80/10/10 --out dataset_photos.json
+bench data convert hub_folder/ --caption-column prompt --out hub_folder/dataset.json
 """
 
 
@@ -271,16 +247,13 @@ def convert(
     split_by: Annotated[
         str | None,
         typer.Option(
-            callback=refuse_empty,
             help="source, or hash:TRAIN/VAL/TEST in per cent, by file name.  [default: source if it has splits, "
             "else hash:80/10/10]",
         ),
     ] = None,
-    file_column: Annotated[
-        str | None, typer.Option(callback=refuse_empty, help="Of a CSV: the column of the pictures' files.")
-    ] = None,
+    file_column: Annotated[str | None, typer.Option(help="Of a CSV: the column of the pictures' files.")] = None,
     caption_column: Annotated[
-        str | None, typer.Option(callback=refuse_empty, help="The column, or key in metadata.jsonl, of the captions.")
+        str | None, typer.Option(help="The column, or key in metadata.jsonl, of the captions.")
     ] = None,
     skip_bad_images: SkipBadImagesOption = False,
 ) -> None:
@@ -310,13 +283,9 @@ def convert(
 
 
 _NOCAPS_EXAMPLES = """
-Examples:
-
-  bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
-
-  bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
-
-  bench data verify dataset_coco_nocaps.json --images pictures/
+bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
+bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
+bench data verify dataset_coco_nocaps.json --images pictures/
 """
 
 
@@ -342,29 +311,20 @@ def nocaps(
 
 
 _FEATURES_EXAMPLES = """
-Examples:
-
-  bench data features scenes --regions boxes
-
-  bench data features dataset_coco.json --regions cocobu_att --region-count fixed:36
-
-  bench data features dataset_coco.json --images coco/ --regions trainval_36.tsv
-
-  bench data features dataset_coco.json --images coco/ --backbone resnet101
+bench data features scenes --regions boxes
+bench data features dataset_coco.json --regions cocobu_att --region-count fixed:36
+bench data features dataset_coco.json --images coco/ --regions trainval_36.tsv
+bench data features dataset_coco.json --images coco/ --backbone resnet101
 """
 
 
 def features(
     data: DataArgument,
     images: ImagesOption = None,
-    regions: Annotated[
-        str | None, typer.Option(callback=refuse_empty, help="As for bench run; grid cells without it.")
-    ] = None,
+    regions: Annotated[str | None, typer.Option(help="As for bench run; grid cells without it.")] = None,
     region_count: RegionCountOption = "all",
     region_bins: RegionBinsOption = 1,
-    backbone: Annotated[
-        str, typer.Option(callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model.")
-    ] = "filterbank",
+    backbone: Annotated[str, typer.Option(help="'filterbank', 'scenesnet' or a timm model.")] = "filterbank",
     backbone_weights: BackboneWeightsOption = None,
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,

@@ -16,19 +16,12 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EXAMPLES = """
-Examples:
-
-  bench db info
-
-  bench db check
-
-  bench db upgrade --workspace runs/flickr8k
-
-  bench db merge other-machine/bench.sqlite
-
-  bench db publish flickr8k.sqlite --metrics CIDEr-D,BLEU-4
-
-  BENCH_DB=postgresql://me@host/captions bench db info
+bench db info
+bench db check
+bench db upgrade --workspace runs/flickr8k
+bench db merge other-machine/bench.sqlite
+bench db publish flickr8k.sqlite --metrics CIDEr-D,BLEU-4
+BENCH_DB=postgresql://me@host/captions bench db info
 """
 
 

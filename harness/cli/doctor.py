@@ -19,11 +19,9 @@ from harness.config.execution import usable_cores
 from harness.utils.files import disk_of
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """Examples:
-
-    bench doctor
-
-    bench doctor --workspace /scratch/bench
+_EPILOG = """
+bench doctor
+bench doctor --workspace /scratch/bench
 """
 _LOW_DISK_GIB = 2.0
 _PROBE = "A dog, running (fast)."

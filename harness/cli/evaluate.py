@@ -23,21 +23,14 @@ if TYPE_CHECKING:
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
 
-_EPILOG = """Examples:
-
-    bench evaluate ours.json theirs.json --references captions_val2014.json --report report
-
-    bench evaluate results.json --references captions_val2014.json --allow-subset
-
-    bench evaluate results.json --references dataset_coco.json.gz --split test --out scores.json
-
-    bench evaluate nocaps.json --references nocaps_val_4500_captions.json --domain-df subset
-
-    bench evaluate results.json --references captions_val2014.json --more --instances instances_val2014.json
-
-    bench evaluate results.json --references captions_val2014.json --scores CLIPScore=clipscore.json
-
-    bench evaluate --judgements flickr8k.json --scores Polos=polos.json
+_EPILOG = """
+bench evaluate ours.json theirs.json --references captions_val2014.json --report report
+bench evaluate results.json --references captions_val2014.json --allow-subset
+bench evaluate results.json --references dataset_coco.json.gz --split test --out scores.json
+bench evaluate nocaps.json --references nocaps_val_4500_captions.json --domain-df subset
+bench evaluate results.json --references captions_val2014.json --more --instances instances_val2014.json
+bench evaluate results.json --references captions_val2014.json --scores CLIPScore=clipscore.json
+bench evaluate --judgements flickr8k.json --scores Polos=polos.json
 """
 
 

@@ -16,7 +16,6 @@ from harness.cli.options import (
     RankingMetricOption,
     SameMachineOption,
     WorkspaceOption,
-    refuse_empty,
     refuse_typed,
 )
 from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
@@ -27,25 +26,18 @@ if TYPE_CHECKING:
     from results.runs.standings import Judging
     from results.store.store import Store
 
-_LEADERBOARD = """Examples:
-
-    bench export leaderboard
-
-    bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out leaderboard.tex
-
-    bench export leaderboard --format csv --db postgresql://me@server/captions
+_LEADERBOARD = """
+bench export leaderboard
+bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out leaderboard.tex
+bench export leaderboard --format csv --db postgresql://me@server/captions
 """
-_SUBMISSION = """Examples:
-
-    bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
-
-    bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
+_SUBMISSION = """
+bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
+bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
 """
-_FIGURES = """Examples:
-
-    bench export figures --out figures
-
-    bench export figures --db baseline.sqlite --out paper/figures
+_FIGURES = """
+bench export figures --out figures
+bench export figures --db baseline.sqlite --out paper/figures
 """
 
 
@@ -74,9 +66,7 @@ def submission(
         typer.Option("--out", "-o", help="Folder to write to."),
         OutFolder(rb'PK\x03\x04|\[\{"image_id":'),
     ],
-    split: Annotated[
-        str | None, typer.Option(callback=refuse_empty, help="coco: val2014 or test2014; nocaps: val or test.")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
@@ -128,7 +118,6 @@ def leaderboard(
         str | None,
         typer.Option(
             metavar="NAMES",
-            callback=refuse_empty,
             help="Of markdown and latex: columns by name, such as CIDEr-D,place,parameters; or all.",
         ),
     ] = None,

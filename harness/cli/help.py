@@ -5,14 +5,18 @@ Typer's own takes as long to import what renders Markdown as the rest of the com
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
+
+from harness.utils.errors import BenchError
 
 _PAPERS, _LONGER = "paper track", "-scst"
 """How the summaries of presets of papers begin, and the names of those with a self-critical stage end."""
@@ -22,7 +26,24 @@ _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 
 
 class Command(TyperCommand):
-    """A command whose help is in panels."""
+    """A command whose help is in panels, and whose words are never empty, as unset variables of scripts leave them."""
+
+    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **named: Any) -> Any:
+        """BenchError where a word, or an option's value, is empty."""
+        for before, word in pairwise(["", *args]):
+            option, equals, value = word.partition("=")
+            if not word.strip() or (option.startswith("--") and equals and not value.strip()):
+                what = option.strip() or (before if before.startswith("-") else "an argument")
+                raise BenchError(f"{what} is empty", "give it a value, or leave it out where it has a default")
+        return super().make_context(info_name, args, *arguments, **named)
+
+    def invoke(self, ctx: Any) -> Any:
+        """BenchError for NaN, which no bound refuses, and infinity."""
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise BenchError(f"{parameter.opts[0]} {value} is not a finite number", f"as {parameter.opts[0]} 10")
+        return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Print it."""
@@ -59,9 +80,8 @@ def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] |
         panels = {title: panels.pop(title) for title in ("Arguments",) if title in panels} | {"Options": own} | panels
     for title, rows in panels.items():
         _print_panel(console, title, rows)
-    for paragraph in _paragraphs(command.epilog or ""):
-        said = _to_paste(paragraph, console.width - 2) if paragraph.startswith("bench ") else paragraph
-        console.print(Padding(said, (0, 1)))
+    for number, example in enumerate((command.epilog or "").strip().replace("\n  ", " ").splitlines()):
+        console.print(Padding("Examples:\n" * (not number) + _to_paste(example, console.width - 2), (0, 1)))
 
 
 def _to_paste(example: str, width: int) -> str:

@@ -8,20 +8,16 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import BackboneSettingOption, ImageSizeOption, RegionCountOption, WorkspaceOption, refuse_empty
+from harness.cli.options import BackboneSettingOption, ImageSizeOption, RegionCountOption, WorkspaceOption
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 EXAMPLES = """
-Examples:
-
-  bench import-weights expansionnet_v2 checkpoint.pth --vocabulary words.pickle
-
-  bench import-weights expansionnet_v2 body.pth --vocabulary words.json --backbone-weights swin.pth
-
-  bench import-weights x_lan caption_model.pth --vocabulary coco_vocabulary.txt --regions cocobu_att
+bench import-weights expansionnet_v2 checkpoint.pth --vocabulary words.pickle
+bench import-weights expansionnet_v2 body.pth --vocabulary words.json --backbone-weights swin.pth
+bench import-weights x_lan caption_model.pth --vocabulary coco_vocabulary.txt --regions cocobu_att
 """
 
 
@@ -38,9 +34,7 @@ def import_weights(
     checkpoint: Annotated[Path, typer.Argument(help="The authors' checkpoint; no code in it is executed.")],
     vocabulary: Annotated[Path, typer.Option(help="Its vocabulary: text, JSON, or a pickle of plain data.")],
     workspace: WorkspaceOption = DEFAULT,
-    backbone: Annotated[
-        str | None, typer.Option(callback=refuse_empty, help="Name of a timm model; Swin-L at 384 pixels by default.")
-    ] = None,
+    backbone: Annotated[str | None, typer.Option(help="Name of a timm model; Swin-L at 384 pixels by default.")] = None,
     backbone_weights: Annotated[
         Path | None, typer.Option(help="Its weights, where the checkpoint has none: .safetensors or .pth.")
     ] = None,
@@ -48,7 +42,7 @@ def import_weights(
     image_size: ImageSizeOption = None,
     regions: Annotated[
         str | None,
-        typer.Option(callback=refuse_empty, help="Regions that the checkpoint sees: a JSON, TSV, HDF5 file or folder."),
+        typer.Option(help="Regions that the checkpoint sees: a JSON, TSV, HDF5 file or folder."),
     ] = None,
     region_count: RegionCountOption = "all",
     change: Annotated[

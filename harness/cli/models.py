@@ -14,13 +14,9 @@ if TYPE_CHECKING:
     from zoo.registry import Pretraining
 
 _EXAMPLES = """
-Examples:
-
-  bench models
-
-  bench models list 'expansionnet_v2/*'
-
-  bench models show expansionnet_v2
+bench models
+bench models list 'expansionnet_v2/*'
+bench models show expansionnet_v2
 """
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -22,25 +21,8 @@ from harness.utils.workspace import DEFAULT
 P = ParamSpec("P")
 
 
-def folder(value: str | Path) -> Path:
-    """The folder that `--workspace` names; BenchError where it is empty, which would be the current folder."""
-    if not str(value).strip():
-        raise BenchError("--workspace is empty", "name a folder, or leave the option out: --workspace workspace")
-    return Path(value)
-
-
-def refuse_empty(option: typer.CallbackParam, value: str | None) -> str | None:
-    """The value of an option; BenchError where it is empty, as an unset variable of a script leaves it."""
-    if value is not None and not value.strip():
-        raise BenchError(
-            f"{option.opts[0]} is empty", "give it a value, or leave the option out where it has a default"
-        )
-    return value
-
-
-def durable(option: typer.CallbackParam, value: str | None) -> str | None:
+def durable(value: str | None) -> str | None:
     """The value of `--db`; BenchError where its results would be lost with the process."""
-    refuse_empty(option, value)
     if value is None or not ("memory" in value or value.startswith("sqlite")):
         return value
 
@@ -51,13 +33,6 @@ def durable(option: typer.CallbackParam, value: str | None) -> str | None:
             f"--db {value} is a database in memory: its results would be lost at the end of the command",
             "name a file, as --db results.sqlite, or leave the option out for the workspace's",
         )
-    return value
-
-
-def finite(option: typer.CallbackParam, value: float | None) -> float | None:
-    """The value of an option; BenchError for NaN, which no bound refuses, and infinity."""
-    if value is not None and not math.isfinite(value):
-        raise BenchError(f"{option.opts[0]} {value} is not a finite number", f"for example {option.opts[0]} 10")
     return value
 
 
@@ -107,7 +82,7 @@ def complete_preset(incomplete: str) -> list[str]:
 # What is run, and where it goes.
 WorkspaceOption = Annotated[
     Path,
-    typer.Option("--workspace", "-w", parser=folder, metavar="PATH", help="Folder of results, caches and reports."),
+    typer.Option("--workspace", "-w", metavar="PATH", help="Folder of results, caches and reports."),
 ]
 DatabaseOption = Annotated[
     str | None,
@@ -150,15 +125,11 @@ HubOption = Annotated[
 ]
 ClipOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="MODEL", callback=refuse_empty, help="Of more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."
-    ),
+    typer.Option(metavar="MODEL", help="Of more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."),
 ]
 BertOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="MODEL", callback=refuse_empty, help="Of more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."
-    ),
+    typer.Option(metavar="MODEL", help="Of more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."),
 ]
 InstancesOption = Annotated[
     list[Path] | None,
@@ -192,7 +163,6 @@ StorageOption = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        callback=refuse_empty,
         help="For machines that share no disk: s3://, gs:// or file://.",
     ),
 ]
@@ -200,13 +170,11 @@ StorageOption = Annotated[
 # Where runs are executed, and what each gets of a cluster.
 CpusPerRunOption = Annotated[
     float | None,
-    typer.Option(min=0.01, max=MAX_PROCESSES, callback=finite, help="On a cluster: cores of a run. [default: 1]"),
+    typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]"),
 ]
 GpusPerRunOption = Annotated[
     float | None,
-    typer.Option(
-        min=0, max=MAX_PROCESSES, callback=finite, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"
-    ),
+    typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"),
 ]
 MemoryPerRunOption = Annotated[
     float | None,
@@ -214,7 +182,6 @@ MemoryPerRunOption = Annotated[
         metavar="GB",
         min=0.1,
         max=MAX_MEMORY_GB,
-        callback=finite,
         help="On a cluster: memory of a run. [default: estimated]",
     ),
 ]
@@ -230,16 +197,13 @@ BackboneSettingOption = Annotated[
 ]
 BackboneOption = Annotated[
     str | None,
-    typer.Option(
-        "--backbone", metavar="NAME", callback=refuse_empty, help="'filterbank', 'scenesnet' or a timm model."
-    ),
+    typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model."),
 ]
 RegionsOption = Annotated[
     str | None,
     typer.Option(
         "--regions",
         metavar="REGIONS",
-        callback=refuse_empty,
         help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder.",
     ),
 ]
@@ -248,7 +212,6 @@ GraphsOption = Annotated[
     typer.Option(
         "--graphs",
         metavar="GRAPHS",
-        callback=refuse_empty,
         help="Scene graphs: scenes, scenes:noise=0.3, or a JSON file.",
     ),
 ]
@@ -263,7 +226,6 @@ SentenceGraphsOption = Annotated[
     typer.Option(
         "--sentence-graphs",
         metavar="FILE",
-        callback=refuse_empty,
         help="JSON of captions' scene graphs, for a stage on them.",
     ),
 ]
@@ -301,7 +263,6 @@ class RunOptions:
         str | None,
         typer.Option(
             metavar="MODEL",
-            callback=refuse_empty,
             help="Train it twice more, as a control of chance; auto: the first.",
         ),
     ] = None
@@ -368,7 +329,6 @@ class RunOptions:
         typer.Option(
             "--on",
             metavar="WHERE",
-            callback=refuse_empty,
             help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.",
         ),
     ] = "here"
@@ -377,9 +337,7 @@ class RunOptions:
     memory_per_run: MemoryPerRunOption = None
     hours_per_run: Annotated[
         float | None,
-        typer.Option(
-            min=0.1, max=MAX_HOURS, callback=finite, help="On Slurm: the limit of a run's time. [default: 24]"
-        ),
+        typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time. [default: 24]"),
     ] = None
     workspace: WorkspaceOption = DEFAULT
     db: DatabaseOption = None

@@ -7,7 +7,6 @@ written is one error that names the option.
 
 from __future__ import annotations
 
-import copy
 import errno
 import functools
 import inspect
@@ -169,7 +168,6 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
     if not outputs:
         return command
     words = {name for name, hint in hints.items() if get_origin((get_args(hint) or (hint,))[0]) is Literal}
-    hints |= {name: _never_empty(hints[name]) for name in outputs}
     parameters = {
         name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
         for name, parameter in inspect.signature(command).parameters.items()
@@ -200,22 +198,6 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
-
-
-def _never_empty(hint: Any) -> Any:
-    """The type of an output, which an unset variable of a script must not turn into the current folder."""
-    kind, *marks = get_args(hint)
-    marks = [copy.copy(mark) for mark in marks]
-    for info in marks:
-        if not isinstance(info, OutFile):
-            info.parser, info.metavar = _path, info.metavar or "PATH"
-    return Annotated[(kind, *marks)]
-
-
-def _path(value: str | Path) -> Path:
-    if not str(value).strip():
-        raise typer.BadParameter("it is empty")
-    return Path(value)
 
 
 def check_out(out: Path | None, option: str = "--out") -> None:

@@ -34,21 +34,13 @@ if TYPE_CHECKING:
     from results.runs.planning import Duration
 
 EXAMPLES = """
-Examples:
-
-  bench plan
-
-  bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3
-
-  bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50
-
-  bench plan --models 'updown,aoanet' --seeds 3 --control updown
-
-  bench plan --models all --data dataset_coco.json --preset matched-width --seeds 5 --slurm train.sbatch
-
-  bench plan --detect 1.0 --workspace workspace
-
-  bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
+bench plan
+bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3
+bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50
+bench plan --models 'updown,aoanet' --seeds 3 --control updown
+bench plan --models all --data dataset_coco.json --preset matched-width --seeds 5 --slurm train.sbatch
+bench plan --detect 1.0 --workspace workspace
+bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 """
 
 MOMENT_S, MOMENT_IMAGES = 0.1, 4

@@ -8,13 +8,10 @@ import typer
 
 from harness.utils.errors import BenchError
 
-_EXAMPLES = """Examples:
-
-    bench prefetch spice
-
-    bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
-
-    bench prefetch model git/pretrained
+_EXAMPLES = """
+bench prefetch spice
+bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
+bench prefetch model git/pretrained
 """
 
 

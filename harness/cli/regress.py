@@ -38,19 +38,12 @@ if TYPE_CHECKING:
     from results.runs.run import Run
 
 _EXAMPLES = """
-Examples:
-
-  bench regress
-
-  bench regress --format junit --out regress.xml
-
-  bench regress --update --models updown,transformer_base
-
-  bench regress --init --plugin mine.py --models mine
-
-  bench regress --against main --models transformer_base
-
-  bench regress --train --workspace gate --tolerance CIDEr-D=1
+bench regress
+bench regress --format junit --out regress.xml
+bench regress --update --models updown,transformer_base
+bench regress --init --plugin mine.py --models mine
+bench regress --against main --models transformer_base
+bench regress --train --workspace gate --tolerance CIDEr-D=1
 """
 _PRESET = "first-steps"
 _WORKFLOW = Path(".github/workflows/captionbench.yml")

@@ -23,15 +23,11 @@ from harness.cli.output import OutFolder, check_out_folder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """Examples:
-
-    bench report
-
-    bench report --workspace runs/flickr8k --out public/flickr8k
-
-    bench report --open
-
-    bench report --terminal
+_EPILOG = """
+bench report
+bench report --workspace runs/flickr8k --out public/flickr8k
+bench report --open
+bench report --terminal
 """
 
 

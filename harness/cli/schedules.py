@@ -7,13 +7,9 @@ from typing import Annotated
 import typer
 
 EXAMPLES = """
-Examples:
-
-  bench schedules
-
-  bench schedules expansionnet-v2-4step
-
-  bench schedules expansionnet-v2-paper
+bench schedules
+bench schedules expansionnet-v2-4step
+bench schedules expansionnet-v2-paper
 """
 
 

@@ -10,22 +10,17 @@ import typer
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, refuse_undecodable
-from harness.cli.options import ModelsOption, RunOptions, refuse_empty, with_run_options
+from harness.cli.options import ModelsOption, RunOptions, with_run_options
 from harness.cli.output import OutFile, TableFormat, deliver, format_table
 
 if TYPE_CHECKING:
     from harness.benchmark.tune.tune import Tuning
 
 EXAMPLES = """
-Examples:
-
-  bench tune --models updown,transformer_base --trials 12
-
-  bench tune --models all --trials 12 --jobs 2 --export tuned.yaml
-
-  bench tune --models all --trials 24 --on ray:head:6379 --gpus-per-run 0.5
-
-  bench run --models updown,transformer_base --seeds 3 --tuned workspace
+bench tune --models updown,transformer_base --trials 12
+bench tune --models all --trials 12 --jobs 2 --export tuned.yaml
+bench tune --models all --trials 24 --on ray:head:6379 --gpus-per-run 0.5
+bench run --models updown,transformer_base --seeds 3 --tuned workspace
 """
 
 
@@ -48,9 +43,7 @@ def tune(
     models: ModelsOption = "all",
     on: Annotated[
         str,
-        typer.Option(
-            "--on", metavar="WHERE", callback=refuse_empty, help="Where trials are trained: here or ray[:HOST:PORT]."
-        ),
+        typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT]."),
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
     finalists: Annotated[

@@ -13,11 +13,8 @@ from harness.training.launch import in_every_process
 from harness.utils.workspace import DEFAULT, Workspace
 
 _EXAMPLES = """
-Examples:
-
-  bench work --workspace shared
-
-  bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME --workspace shared
+bench work --workspace shared
+bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME --workspace shared
 """
 
 

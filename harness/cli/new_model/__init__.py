@@ -18,11 +18,8 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
 _EPILOG = """
-Examples:
-
-  bench new-model mine
-
-  bench new-model sparse_gru --out models/
+bench new-model mine
+bench new-model sparse_gru --out models/
 """
 _HINT = "for example: bench new-model mine"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
