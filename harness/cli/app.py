@@ -14,11 +14,10 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 from typer.core import TyperGroup
 from typer.main import get_group
-from typer.models import CommandInfo
 
 import harness
 from harness.cli.errors import explained, said_as_ours, say_error, say_interrupted
-from harness.cli.help import Command, Group, show
+from harness.cli.help import Command, Group, examples, show
 from harness.training.launch import is_launched
 from harness.utils.errors import DEBUG_VARIABLE, BenchError
 from harness.utils.signals import end_on_sigterm
@@ -100,10 +99,20 @@ class _Commands(Mapping[str, Any]):
             raise KeyError(name)
         from harness.cli.output import checked
 
-        app = typer.Typer()
-        importlib.import_module(f"harness.cli.{name.replace('-', '_')}").register(app)
-        for command in _registered(app):
-            command.callback, command.cls = checked(command.callback) if command.callback else None, Command
+        stem, app = name.replace("-", "_"), typer.Typer()
+        module = importlib.import_module(f"harness.cli.{stem}")
+        if not hasattr(module, "COMMANDS"):
+            command = getattr(module, "COMMAND", None) or getattr(module, stem)
+            app.command(name, cls=Command, epilog=module.EXAMPLES)(checked(command))
+            return get_group(app).commands[name]
+        alone = getattr(module, "ALONE", None)
+        group = typer.Typer(name=name, cls=Group, help=COMMANDS[name], no_args_is_help=alone is None)
+        if alone is not None:
+            group.callback(invoke_without_command=True, epilog=module.EXAMPLES)(alone)
+        for each, command in module.COMMANDS.items():
+            own = [line for line in examples(module.EXAMPLES) if f"bench {name} {each}" in line]
+            group.command(each, cls=Command, epilog="\n".join(own))(checked(command))
+        app.add_typer(group)
         return get_group(app).commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -113,16 +122,12 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-def _registered(app: typer.Typer) -> Iterator[CommandInfo]:
-    yield from app.registered_commands
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            group.cls = Group
-            yield from _registered(group.typer_instance)
-
-
 class RootGroup(TyperGroup):
-    """The root command; every module or folder of `COMMANDS` offers `register(app)`."""
+    """The root command.
+
+    A module or folder of this package has each: `COMMAND`, or a function of the module's name; or a group's `COMMANDS`
+    by name, and `ALONE`, what it does without one. `EXAMPLES` are lines.
+    """
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)

@@ -36,11 +36,6 @@ bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predi
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("caption", epilog=EXAMPLES)(caption)
-
-
 def caption(
     run: Annotated[
         str,

@@ -14,7 +14,7 @@ from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOpt
 from harness.cli.output import OutFile, deliver
 from harness.utils.workspace import DEFAULT
 
-_EPILOG = """
+EXAMPLES = """
 bench claims
 bench claims my_claims.yaml --workspace runs/coco
 bench claims papers --format markdown --out claims.md
@@ -26,11 +26,6 @@ class Format(StrEnum):
 
     text = "text"
     markdown = "markdown"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("claims", epilog=_EPILOG)(claims)
 
 
 def claims(

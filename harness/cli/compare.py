@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from results.comparison.comparison import Comparison
     from results.store.store import Store
 
-_EXAMPLES = """
+EXAMPLES = """
 bench compare transformer_base updown
 bench compare transformer_base-s0-e91b35c5e1 updown-s0-e7956ed8e0
 bench compare ../main/workspace workspace --format markdown --out changes.md
@@ -36,11 +36,6 @@ class Format(StrEnum):
     text = "text"
     markdown = "markdown"
     json = "json"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("compare", epilog=_EXAMPLES)(compare)
 
 
 def compare(

@@ -35,13 +35,11 @@ if TYPE_CHECKING:
 
 MAX_BATCH = 65_536
 
-_MEASURE = """
+EXAMPLES = """
 bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy and by a beam of 5
 bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
 bench cost measure --batch 1 --beam 1 --threads 1 --format csv
 bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
-"""
-_RUNS = """
 bench cost runs   # time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
 bench cost runs --cider 100 --format csv   # and how long until validation reached a CIDEr-D of 100
 """
@@ -50,14 +48,6 @@ _OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
 _ON_DEVICES = ("caption_peak_memory_device", "caption_peak_memory_reserved", "energy_per_image")
 _ESTIMATE = "train_a100_hours_estimate"
 _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench cost` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True)
-    group.command("measure", epilog=_MEASURE)(measure)
-    group.command("runs", epilog=_RUNS)(runs)
-    app.add_typer(group, name="cost", help="Time, memory and energy of captioning, and of training.")
 
 
 def measure(
@@ -346,3 +336,6 @@ def _printed(score: PublishedScore) -> list[str]:
     device = next((part for part in score.note.split("; ") if "Nvidia" in part), "")
     hours = f"{score.value * _HOURS[score.metric]:g}"
     return [score.model, hours, stage, strategy.removesuffix(" training strategy"), device, score.source]
+
+
+COMMANDS = {"measure": measure, "runs": runs}

@@ -40,9 +40,31 @@ def _describe_splits(splits: Iterable[str]) -> str:
     return ", ".join(f"{split} {count}" for split, count in Counter(splits).items())
 
 
-_LIST_EXAMPLES = """
+EXAMPLES = """
 bench data list
 bench data list --workspace /scratch/bench
+bench data download coco
+bench data download coco --what annotations --to /data/coco
+bench data download nocaps --to /data/coco
+bench data download flickr8k
+bench data download coco --mirror https://example.org/coco
+bench data verify scenes
+bench data verify flickr8k/
+bench data verify annotations/dataset_coco.json --images coco/
+bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
+bench data verify scenes --regions boxes --graphs scenes
+bench data convert captions_train2017.json captions_val2017.json --instances instances_train2017.json
+  --instances instances_val2017.json --images coco/ --split-by hash:90/5/5 --out dataset_coco2017.json
+bench data convert photos/ --out photos/dataset.json
+bench data convert captions.csv --images photos/ --split-by hash:80/10/10 --out dataset_photos.json
+bench data convert hub_folder/ --caption-column prompt --out hub_folder/dataset.json
+bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
+bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
+bench data verify dataset_coco_nocaps.json --images pictures/
+bench data features scenes --regions boxes
+bench data features dataset_coco.json --regions cocobu_att --region-count fixed:36
+bench data features dataset_coco.json --images coco/ --regions trainval_36.tsv
+bench data features dataset_coco.json --images coco/ --backbone resnet101
 """
 _OWN_DATA = """\
 FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
@@ -70,15 +92,6 @@ def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
     )
     typer.echo(_OWN_DATA)
     typer.echo("\nNext: bench data verify FOLDER, then bench run --data FOLDER --backbone NAME")
-
-
-_DOWNLOAD_EXAMPLES = """
-bench data download coco
-bench data download coco --what annotations --to /data/coco
-bench data download nocaps --to /data/coco
-bench data download flickr8k
-bench data download coco --mirror https://example.org/coco
-"""
 
 
 def download(
@@ -136,14 +149,6 @@ def _next(data: str, folder: Path, annotations: Path) -> list[str]:
     run = f"bench run --data {joined} --images {quoted[1]} --backbone resnet50 --models transformer_base,blind,human"
     return [*lines, f"next: bench data nocaps {coco} {quoted[0]} --out {joined}", f"then: {run}"]
 
-
-_VERIFY_EXAMPLES = """
-bench data verify scenes
-bench data verify flickr8k/
-bench data verify annotations/dataset_coco.json --images coco/
-bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
-bench data verify scenes --regions boxes --graphs scenes
-"""
 
 _SHOWN = 8
 
@@ -218,15 +223,6 @@ def verify(
     )
 
 
-_CONVERT_EXAMPLES = """
-bench data convert captions_train2017.json captions_val2017.json --instances instances_train2017.json
-  --instances instances_val2017.json --images coco/ --split-by hash:90/5/5 --out dataset_coco2017.json
-bench data convert photos/ --out photos/dataset.json
-bench data convert captions.csv --images photos/ --split-by hash:80/10/10 --out dataset_photos.json
-bench data convert hub_folder/ --caption-column prompt --out hub_folder/dataset.json
-"""
-
-
 def convert(
     source: Annotated[
         list[Path],
@@ -282,13 +278,6 @@ def convert(
     typer.echo(f"then: bench run --data {shlex.join(words)} --backbone resnet50 --models transformer_base,blind,human")
 
 
-_NOCAPS_EXAMPLES = """
-bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
-bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
-bench data verify dataset_coco_nocaps.json --images pictures/
-"""
-
-
 def nocaps(
     annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
     captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
@@ -308,14 +297,6 @@ def nocaps(
     typer.echo(f"{out}: nocaps {joined.images}; image N of nocaps's own file is {joined.raised} + N here")
     typer.echo(describe_domains(joined.domains))
     typer.echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")
-
-
-_FEATURES_EXAMPLES = """
-bench data features scenes --regions boxes
-bench data features dataset_coco.json --regions cocobu_att --region-count fixed:36
-bench data features dataset_coco.json --images coco/ --regions trainval_36.tsv
-bench data features dataset_coco.json --images coco/ --backbone resnet101
-"""
 
 
 def features(
@@ -371,13 +352,11 @@ def features(
         reporter.note(f"{found.described}: {ready} images ready in {place.cache}, {seconds:.1f} s")
 
 
-def register(app: typer.Typer) -> None:
-    """Add `bench data` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True)
-    group.command("list", epilog=_LIST_EXAMPLES)(list_data)
-    group.command("download", epilog=_DOWNLOAD_EXAMPLES)(download)
-    group.command("verify", epilog=_VERIFY_EXAMPLES)(verify)
-    group.command("convert", epilog=_CONVERT_EXAMPLES)(convert)
-    group.command("nocaps", epilog=_NOCAPS_EXAMPLES)(nocaps)
-    group.command("features", epilog=_FEATURES_EXAMPLES)(features)
-    app.add_typer(group, name="data", help="List, download, convert and verify data sets, and prepare their features.")
+COMMANDS = {
+    "list": list_data,
+    "download": download,
+    "verify": verify,
+    "convert": convert,
+    "nocaps": nocaps,
+    "features": features,
+}

@@ -15,7 +15,7 @@ from harness.cli.output import OutFile, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EXAMPLES = """
+EXAMPLES = """
 bench db info
 bench db check
 bench db upgrade --workspace runs/flickr8k
@@ -23,19 +23,6 @@ bench db merge other-machine/bench.sqlite
 bench db publish flickr8k.sqlite --metrics CIDEr-D,BLEU-4
 BENCH_DB=postgresql://me@host/captions bench db info
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench db` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True)
-    group.command("info", epilog=_EXAMPLES)(info)
-    group.command("check", epilog=_EXAMPLES)(check)
-    group.command("upgrade", epilog=_EXAMPLES)(upgrade)
-    group.command("merge", epilog=_EXAMPLES)(merge)
-    group.command("publish", epilog=_EXAMPLES)(publish)
-    app.add_typer(
-        group, name="db", help="Look into the results database, check, upgrade or merge it, or publish a copy."
-    )
 
 
 def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
@@ -173,3 +160,6 @@ def publish(
         done = write(place.database, out, names)
     left = f"; {done.unfinished} not finished, left out" if done.unfinished else ""
     typer.echo(f"{out}: {done.runs} runs, {done.bytes / 1e6:,.1f} MB{left}")
+
+
+COMMANDS = {"info": info, "check": check, "upgrade": upgrade, "merge": merge, "publish": publish}

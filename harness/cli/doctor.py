@@ -19,7 +19,7 @@ from harness.config.execution import usable_cores
 from harness.utils.files import disk_of
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """
+EXAMPLES = """
 bench doctor
 bench doctor --workspace /scratch/bench
 """
@@ -48,11 +48,6 @@ class Check:
     state: State
     found: str
     hint: str | None = None
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `bench`."""
-    app.command("doctor", epilog=_EPILOG)(doctor)
 
 
 def doctor(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
 
-_EPILOG = """
+EXAMPLES = """
 bench evaluate ours.json theirs.json --references captions_val2014.json --report report
 bench evaluate results.json --references captions_val2014.json --allow-subset
 bench evaluate results.json --references dataset_coco.json.gz --split test --out scores.json
@@ -32,11 +32,6 @@ bench evaluate results.json --references captions_val2014.json --more --instance
 bench evaluate results.json --references captions_val2014.json --scores CLIPScore=clipscore.json
 bench evaluate --judgements flickr8k.json --scores Polos=polos.json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `bench`."""
-    app.command("evaluate", epilog=_EPILOG)(evaluate)
 
 
 def evaluate(

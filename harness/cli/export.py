@@ -26,16 +26,12 @@ if TYPE_CHECKING:
     from results.runs.standings import Judging
     from results.store.store import Store
 
-_LEADERBOARD = """
+EXAMPLES = """
+bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
+bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
 bench export leaderboard
 bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out leaderboard.tex
 bench export leaderboard --format csv --db postgresql://me@server/captions
-"""
-_SUBMISSION = """
-bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
-bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
-"""
-_FIGURES = """
 bench export figures --out figures
 bench export figures --db baseline.sqlite --out paper/figures
 """
@@ -43,15 +39,6 @@ bench export figures --db baseline.sqlite --out paper/figures
 
 Format = Literal["markdown", "csv", "latex", "json"]
 Server = Literal["coco", "nocaps"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench export` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True)
-    group.command("submission", epilog=_SUBMISSION)(submission)
-    group.command("leaderboard", epilog=_LEADERBOARD)(leaderboard)
-    group.command("figures", epilog=_FIGURES)(figures)
-    app.add_typer(group, name="export", help="Write files for other programs.")
 
 
 def submission(
@@ -187,3 +174,6 @@ def _written(store: Store, format: Format, columns: Sequence[str] | None, metric
         return as_json(contents)
     write = markdown if format == "markdown" else latex
     return write(contents, DEFAULT if columns is None else columns)
+
+
+COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.measure.flops.counting import FlopCounts
 
 TABLE_VI = "expansionnet-table-vi"
-_EXAMPLES = f"""
+EXAMPLES = f"""
 bench flops   # every model at its paper's size, on 144 x 1536 features and 10,000 words
 bench flops --models 'expansionnet*' --operators   # which operators the multiply-accumulates come from
 bench flops --models m2,updown --caption-length 16 --beam 3 --regions 36 --format latex
@@ -56,11 +56,6 @@ _BACKBONE = "swin_large_patch4_window12_384"
 _PICTURE = 640, 480
 """Width and height that checkpoints of `hf:` see, the most frequent size in COCO."""
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench flops`."""
-    app.command("flops", epilog=_EXAMPLES)(flops)
 
 
 def flops(

@@ -80,8 +80,13 @@ def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] |
         panels = {title: panels.pop(title) for title in ("Arguments",) if title in panels} | {"Options": own} | panels
     for title, rows in panels.items():
         _print_panel(console, title, rows)
-    for number, example in enumerate((command.epilog or "").strip().replace("\n  ", " ").splitlines()):
+    for number, example in enumerate(examples(command.epilog or "")):
         console.print(Padding("Examples:\n" * (not number) + _to_paste(example, console.width - 2), (0, 1)))
+
+
+def examples(text: str) -> list[str]:
+    """The commands of a text, of which a line that begins with spaces continues one."""
+    return text.strip().replace("\n  ", " ").splitlines()
 
 
 def _to_paste(example: str, width: int) -> str:

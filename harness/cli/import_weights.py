@@ -24,11 +24,6 @@ bench import-weights x_lan caption_model.pth --vocabulary coco_vocabulary.txt --
 _LIST = re.compile(r"[0-9]+(?:,[0-9]+)+")  # 2,4,3 is the list [2, 4, 3]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("import-weights", epilog=EXAMPLES)(import_weights)
-
-
 def import_weights(
     model: Annotated[str, typer.Argument(help="dlct, expansionnet_v2, puret, rstnet, x_lan or x_transformer.")],
     checkpoint: Annotated[Path, typer.Argument(help="The authors' checkpoint; no code in it is executed.")],

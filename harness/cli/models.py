@@ -13,20 +13,11 @@ if TYPE_CHECKING:
 
     from zoo.registry import Pretraining
 
-_EXAMPLES = """
+EXAMPLES = """
 bench models
 bench models list 'expansionnet_v2/*'
 bench models show expansionnet_v2
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench models` and its subcommands; without one it lists."""
-    group = typer.Typer(invoke_without_command=True)
-    group.callback(epilog=_EXAMPLES)(models)
-    group.command("list", epilog=_EXAMPLES)(list_models)
-    group.command("show", epilog=_EXAMPLES)(show)
-    app.add_typer(group, name="models", help="List the architectures, or show one of them.")
 
 
 def models(context: typer.Context) -> None:
@@ -152,3 +143,7 @@ def _show_published(name: str, console: Console) -> None:
             numbers = (f"{row[metric].value:.1f}" if metric in row else "—" for metric in shown)
             table.add_row(*conditions, str(score.beam or "—"), *numbers)
         console.print(table)
+
+
+COMMANDS = {"list": list_models, "show": show}
+ALONE = models

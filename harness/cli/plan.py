@@ -54,11 +54,6 @@ _SEEN = (
 """Options of what models see, which are looked at with the data."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("plan", epilog=EXAMPLES)(with_run_options(plan))
-
-
 def plan(
     options: RunOptions,
     context: typer.Context,
@@ -452,3 +447,6 @@ def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) ->
     words += [] if place.storage is None else ["--storage", place.storage]
     keys, devices = [spec.key for spec in left], request.execution.devices
     deliver(sbatch_script(file.name, keys, devices, words, on_gpus=on_gpus), file, "--slurm")
+
+
+COMMAND = with_run_options(plan)

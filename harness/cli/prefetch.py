@@ -8,19 +8,11 @@ import typer
 
 from harness.utils.errors import BenchError
 
-_EXAMPLES = """
+EXAMPLES = """
 bench prefetch spice
 bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
 bench prefetch model git/pretrained
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add `bench prefetch` and its subcommands."""
-    group = typer.Typer(no_args_is_help=True)
-    group.command("spice", epilog=_EXAMPLES)(spice)
-    group.command("model", epilog=_EXAMPLES)(model)
-    app.add_typer(group, name="prefetch", help="Fetch what some metrics and models need.")
 
 
 def spice(
@@ -59,3 +51,6 @@ def model(
     typer.echo(f"{name} is in {folder}")
     chosen = f" --pretrained {name}={source}" if source else ""
     typer.echo(f"Next: bench run --models {name}{chosen}")
+
+
+COMMANDS = {"spice": spice, "model": model}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from results.comparison.recording import Judged, Request
     from results.runs.run import Run
 
-_EXAMPLES = """
+EXAMPLES = """
 bench regress
 bench regress --format junit --out regress.xml
 bench regress --update --models updown,transformer_base
@@ -56,11 +56,6 @@ class Format(StrEnum):
     markdown = "markdown"
     junit = "junit"
     json = "json"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("regress", epilog=_EXAMPLES)(regress)
 
 
 def regress(

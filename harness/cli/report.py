@@ -23,17 +23,12 @@ from harness.cli.output import OutFolder, check_out_folder
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EPILOG = """
+EXAMPLES = """
 bench report
 bench report --workspace runs/flickr8k --out public/flickr8k
 bench report --open
 bench report --terminal
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `bench`."""
-    app.command("report", epilog=_EPILOG)(report)
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import typer
-
 from harness.benchmark.engines import HERE
 from harness.cli.options import RunOptions, with_run_options
 from harness.cli.run_request import make_request
@@ -29,11 +27,6 @@ bench run --models transformer_base --data flickr8k/ --preset small
   --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("run", epilog=EXAMPLES)(in_every_process(with_run_options(run)))
 
 
 def run(options: RunOptions) -> None:
@@ -85,3 +78,6 @@ def run(options: RunOptions) -> None:
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")
     if summary.failed or summary.skipped or summary.lacking:
         sys.exit(1)
+
+
+COMMAND = in_every_process(with_run_options(run))

@@ -13,11 +13,6 @@ bench schedules expansionnet-v2-paper
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("schedules", epilog=EXAMPLES)(schedules)
-
-
 def schedules(
     name: Annotated[str | None, typer.Argument(help="A schedule or a preset, to see all its settings.")] = None,
 ) -> None:

@@ -33,11 +33,6 @@ _NOT_OF_TRIALS = (
 """Options of `bench run` that trials have no use for."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("tune", epilog=EXAMPLES)(with_run_options(tune, _NOT_OF_TRIALS))
-
-
 def tune(
     options: RunOptions,
     models: ModelsOption = "all",
@@ -144,3 +139,6 @@ def _table(found: Tuning) -> str:
         values = "-" if model.best is None else model.values.describe()
         rows.append((name, *scores, *counts, values if model.done else f"not done: {values}"))
     return format_table(header, rows, TableFormat.table)
+
+
+COMMAND = with_run_options(tune, _NOT_OF_TRIALS)

@@ -12,15 +12,10 @@ from harness.cli.options import DatabaseOption, StorageOption, WorkspaceOption
 from harness.training.launch import in_every_process
 from harness.utils.workspace import DEFAULT, Workspace
 
-_EXAMPLES = """
+EXAMPLES = """
 bench work --workspace shared
 bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME --workspace shared
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("work", epilog=_EXAMPLES)(in_every_process(work))
 
 
 def work(
@@ -49,3 +44,6 @@ def work(
     typer.echo(", ".join(f"{counts[name]} {name}" for name in ("finished", "reused", "skipped", "failed")))
     if counts["failed"] or counts["skipped"]:
         sys.exit(1)
+
+
+COMMAND = in_every_process(work)

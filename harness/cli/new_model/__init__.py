@@ -17,17 +17,12 @@ from harness.cli.output import OutFolder, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
-_EPILOG = """
+EXAMPLES = """
 bench new-model mine
 bench new-model sparse_gru --out models/
 """
 _HINT = "for example: bench new-model mine"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `bench`."""
-    app.command("new-model", epilog=_EPILOG)(new_model)
 
 
 def new_model(
