@@ -98,18 +98,13 @@ def download(
     data: Annotated[str, typer.Argument(metavar="DATA", help="coco, flickr8k, flickr30k or nocaps.")],
     what: Annotated[
         str | None,
-        typer.Option(
-            help="annotations, images, or both with a comma.  [default: both, annotations of Flickr]",
-        ),
+        typer.Option(help="annotations, images, or both with a comma.  [default: both, annotations of Flickr]"),
     ] = None,
     to: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where to.  [default: ./DATA, of nocaps ./coco]"),
-        OutFolder(),
+        Path | None, typer.Option(metavar="FOLDER", help="Where to.  [default: ./DATA, of nocaps ./coco]"), OutFolder()
     ] = None,
     mirror: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A folder with the same files, in place of their own."),
+        str | None, typer.Option(metavar="URL", help="A folder with the same files, in place of their own.")
     ] = None,
 ) -> None:
     """Fetch a data set: Karpathy's splits, COCO's or nocaps's pictures; what is there is not fetched again.
@@ -244,7 +239,7 @@ def convert(
         str | None,
         typer.Option(
             help="source, or hash:TRAIN/VAL/TEST in per cent, by file name.  [default: source if it has splits, "
-            "else hash:80/10/10]",
+            "else hash:80/10/10]"
         ),
     ] = None,
     file_column: Annotated[str | None, typer.Option(help="Of a CSV: the column of the pictures' files.")] = None,

@@ -49,9 +49,7 @@ def submission(
     server: Annotated[Server, typer.Option(help="Whose format and rules.")],
     images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="Folder to write to."),
-        OutFolder(rb'PK\x03\x04|\[\{"image_id":'),
+        Path, typer.Option("--out", "-o", help="Folder to write to."), OutFolder(rb'PK\x03\x04|\[\{"image_id":')
     ],
     split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
@@ -81,13 +79,7 @@ def submission(
             ) from error
     with write_errors(out):
         written = write_submission(
-            found,
-            images,
-            out,
-            server=server,
-            split=split or [*SPLITS[server]][-1],
-            algorithm=name,
-            check=check_out,
+            found, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
         )
     for path in written:
         typer.echo(path)
@@ -104,8 +96,7 @@ def leaderboard(
     columns: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES",
-            help="Of markdown and latex: columns by name, such as CIDEr-D,place,parameters; or all.",
+            metavar="NAMES", help="Of markdown and latex: columns by name, such as CIDEr-D,place,parameters; or all."
         ),
     ] = None,
     metric: RankingMetricOption = "CIDEr-D",

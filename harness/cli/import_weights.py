@@ -36,8 +36,7 @@ def import_weights(
     backbone_option: BackboneSettingOption = None,
     image_size: ImageSizeOption = None,
     regions: Annotated[
-        str | None,
-        typer.Option(help="Regions that the checkpoint sees: a JSON, TSV, HDF5 file or folder."),
+        str | None, typer.Option(help="Regions that the checkpoint sees: a JSON, TSV, HDF5 file or folder.")
     ] = None,
     region_count: RegionCountOption = "all",
     change: Annotated[

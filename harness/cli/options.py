@@ -81,8 +81,7 @@ def complete_preset(incomplete: str) -> list[str]:
 
 # What is run, and where it goes.
 WorkspaceOption = Annotated[
-    Path,
-    typer.Option("--workspace", "-w", metavar="PATH", help="Folder of results, caches and reports."),
+    Path, typer.Option("--workspace", "-w", metavar="PATH", help="Folder of results, caches and reports.")
 ]
 DatabaseOption = Annotated[
     str | None,
@@ -124,12 +123,10 @@ HubOption = Annotated[
     ),
 ]
 ClipOption = Annotated[
-    str | None,
-    typer.Option(metavar="MODEL", help="Of more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION]."),
+    str | None, typer.Option(metavar="MODEL", help="Of more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION].")
 ]
 BertOption = Annotated[
-    str | None,
-    typer.Option(metavar="MODEL", help="Of more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION]."),
+    str | None, typer.Option(metavar="MODEL", help="Of more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION].")
 ]
 InstancesOption = Annotated[
     list[Path] | None,
@@ -155,22 +152,16 @@ DataOption = Annotated[
 PrecisionOption = Annotated[str, typer.Option("--precision", metavar="NAME", help="auto, fp32 or bf16.")]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 JobsOption = Annotated[
-    str,
-    typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU."),
+    str, typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU.")
 ]
 
 StorageOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="For machines that share no disk: s3://, gs:// or file://.",
-    ),
+    str | None, typer.Option(metavar="URL", help="For machines that share no disk: s3://, gs:// or file://.")
 ]
 
 # Where runs are executed, and what each gets of a cluster.
 CpusPerRunOption = Annotated[
-    float | None,
-    typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]"),
+    float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]")
 ]
 GpusPerRunOption = Annotated[
     float | None,
@@ -178,12 +169,7 @@ GpusPerRunOption = Annotated[
 ]
 MemoryPerRunOption = Annotated[
     float | None,
-    typer.Option(
-        metavar="GB",
-        min=0.1,
-        max=MAX_MEMORY_GB,
-        help="On a cluster: memory of a run. [default: estimated]",
-    ),
+    typer.Option(metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run. [default: estimated]"),
 ]
 
 # Images and the features that are extracted from them.
@@ -196,24 +182,17 @@ BackboneSettingOption = Annotated[
     list[str] | None, typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model.")
 ]
 BackboneOption = Annotated[
-    str | None,
-    typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model."),
+    str | None, typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model.")
 ]
 RegionsOption = Annotated[
     str | None,
     typer.Option(
-        "--regions",
-        metavar="REGIONS",
-        help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder.",
+        "--regions", metavar="REGIONS", help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder."
     ),
 ]
 GraphsOption = Annotated[
     str | None,
-    typer.Option(
-        "--graphs",
-        metavar="GRAPHS",
-        help="Scene graphs: scenes, scenes:noise=0.3, or a JSON file.",
-    ),
+    typer.Option("--graphs", metavar="GRAPHS", help="Scene graphs: scenes, scenes:noise=0.3, or a JSON file."),
 ]
 GraphWordsOption = Annotated[
     int, typer.Option("--graph-words", min=1, help="Least count of a graph's word that no caption has.")
@@ -223,11 +202,7 @@ GraphLabelsOption = Annotated[
 ]
 SentenceGraphsOption = Annotated[
     str | None,
-    typer.Option(
-        "--sentence-graphs",
-        metavar="FILE",
-        help="JSON of captions' scene graphs, for a stage on them.",
-    ),
+    typer.Option("--sentence-graphs", metavar="FILE", help="JSON of captions' scene graphs, for a stage on them."),
 ]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(metavar="NAME", help="imagenet, half or clip.")]
@@ -260,15 +235,10 @@ class RunOptions:
         typer.Option(metavar="MODEL=WHERE", help="A pretrained model's weights: a folder or a repository of the hub."),
     ] = None
     control: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Train it twice more, as a control of chance; auto: the first.",
-        ),
+        str | None, typer.Option(metavar="MODEL", help="Train it twice more, as a control of chance; auto: the first.")
     ] = None
     cards: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems."),
+        Path | None, typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems.")
     ] = None
     allow_subset: Annotated[bool, typer.Option("--allow-subset", help="Of captions:FILE: score the images it has.")] = (
         False
@@ -302,15 +272,11 @@ class RunOptions:
         int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")
     ] = 0
     budgets: Annotated[
-        str,
-        typer.Option(metavar="LIST", help="Multiples of the preset's epochs to train for, as 1,2,4."),
+        str, typer.Option(metavar="LIST", help="Multiples of the preset's epochs to train for, as 1,2,4.")
     ] = "1"
     tuned: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="WHERE",
-            help="With values of bench tune: 'workspace', or files of its --export.",
-        ),
+        typer.Option(metavar="WHERE", help="With values of bench tune: 'workspace', or files of its --export."),
     ] = None
     precision: PrecisionOption = "auto"
     compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False
@@ -320,24 +286,17 @@ class RunOptions:
     ] = None
     device: DeviceOption = "auto"
     devices: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together. [default: 1]"),
+        int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together. [default: 1]")
     ] = None
     jobs: JobsOption = "auto"
     on: Annotated[
-        str,
-        typer.Option(
-            "--on",
-            metavar="WHERE",
-            help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.",
-        ),
+        str, typer.Option("--on", metavar="WHERE", help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.")
     ] = "here"
     cpus_per_run: CpusPerRunOption = None
     gpus_per_run: GpusPerRunOption = None
     memory_per_run: MemoryPerRunOption = None
     hours_per_run: Annotated[
-        float | None,
-        typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time. [default: 24]"),
+        float | None, typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time. [default: 24]")
     ] = None
     workspace: WorkspaceOption = DEFAULT
     db: DatabaseOption = None
@@ -349,12 +308,7 @@ class RunOptions:
     clip: ClipOption = None
     bert: BertOption = None
     instances: InstancesOption = None
-    reuse: Annotated[
-        Reuse,
-        typer.Option(
-            help="Finished runs that count: of the same code, any, or none.",
-        ),
-    ] = Reuse.same
+    reuse: Annotated[Reuse, typer.Option(help="Finished runs that count: of the same code, any, or none.")] = Reuse.same
     accept_mixed: Annotated[
         bool, typer.Option("--accept-mixed", help="Add seeds to rows that other versions of torch or numpy made.")
     ] = False
