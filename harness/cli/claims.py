@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,11 +20,7 @@ bench claims papers --format markdown --out claims.md
 """
 
 
-class Format(StrEnum):
-    """How claims are written."""
-
-    text = "text"
-    markdown = "markdown"
+Format = Literal["text", "markdown"]
 
 
 def claims(
@@ -37,7 +32,7 @@ def claims(
     margin: MarginOption = None,
     place_unfinished: PlaceUnfinishedOption = False,
     same_machine: SameMachineOption = False,
-    format: Annotated[Format, typer.Option("--format", help="How the claims are written.")] = Format.text,
+    format: Annotated[Format, typer.Option("--format", help="How the claims are written.")] = "text",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write them to this file."),
@@ -60,6 +55,6 @@ def claims(
         rows = judge(store, claimed, Judging(margin, place_unfinished, same_machine))
     from reports.text.claims import markdown, print_claims
 
-    deliver(markdown(rows) if format is Format.markdown else partial(print_claims, rows), out)
+    deliver(markdown(rows) if format == "markdown" else partial(print_claims, rows), out)
     if out is not None:
         typer.echo(out)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,12 +29,7 @@ bench compare old.sqlite postgresql://me@server/captions
 """
 
 
-class Format(StrEnum):
-    """How the comparison is written."""
-
-    text = "text"
-    markdown = "markdown"
-    json = "json"
+Format = Literal["text", "markdown", "json"]
 
 
 def compare(
@@ -47,7 +41,7 @@ def compare(
         int, typer.Option(min=0, max=100_000, help="Number of captions to show, those that changed most.")
     ] = 5,
     all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, not four alone.")] = False,
-    format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = Format.text,
+    format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = "text",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write it to this file."),
@@ -112,6 +106,6 @@ def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int
 def _written(comparison: Comparison, format: Format, all_costs: bool) -> str | Callable[[Console], None]:
     from reports.text import comparison as written
 
-    if format is Format.text:
+    if format == "text":
         return partial(written.print_comparison, comparison, all_costs=all_costs)
-    return written.as_json(comparison) if format is Format.json else written.markdown(comparison, all_costs=all_costs)
+    return written.as_json(comparison) if format == "json" else written.markdown(comparison, all_costs=all_costs)

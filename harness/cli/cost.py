@@ -76,7 +76,7 @@ def measure(
     threads: Annotated[
         int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Processor threads, pinned to cores.")
     ] = None,
-    output: TableFormatOption = TableFormat.table,
+    output: TableFormatOption = "table",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write everything that was measured to this JSON file."),
@@ -158,7 +158,7 @@ def runs(
         float | None,
         typer.Option(min=0, max=1000, help="Time until validation reached this CIDEr-D, times 100."),
     ] = None,
-    output: TableFormatOption = TableFormat.table,
+    output: TableFormatOption = "table",
 ) -> None:
     """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.
 
@@ -174,7 +174,7 @@ def runs(
     header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
     typer.echo(format_table(header, rows, output), nl=False)
     print_notes(_notes(details), output)
-    if output is not TableFormat.csv:
+    if output != "csv":
         models = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
         if printed := [_printed(score) for model in models for score in printed_times(model)]:
             header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
@@ -182,7 +182,7 @@ def runs(
 
 
 def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> str:
-    if form is TableFormat.csv:
+    if form == "csv":
         return _as_csv(answers)
     several = len({answer.precision for answer in answers}) > 1
     devices = any(answer.costs[name].value is not None for answer in answers for name in _ON_DEVICES)
@@ -220,7 +220,7 @@ def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
         for name, cost in answer.costs.items()
     ]
     header = ["model", "batch", "beam", "precision", "cost", "value", "unit", "low", "high", "reason"]
-    return format_table(header, [["" if cell is None else str(cell) for cell in row] for row in rows], TableFormat.csv)
+    return format_table(header, [["" if cell is None else str(cell) for cell in row] for row in rows], "csv")
 
 
 def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str, Any]) -> list[str]:

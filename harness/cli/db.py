@@ -11,7 +11,7 @@ import typer
 
 from harness.cli.inputs import warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import OutFile, write_errors
+from harness.cli.output import OutFile, format_table, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -30,29 +30,20 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
 
     The exit code is 1 where a table or a column is missing.
     """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from results.store.revisions import RESTORE, describe
 
     found = describe(Workspace(workspace, db).database)
-    console = Console(highlight=False)
-    console.print(f"[bold]{escape(found.name)}[/]: {found.backend}, tables of captionbench {found.release}")
+    typer.echo(f"{found.name}: {found.backend}, tables of captionbench {found.release}")
     if found.upgrade:
-        console.print(f"older than this captionbench; type: {escape(found.upgrade)}", soft_wrap=True)
+        typer.echo(f"older than this captionbench; type: {found.upgrade}")
     if found.missing:
-        console.print(f"[bold red]damaged:[/] it has no {escape(', no '.join(found.missing))}", soft_wrap=True)
-        console.print(RESTORE, soft_wrap=True)
-    table = Table("Table", "Rows", box=None, pad_edge=False)
-    table.columns[1].justify = "right"
-    for name, rows in found.rows.items():
-        table.add_row(name, f"{rows:,}")
-    console.print(table)
+        typer.echo(f"damaged: it has no {', no '.join(found.missing)}\n{RESTORE}")
+    rows = [(name, f"{count:,}") for name, count in found.rows.items()]
+    typer.echo(format_table(("Table", "Rows"), rows, "table"), nl=False)
     statuses = ", ".join(f"{count} {status}" for status, count in found.runs.items())
-    console.print(f"runs: {statuses or 'none yet'}")
+    typer.echo(f"runs: {statuses or 'none yet'}")
     if found.bytes is not None:
-        console.print(f"size: {found.bytes / 1e6:,.1f} MB")
+        typer.echo(f"size: {found.bytes / 1e6:,.1f} MB")
     if found.missing:
         sys.exit(1)
 
@@ -101,27 +92,22 @@ def merge(
     A finished run is never replaced. Where both databases have finished a run with different results, this one's stay,
     the difference is printed, and the exit code is 1.
     """
-    from rich.console import Console
-    from rich.markup import escape
-
     from results.store.merge import merge as merge_database
     from results.store.store import Store
 
     place = Workspace(workspace, db)
     if db is None:
         place.create()
-    console = Console(highlight=False)
     conflicts = 0
     with Store(place.database) as store:
         for other in others:
             merged = merge_database(store, other)
-            console.print(
-                f"{escape(merged.source)}: {len(merged.added)} runs added, {len(merged.completed)} completed, "
-                f"{len(merged.kept)} here already; {len(merged.datasets)} data sets added or completed",
-                soft_wrap=True,
+            typer.echo(
+                f"{merged.source}: {len(merged.added)} runs added, {len(merged.completed)} completed, "
+                f"{len(merged.kept)} here already; {len(merged.datasets)} data sets added or completed"
             )
             for key, difference in merged.conflicts.items():
-                console.print(f"  [yellow]kept this database's[/] {escape(key)}: {escape(difference)}", soft_wrap=True)
+                typer.echo(f"  kept this database's {key}: {difference}")
             conflicts += len(merged.conflicts)
     if conflicts:
         runs = "run has" if conflicts == 1 else "runs have"

@@ -13,7 +13,7 @@ import typer
 
 from harness.cli.inputs import refuse_without_more
 from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
-from harness.cli.output import OutFile, OutFolder, check_out_folder, deliver
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, format_table
 from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
 from harness.utils.errors import BenchError
 
@@ -197,10 +197,6 @@ def _judge(
     settings: EvaluationSettings,
 ) -> None:
     """Print and write how far each metric agrees with people; exit code 1 where one could not be computed."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from harness.metrics.contract import OVERALL
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.judgements import agreements, read_judgements, scores_in_order
@@ -219,30 +215,25 @@ def _judge(
     gaps = {name: differences({metric: of[name] for metric, of in found.items()}) for name in names}
     reasons = {metric: each.reason for metric, each in scored.scores[OVERALL].items() if each.value is None}
     of_images = f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images"
-    table = Table(title=f"{of_images}, {escape(file.name)}", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    for name in names:
-        table.add_column(f"{name} \\[95 %]", justify="right")
+    typer.echo(f"{of_images}, {file.name}")
     told = {
         metric: {name: None if isnan(each.value) else [each.value, each.low, each.high] for name, each in of.items()}
         for metric, of in found.items()
     }
-    for metric, of in told.items():
-        cells = (
-            "-" if each is None else "{:.1f} \\[{:.1f}, {:.1f}]".format(*(100 * x for x in each))
-            for each in of.values()
-        )
-        table.add_row(escape(metric), *cells)
-    console = Console(highlight=False)
-    console.print(table)
+    cells = [
+        ["-" if each is None else "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * x for x in each)) for each in of.values()]
+        for of in told.values()
+    ]
+    rows = [(metric, *row) for metric, row in zip(told, cells, strict=True)]
+    typer.echo(format_table(["metric", *(f"{name} [95 %]" for name in names)], rows, "table"), nl=False)
     order = sorted(found, key=lambda metric: -found[metric][names[0]].value)
     both = gaps[names[0]]
     for above, below in (pair for pair in pairwise(order) if pair in both or pair[::-1] in both):
         gap, p = both[above, below] if (above, below) in both else both[below, above]
-        console.print(f"{escape(above)} {100 * abs(gap):.1f} above {escape(below)}, p {p:.2g}", soft_wrap=True)
-    console.print(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
+        typer.echo(f"{above} {100 * abs(gap):.1f} above {below}, p {p:.2g}")
+    typer.echo(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
     for metric, reason in reasons.items():
-        console.print(f"{metric}: {escape(reason or '')}", soft_wrap=True)
+        typer.echo(f"{metric}: {reason}")
     if out is not None:
         content = {
             "agreement": told,
@@ -285,8 +276,7 @@ def _compare(
     from reports.text.terminal import print_leaderboard
     from results.store.store import Store
 
-    if report is not None:
-        check_out_folder(report)
+    check_out(report, "--report", folder=True)
     with TemporaryDirectory() as folder, Reporter() as reporter:
         place = Workspace(Path(folder))
         asked = Request(
@@ -310,44 +300,34 @@ def _compare(
 
 def _print(report: Report, references: References) -> None:
     """Scores times 100, as papers show them."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from harness.data.nocaps import describe_domains
     from harness.metrics.contract import OVERALL
     from reports.tables.numbers import bounds, percent
     from results.statistics.significance import RESAMPLES, SEED
 
     domains, overall = report.evaluation.domains, report.evaluation.scores[OVERALL]
-    table = Table(title=f"{len(report.evaluation.ids)} images of {escape(references.name)}", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("score", justify="right")
-    table.add_column("95 % interval", justify="right", no_wrap=True)
-    for domain, members in domains.items():
-        table.add_column(f"{escape(domain)} ({len(members)})", justify="right")
+
+    def cell(metric: str, domain: str = OVERALL) -> str:
+        value = report.quantity(metric, domain).value
+        return "-" if value is None else f"{100 * value:.2f}"
+
+    rows = []
+    for metric in dict.fromkeys([*overall, *(name for domain in domains for name in report.evaluation.scores[domain])]):
+        row = [metric, "", ""]  # of domains alone
+        if metric in overall:
+            found = report.quantity(metric)
+            row = [metric, cell(metric), bounds(found.low, found.high, percent)]
+        rows.append([*row, *(cell(metric, domain) for domain in domains)])
+    typer.echo(f"{len(report.evaluation.ids)} images of {references.name}")
+    header = ["metric", "score", "95 % interval", *(f"{domain} ({len(ids)})" for domain, ids in domains.items())]
+    typer.echo(format_table(header, rows, "table"), nl=False)
     for metric in overall:
-        found = report.quantity(metric)
-        cells = [
-            "-" if (value := report.quantity(metric, domain).value) is None else f"{100 * value:.2f}"
-            for domain in (OVERALL, *domains)
-        ]
-        table.add_row(escape(metric), cells[0], bounds(found.low, found.high, percent), *cells[1:])
-    for metric in dict.fromkeys(name for domain in domains for name in report.evaluation.scores[domain]):
-        if metric not in overall:  # of domains alone
-            values = [report.quantity(metric, domain).value for domain in domains]
-            table.add_row(escape(metric), "", "", *("-" if value is None else f"{100 * value:.2f}" for value in values))
-    console = Console(highlight=False)
-    console.print(table)
-    for metric in overall:
-        quantity = report.quantity(metric)
-        if quantity.value is None:
-            console.print(f"{escape(metric)}: {escape(quantity.reason or '')}", soft_wrap=True)
+        if (quantity := report.quantity(metric)).value is None:
+            typer.echo(f"{metric}: {quantity.reason or ''}")
     if domains:
-        counts = {domain: len(members) for domain, members in domains.items()}
-        console.print(f"domains: {escape(describe_domains(counts))}", soft_wrap=True)
-    console.print(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
-    console.print(escape(report.signature.short()), soft_wrap=True)
+        typer.echo(f"domains: {describe_domains({domain: len(members) for domain, members in domains.items()})}")
+    typer.echo(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
+    typer.echo(report.signature.short())
 
 
 def _measure(
@@ -393,7 +373,6 @@ def _measure(
 def _print_more(found: Measured) -> None:
     """A line a metric: its value with the interval, which direction is better, and what it measures; then reasons."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from reports.tables.numbers import bounds
@@ -411,18 +390,17 @@ def _print_more(found: Measured) -> None:
         value = "-" if quantity.value is None else show(quantity.value)
         interval = bounds(quantity.low, quantity.high, show)
         table.add_row(base_name(name), value, interval, BETTER[metric.better], metric.meaning)
-    console = Console(highlight=False)
-    console.print(table)
+    Console(highlight=False).print(table)
     by_model: dict[str, list[str]] = {}
     for name in more_order(found.values):
         by_model.setdefault(depends_on(name), []).append(base_name(name))
     for model, names in by_model.items():
         if model:
-            console.print(f"{', '.join(names)} by {escape(model)}", soft_wrap=True)
+            typer.echo(f"{', '.join(names)} by {model}")
     for name in more_order(found.values):
         if (reason := found.values[name].reason) is not None:
-            console.print(f"{escape(name)}: {escape(reason)}", soft_wrap=True)
-    console.print("fractions x100, words and vocabulary as counted")
+            typer.echo(f"{name}: {reason}")
+    typer.echo("fractions x100, words and vocabulary as counted")
 
 
 def _more_json(found: Measured) -> dict[str, Any]:

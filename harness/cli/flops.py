@@ -91,7 +91,7 @@ def flops(
     with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
     backbone: Annotated[str | None, typer.Option(help=f"The backbone: a timm model.  [default: {_BACKBONE}]")] = None,
     image_size: ImageSizeOption = None,
-    output: TableFormatOption = TableFormat.table,
+    output: TableFormatOption = "table",
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
     hub: HubOption = None,
     plugin: PluginOption = None,
@@ -168,16 +168,16 @@ def flops(
             at = "" if place is None else f" at {place}"
             found.failures[name] = f"{type(error).__name__}{at}: {' '.join(str(error).split())}"
 
-    if output is TableFormat.csv:
+    if output == "csv":
         typer.echo(as_csv(found), nl=False)
-    lead = "\n" if output is TableFormat.markdown else ""
-    if output is not TableFormat.csv and (own := [name for name in found.names if name not in found.hub]):
+    lead = "\n" if output == "markdown" else ""
+    if output != "csv" and (own := [name for name in found.names if name not in found.hub]):
         header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
         header += ["With backbone"] * with_backbone
         typer.echo(format_table(header, [model_row(name, found) for name in own], output), nl=False)
         conditions = f"One image of {length} x {dim} features, {vocab_size:,} words, {tokens} tokens."
         print_notes([_UNIT, conditions, *counting_notes(found, operators)], output, lead)
-    if output is not TableFormat.csv and found.hub:
+    if output != "csv" and found.hub:
         header = checkpoint_header(width, tokens, position)
         typer.echo(format_table(header, [checkpoint_row(name, found) for name in found.hub], output), nl=False)
         print_notes(checkpoint_notes(found, picture, tokens), output, lead)
@@ -305,7 +305,7 @@ def as_csv(found: CountedModels) -> str:
             row[1:6] = [count.parameters, counts.vision, counts.step, counts.greedy, counts.beam]
             row[-1] = counts.prefill
         rows.append(["" if value is None else str(value) for value in row])
-    return format_table(header, rows, TableFormat.csv)
+    return format_table(header, rows, "csv")
 
 
 def _exact(name: str, found: CountedModels) -> list[object | None]:

@@ -150,12 +150,6 @@ def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
     return reduce(one_after_other, map(from_file, where)) if where else None
 
 
-def check_precision(name: str) -> None:
-    """BenchError where `--precision` is none."""
-    if name not in {"auto", "fp32", "bf16"}:
-        raise BenchError(f"--precision {name!r} is unknown", "choose auto, fp32 or bf16")
-
-
 def number_of_jobs(text: str) -> int:
     """The models at a time that `--jobs` or BENCH_JOBS says; BenchError where it is no number and not `auto`."""
     if text == "auto":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_args, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_args, get_type_hints
 
 import typer
 
@@ -149,7 +149,7 @@ RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and pla
 DataOption = Annotated[
     str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
 ]
-PrecisionOption = Annotated[str, typer.Option("--precision", metavar="NAME", help="auto, fp32 or bf16.")]
+PrecisionOption = Annotated[Literal["auto", "fp32", "bf16"], typer.Option("--precision", help="Of computation.")]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 JobsOption = Annotated[
     str, typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU.")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -189,8 +189,7 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
         try:
             for name, mark in outputs.items():
                 if given[name] is not None and (mark.only_with is None or given[mark.only_with]):
-                    check = check_out_folder if isinstance(mark, OutFolder) else check_out
-                    check(given[name], names[name])
+                    check_out(given[name], names[name], folder=isinstance(mark, OutFolder))
             command(**{name: value for name, value in given.items() if name in taken})
         finally:
             running.reset(before)
@@ -200,31 +199,24 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def check_out(out: Path | None, option: str = "--out") -> None:
-    """BenchError, before any work, where a file cannot be written, or would replace something else."""
+def check_out(out: Path | None, option: str = "--out", *, folder: bool = False) -> None:
+    """BenchError, before any work, where a file or folder cannot be written, or would replace something else."""
     if out is None:
         return
     mode = _mode(out, option)
-    if mode is not None and stat.S_ISDIR(mode):
-        raise BenchError(f"{option} {out} is a folder", "name a file")
-    if mode is not None and (stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)):
-        kind = "a block device" if stat.S_ISBLK(mode) else "a socket"
-        raise BenchError(f"{option} {out} is {kind}, which is never written to", "name a file")
-    if mode is None:
-        _check_parents(out, option)
-    if mode is None or stat.S_ISREG(mode):
+    if mode is None:  # the nearest parent that is there
+        found = ((parent, _mode(parent, option)) for parent in out.absolute().parents)
+        parent, kind = next((parent, kind) for parent, kind in found if kind is not None)
+        if not stat.S_ISDIR(kind):
+            raise BenchError(f"cannot write {option} {out}: {parent} is not a folder", "name another place")
+    elif folder and not stat.S_ISDIR(mode):
+        raise BenchError(f"{option} {out} is not a folder", "name a folder, or one that does not exist yet")
+    elif not folder and (stat.S_ISDIR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a block device, which is never written to"}
+        raise BenchError(f"{option} {out} is {kinds.get(stat.S_IFMT(mode), 'a socket')}", "name a file")
+    if folder or mode is None or stat.S_ISREG(mode):
         with write_errors(out, option):
-            refuse_loss(out, option)
-
-
-def check_out_folder(folder: Path, option: str = "--out") -> None:
-    """BenchError, before any work, where a folder cannot be written into, or something else would be replaced."""
-    mode = _mode(folder, option)
-    if mode is not None and not stat.S_ISDIR(mode):
-        raise BenchError(f"{option} {folder} is not a folder", "name a folder, or one that does not exist yet")
-    if mode is None:
-        _check_parents(folder, option)
-    refuse_loss(folder, option, folder=True)
+            refuse_loss(out, option, folder=folder)
 
 
 @contextmanager
@@ -285,17 +277,6 @@ def _mode(path: Path, option: str) -> int | None:
         raise _unwritable(path, option, error) from error
 
 
-def _check_parents(path: Path, option: str) -> None:
-    """BenchError where the nearest parent that is there is not a folder."""
-    for parent in path.absolute().parents:
-        mode = _mode(parent, option)
-        if mode is None:
-            continue
-        if not stat.S_ISDIR(mode):
-            raise BenchError(f"cannot write {option} {path}: {parent} is not a folder", "name another place")
-        return
-
-
 def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchError:
     reason, hint = getattr(error, "strerror", None) or str(error), "name another file"
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -305,13 +286,8 @@ def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchEr
     return BenchError(f"cannot write {option} {path}: {reason}", hint)
 
 
-class TableFormat(StrEnum):
-    """How a table is written."""
-
-    table = "table"
-    markdown = "markdown"
-    csv = "csv"
-    latex = "latex"
+TableFormat = Literal["table", "markdown", "csv", "latex"]
+"""How a table is written."""
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:
@@ -322,19 +298,14 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: Tab
     from reports.text.grid import Grid
 
     grid = Grid(header, rows)
-    write = {
-        TableFormat.table: grid.terminal,
-        TableFormat.markdown: grid.markdown,
-        TableFormat.csv: grid.csv,
-        TableFormat.latex: grid.latex,
-    }
+    write = {"table": grid.terminal, "markdown": grid.markdown, "csv": grid.csv, "latex": grid.latex}
     return write[form]()
 
 
 def print_notes(notes: Iterable[str], form: TableFormat, lead: str = "") -> None:
     """Print each note as a paragraph after `lead`; as comments for LaTeX, and not at all for CSV."""
-    if form is TableFormat.csv:
+    if form == "csv":
         return
-    start, lead = ("% ", "") if form is TableFormat.latex else ("", lead)
+    start, lead = ("% ", "") if form == "latex" else ("", lead)
     for note in notes:
         typer.echo(lead + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))

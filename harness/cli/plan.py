@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shlex
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,12 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.benchmark.engines import HERE
-from harness.cli.inputs import warn
+from harness.cli.inputs import open_results, warn
 from harness.cli.options import RunOptions, refuse_typed, with_run_options
-from harness.cli.output import OutFile, deliver
-from harness.cli.plan_power import show_power
-from harness.cli.plan_slurm import nodes_of, sbatch_script
-from harness.cli.run_request import make_request
+from harness.cli.output import OutFile, deliver, format_table
+from harness.cli.run import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.files import disk_of, expanded
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from harness.benchmark.preview import Preview
     from harness.measure.estimate import DataShape, PassCosts, StagePlan
     from harness.utils.progress import Reporter
-    from results.runs.planning import Duration
+    from results.runs.planning import Duration, StoredVariances
 
 EXAMPLES = """
 bench plan
@@ -52,6 +53,62 @@ _SEEN = (
     *("regions", "region_count", "region_bins", "graphs", "graph_words", "graph_labels", "sentence_graphs"),
 )
 """Options of what models see, which are looked at with the data."""
+SEEDS = (2, 3, 5, 10, 20)
+MORE_IMAGES = 4
+"""How many times the images the second column is for."""
+MIN_POINTS, MAX_POINTS = 0.01, 1000.0
+"""The last digit of CIDEr-D points that is shown, and the highest score that there is."""
+SPLIT = "test"
+_HINT = "state both: --seed-deviation 5 --image-deviation 40; or run two models with --seeds 3 first"
+PER_NODE = 8
+"""Most devices of a node."""
+WARNING_S = 120
+"""How long before its end a job is told, to save and to be queued again."""
+
+_SCRIPT = """\
+#!/bin/bash
+# Written by `bench plan --slurm`. The options of sbatch replace those below:
+#   sbatch --time=4:00:00 {name}
+# Extract features once before (`bench data features`), or the first job does while the others wait for it.
+#SBATCH --job-name=captionbench
+#SBATCH --array=0-{last}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@{warning}
+#SBATCH --open-mode=append
+#SBATCH --output=captionbench-%A_%a.log
+
+keys=({keys})
+words=({words})
+
+work() {{
+    {command} "${{keys[SLURM_ARRAY_TASK_ID]}}" "${{words[@]}}" "$@"
+}}
+
+# Slurm warns this shell before the time is over: the run is ended as by SIGTERM, and queued again to go on.
+requeue() {{
+    pkill -TERM -P "$child"
+    wait "$child"
+    scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+    exit 143
+}}
+trap requeue USR1
+
+work "$@" &
+child=$!
+wait "$child"
+"""
+_ONE = "srun {python} -m harness.cli work"
+_ON_ONE_NODE = "srun {python} -m torch.distributed.run --standalone --nproc-per-node {per_node} -m harness.cli work"
+_ON_SEVERAL = """\
+local head
+    head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    srun {python} -m torch.distributed.run --nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d \\
+        --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" -m harness.cli work"""
 
 
 def plan(
@@ -329,7 +386,6 @@ def _stored_durations(request: Request, dataset: str) -> Mapping[tuple[str, int]
     """
     from harness.benchmark.identity.signature import training_fields
     from harness.benchmark.preview import has_results
-    from harness.cli.inputs import open_results
     from results.runs.planning import run_durations
 
     place = request.workspace
@@ -447,6 +503,146 @@ def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) ->
     words += [] if place.storage is None else ["--storage", place.storage]
     keys, devices = [spec.key for spec in left], request.execution.devices
     deliver(sbatch_script(file.name, keys, devices, words, on_gpus=on_gpus), file, "--slurm")
+
+
+def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[str], *, on_gpus: bool) -> str:
+    """The script.
+
+    Args:
+        name: of the file.
+        keys: of the runs, in the order of execution.
+        devices: that train one model together.
+        words: further ones of `bench work`.
+        on_gpus: whether these devices are GPUs.
+
+    Raises:
+        BenchError: the devices do not fill nodes.
+    """
+    nodes = nodes_of(devices)
+    per_node = devices // nodes
+    command = _ONE if devices == 1 else _ON_ONE_NODE if nodes == 1 else _ON_SEVERAL
+    return _SCRIPT.format(
+        name=shlex.quote(name if name.isprintable() else "FILE"),
+        last=len(keys) - 1,
+        nodes=nodes,
+        gpus=per_node if on_gpus else 0,
+        cpus=4 * per_node,
+        warning=WARNING_S,
+        keys=" ".join(map(shlex.quote, keys)),
+        words=" ".join(map(shlex.quote, words)),
+        command=command.format(nodes=nodes, per_node=per_node, python=shlex.quote(sys.executable)),
+    )
+
+
+def nodes_of(devices: int) -> int:
+    """Nodes that the devices which train one model together fill; BenchError where they do not."""
+    nodes = math.ceil(devices / PER_NODE)
+    if devices % nodes:
+        raise BenchError(
+            f"--devices {devices} are not the same number on each of {nodes} nodes of {PER_NODE}",
+            f"write --devices {nodes * PER_NODE}",
+        )
+    return nodes
+
+
+def show_power(
+    points: float, seed: float | None, image: float | None, data: str, workspace: Path, db: str | None
+) -> None:
+    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored.
+
+    Raises:
+        BenchError: a number makes no sense, or a deviation is neither stated nor stored.
+    """
+    from harness.data.dataset import SCENES
+    from harness.data.scenes.dataset import ScenesConfig
+    from harness.measure.estimate import KNOWN
+    from results.statistics.power import detectable, seed_deviation_over
+
+    stated = {"--detect": points, "--seed-deviation": seed, "--image-deviation": image}
+    for option, value in stated.items():
+        if value is not None and not MIN_POINTS <= value <= MAX_POINTS:
+            raise BenchError(
+                f"{option} {value:g} is not between {MIN_POINTS:g} and {MAX_POINTS:g}",
+                f"give CIDEr-D points: {option} 1.0",
+            )
+    interaction = None
+    if seed is not None and image is not None:
+        # Known sizes count all evaluated splits, of which the scenes have two.
+        images = ScenesConfig().test if data == SCENES else KNOWN[data].test
+        sources = [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
+    else:
+        stored = _stored(data, workspace, db)
+        images, sources, interaction = stored.images, _sources(stored, seed, image), stored.interaction_deviation
+        seed = stored.seed_deviation if seed is None else seed
+        image = stored.image_deviation if image is None else image
+        if image is None:
+            raise BenchError(
+                "how much images vary is not known: one model alone has several stored seeds",
+                "state it: --image-deviation 40; or run another model with --seeds 3 first",
+            )
+    columns = {images: seed}
+    if interaction is not None:
+        more = MORE_IMAGES * images
+        columns[more] = seed_deviation_over(more, seed, interaction, images)
+    rows = [
+        [f"{seeds}", *(f"{detectable(seeds, many, deviation, image):,.2f}" for many, deviation in columns.items())]
+        for seeds in SEEDS
+    ]
+    typer.echo("The smallest difference of two models that is found four times in five,")
+    typer.echo(f"in CIDEr-D points; two-sided 5 %; {data} {SPLIT} has {images:,} images:")
+    header = ["Seeds of each model", *(f"{many:,} images" for many in columns)]
+    typer.echo(format_table(header, rows, "table"), nl=False)
+    for line in (*_verdict(points, images, seed, image), *sources):
+        typer.echo(line)
+
+
+def _verdict(points: float, images: int, seed: float, image: float) -> list[str]:
+    from results.statistics.power import MAX_SEEDS, detectable_at_best, least_images, least_seeds
+
+    what = "1 point" if points == 1 else f"{points:g} points"
+    needed = least_seeds(points, images, seed, image)
+    if needed is not None:
+        return [f"{what}: {needed:,} seeds of each model or more."]
+    best = detectable_at_best(images, image)
+    if best <= points:
+        return [f"{what}: more than {MAX_SEEDS:,} seeds of each model."]
+    return [
+        f"{what}: not with any number of seeds:",
+        f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed.",
+    ]
+
+
+def _stored(data: str, workspace: Path, db: str | None) -> StoredVariances:
+    from results.runs.planning import stored_variances
+
+    try:
+        with open_results(workspace, db) as store:
+            found = stored_variances(store, data, SPLIT)
+    except BenchError as error:
+        raise BenchError(str(error), _HINT) from error
+    if found is None:
+        raise BenchError(
+            f"no model in the results database has two seeds on {data} {SPLIT}: how much they vary is not known",
+            _HINT,
+        )
+    return found
+
+
+def _sources(stored: StoredVariances, seed: float | None, image: float | None) -> list[str]:
+    """Where each deviation comes from, and how well stored seeds tell theirs."""
+    from results.statistics.power import deviation_bounds
+
+    models = f"{stored.models} stored model{'s' * (stored.models > 1)}, {stored.runs} runs"
+    low, high = deviation_bounds(stored.seed_deviation, stored.degrees)
+    return [
+        f"Seeds deviate by {stored.seed_deviation:.2f} points (95 %: {low:.2f} to {high:.2f}): {models}."
+        if seed is None
+        else f"Seeds deviate by {seed:g} points: as stated.",
+        f"Seed and image together deviate by {stored.interaction_deviation:.2f} points; this part falls with images.",
+        f"Images deviate by {stored.image_deviation or 0.0:.2f} points: {models}."
+        if image is None
+        else f"Images deviate by {image:g} points: as stated.",
+    ]
 
 
 COMMAND = with_run_options(plan)

@@ -12,16 +12,17 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from functools import partial
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+import harness
 from harness.cli.inputs import open_results, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
-from harness.cli.output import OutFile, OutFolder, check_out, check_out_folder, deliver, write_errors
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -49,13 +50,36 @@ _PRESET = "first-steps"
 _WORKFLOW = Path(".github/workflows/captionbench.yml")
 
 
-class Format(StrEnum):
-    """How findings are written."""
+_TEMPLATE = """\
+# Written by bench regress --init: judges pull requests against {baseline}.
+name: captionbench
 
-    text = "text"
-    markdown = "markdown"
-    junit = "junit"
-    json = "json"
+on:
+  pull_request:
+  workflow_dispatch:
+
+permissions:
+  contents: read
+
+jobs:
+  regress:
+    runs-on: ubuntu-latest
+    timeout-minutes: 15
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.11"
+      - name: Install captionbench, of the release that made the baseline
+        run: pip install {requirement}
+      - name: Judge this commit
+        run: |
+          code=0
+          {command} --findings findings || code=$?
+          cat findings/findings.md >>"$GITHUB_STEP_SUMMARY" || true
+          exit "$code"
+"""
+Format = Literal["text", "markdown", "junit", "json"]
 
 
 def regress(
@@ -101,7 +125,7 @@ def regress(
     strict_timing: Annotated[
         float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
     ] = None,
-    format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.text,
+    format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = "text",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write them to this file."),
@@ -122,7 +146,7 @@ def regress(
 
     update = update or init
     _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
-    if update and (out or findings or format is not Format.text):
+    if update and (out or findings or format != "text"):
         raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
     if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
@@ -254,7 +278,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     from harness.utils.processes import on_threads
     from results.comparison.recording import FILE
 
-    check_out_folder(baseline, "--baseline")
+    check_out(baseline, "--baseline", folder=True)
     replaced = {weights_of(baseline, model) for model in (old.models if old else ())}
     kept = {weights_of(baseline, model) for model in request.models} - replaced
     if strange := next((path for path in sorted(kept) if path.exists()), None):
@@ -282,8 +306,6 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
 
 def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     """Write the workflow that judges pull requests of a repository of one's own; one that is there stays."""
-    from harness.cli.regress_workflow import requirement, workflow
-
     if _WORKFLOW.exists():
         typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
         return
@@ -296,6 +318,25 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
             f"it runs `pip install {installed}`, since this captionbench was installed from a folder",
             "install it from a repository that pip can reach, and write --init again: captionbench @ git+URL@COMMIT",
         )
+
+
+def workflow(baseline: Path, plugins: Sequence[str]) -> str:
+    """The workflow's YAML."""
+    words = ["bench", "regress", "--baseline", baseline.as_posix()]
+    words += [word for name in plugins for word in ("--plugin", name)]
+    return _TEMPLATE.format(baseline=baseline.as_posix(), requirement=requirement(), command=shlex.join(words))
+
+
+def requirement() -> str:
+    """What pip installs the release by that runs now: its commit where it came from a repository."""
+    try:
+        origin = json.loads(distribution("captionbench").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        origin = {}
+    if "vcs_info" in origin:
+        place = f"{origin['vcs_info']['vcs']}+{origin['url']}@{origin['vcs_info']['commit_id']}"
+        return shlex.quote(f"captionbench @ {place}")
+    return f"captionbench=={harness.__version__}"
 
 
 def _against(commit: str, request: Request, seeds: int) -> GateResult:
@@ -367,18 +408,14 @@ def _tell(
     if folder is not None:
         with write_errors(folder, "--findings"):
             folder.mkdir(parents=True, exist_ok=True)
-        for ending, each in {
-            "txt": Format.text,
-            "md": Format.markdown,
-            "xml": Format.junit,
-            "json": Format.json,
-        }.items():
+        endings: dict[str, Format] = {"txt": "text", "md": "markdown", "xml": "junit", "json": "json"}
+        for ending, each in endings.items():
             deliver(written(each), folder / f"findings.{ending}", "--findings")
     deliver(written(format), out)
     if out is not None:
         typer.echo(" ".join(conclusions))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
-    if meant and again and (out is not None or format is Format.text):
+    if meant and again and (out is not None or format == "text"):
         typer.echo(again)
     sys.exit(code)
 
@@ -395,12 +432,12 @@ def _findings(
         if ends is not None:
             regression.print_gate_result(ends, console)
 
-    if format is Format.text:
+    if format == "text":
         return text
-    if format is Format.markdown:
+    if format == "markdown":
         found = [recording.markdown(judged)] if judged is not None else []
         return "\n".join([*found, *([regression.markdown(ends)] if ends is not None else [])])
-    if format is Format.junit:
+    if format == "junit":
         suites = [recording.junit_suite(judged)] if judged is not None else []
         return regression.junit([*suites, *([regression.junit_suite(ends)] if ends is not None else [])])
     content = {

@@ -19,7 +19,7 @@ from harness.cli.options import (
     SameMachineOption,
     WorkspaceOption,
 )
-from harness.cli.output import OutFolder, check_out_folder
+from harness.cli.output import OutFolder, check_out
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -73,7 +73,7 @@ def report(
     judging = Judging(margin, place_unfinished, same_machine)
     folder = out or Workspace(workspace).report
     if not terminal:
-        check_out_folder(folder)
+        check_out(folder, folder=True)
     with _uncollected(), open_results(workspace, db) as store:
         if terminal:
             from reports.text.terminal import print_leaderboard

@@ -1,20 +1,34 @@
-"""`bench run`: train, caption, score, measure and store; the same command continues or re-uses."""
+"""`bench run`: train, caption, score, measure and store; the same command continues or re-uses.
+
+`make_request` checks its options against each other; `bench plan` and `bench tune` take them too.
+"""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-from harness.benchmark.engines import HERE
-from harness.cli.options import RunOptions, with_run_options
-from harness.cli.run_request import make_request
-from harness.training.launch import every_rank, in_every_process, is_launched
+from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
+from harness.cli.inputs import (
+    chosen_features,
+    find_tuned,
+    number_of_jobs,
+    refuse_undecodable,
+    refuse_without_more,
+)
+from harness.cli.options import Reuse, RunOptions, check_seeds, with_run_options
+from harness.config.limits import MAX_COUNT
+from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from harness.benchmark.plan import Request
     from harness.benchmark.work import Services
+    from harness.config.preset import Preset
     from results.records import RunSpec
 
 _MIN_PROCESSES = 8
@@ -78,6 +92,124 @@ def run(options: RunOptions) -> None:
     reporter.note(f"{said}; report: {page.absolute().as_uri()}")
     if summary.failed or summary.skipped or summary.lacking:
         sys.exit(1)
+
+
+def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = False) -> Request:
+    """The request of these options; imports torch once the options are known to agree.
+
+    Args:
+        by_size: of the data only the sizes are known, so that no options of features are looked at.
+        tuning: it is for trials.
+
+    Raises:
+        BenchError: options contradict each other, or name what is not there.
+    """
+    from harness.config.features import FeatureConfig
+    from harness.config.load import load_preset
+    from harness.utils.plugins import absolute_plugins, load_plugins
+
+    refuse_undecodable(options)
+    settings = load_preset(options.preset, tuple(options.change or ()))
+    features = FeatureConfig() if by_size else chosen_features(options, settings)
+    at_once = number_of_jobs(options.jobs)
+    rerun = options.reuse is Reuse.none
+    if rerun and options.storage is not None:
+        raise BenchError(
+            "--reuse none and --storage contradict each other: checkpoints would be fetched from there",
+            "leave out --storage, or write another URL",
+        )
+    seeds = options.seeds or settings.seeds
+    if not options.more_metrics:
+        refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
+    check_seeds(options.first_seed, seeds, 2 if options.control else 1)
+    processes = process_count(options.devices)
+    if options.on != HERE and is_launched():
+        raise BenchError(
+            f"--on {options.on}, but this is one of {processes} processes that were started together",
+            "start one process, with --devices where several devices are to train each model",
+        )
+    given = {
+        "--cpus-per-run": options.cpus_per_run,
+        "--gpus-per-run": options.gpus_per_run,
+        "--memory-per-run": options.memory_per_run,
+        "--hours-per-run": options.hours_per_run,
+    }
+    check_engine(options.on, given, processes, tuning=tuning)
+    load_plugins(options.plugin)
+    if tuning:
+        from harness.benchmark.tune.storage import require_optuna
+
+        require_optuna()
+    if options.log:
+        from harness.training.trackers import check_trackers
+
+        check_trackers(options.log)
+
+    from harness.benchmark.hub_model import hub_options
+    from harness.benchmark.identity.sources import plugin_digests
+    from harness.benchmark.plan import Request
+    from harness.benchmark.pretrained import parse_places
+    from harness.config.execution import ExecutionConfig
+    from harness.config.model_patterns import split_patterns
+    from harness.metrics.more.measure import MoreSettings
+
+    place = Workspace(options.workspace, options.db, options.storage)
+    place.check_name()
+    cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
+    resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
+    return Request(
+        models=split_patterns(options.models),
+        data=options.data,
+        preset=settings,
+        workspace=place,
+        images=options.images,
+        features=features,
+        seeds=seeds,
+        first_seed=options.first_seed,
+        budgets=_budgets(options.budgets, settings),
+        control=options.control,
+        device=options.device,
+        precision=options.precision,
+        skip_bad_images=options.skip_bad_images,
+        rerun=rerun,
+        accept_code_changes=options.reuse is Reuse.any,
+        execution=ExecutionConfig(
+            processes,
+            at_once,
+            options.compiled,
+            absolute_plugins(options.plugin),
+            tuple(options.log or ()),
+            plugin_digests(),
+            options.accept_mixed,
+        ),
+        pretrained=parse_places(tuple(options.pretrained or ())),
+        hub=hub_options(options.hub or ()),
+        more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
+        tuned=find_tuned(place, options.tuned or ()),
+        cards=options.cards,
+        allow_subset=options.allow_subset,
+        engine=choose_engine(options.on, resources, at_once),
+    )
+
+
+def _budgets(given: str, preset: Preset) -> tuple[int, ...]:
+    """The budgets of `--budgets`; BenchError where they are no ladder, or none for this preset."""
+    words = [word.strip() for word in given.split(",")]
+    budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
+    if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
+        raise BenchError(
+            f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on",
+            "name multiples of the preset's epochs: --budgets 1,2,4",
+        )
+    stages = preset.schedule.stages
+    if budgets != [1] and len(stages) > 1:
+        raise BenchError(
+            f"--budgets {given}: the preset {preset.name!r} has {len(stages)} stages, and a budget is of one alone",
+            f"keep one of them: --set 'stages=[{stages[0].name}]'",
+        )
+    if budgets[-1] * stages[0].epochs > MAX_COUNT:
+        raise BenchError(f"--budgets {given}: more than {MAX_COUNT:,} epochs", "name smaller ones: --budgets 1,2,4")
+    return tuple(budgets)
 
 
 COMMAND = in_every_process(with_run_options(run))

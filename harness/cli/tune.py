@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.inputs import check_precision, chosen_features, number_of_jobs, refuse_undecodable
+from harness.benchmark.engines import HERE
 from harness.cli.options import ModelsOption, RunOptions, with_run_options
-from harness.cli.output import OutFile, TableFormat, deliver, format_table
+from harness.cli.output import OutFile, deliver, format_table
+from harness.cli.run import make_request
 
 if TYPE_CHECKING:
     from harness.benchmark.tune.tune import Tuning
@@ -35,8 +35,8 @@ _NOT_OF_TRIALS = (
 
 def tune(
     options: RunOptions,
-    models: ModelsOption = "all",
-    on: Annotated[
+    models: ModelsOption = "all",  # noqa: ARG001 - of the options
+    on: Annotated[  # noqa: ARG001
         str,
         typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT]."),
     ] = HERE,
@@ -70,44 +70,12 @@ def tune(
     The same command continues where it stopped. --jobs tunes several models at once, each by one process, --on ray
     on a Ray cluster; typed in several terminals, the processes share the trials of each model.
     """
-    from harness.config.load import load_preset
-    from harness.utils.plugins import absolute_plugins, load_plugins
+    request = make_request(options, tuning=True)
 
-    refuse_undecodable(options)
-    settings = load_preset(options.preset, tuple(options.change or ()))
-    features = chosen_features(options, settings)
-    check_precision(options.precision)
-    at_once = number_of_jobs(options.jobs)
-    cpus, gpus, memory = options.cpus_per_run, options.gpus_per_run, options.memory_per_run
-    given = {"--cpus-per-run": cpus, "--gpus-per-run": gpus, "--memory-per-run": memory}
-    check_engine(on, given, tuning=True)
-    load_plugins(options.plugin)
-
-    from harness.benchmark.tune.storage import require_optuna
-
-    require_optuna()
-    from harness.benchmark.identity.sources import plugin_digests
-    from harness.benchmark.plan import Request
     from harness.benchmark.tune import tune as tuning
-    from harness.config.execution import ExecutionConfig
-    from harness.config.model_patterns import split_patterns
     from harness.config.tuning import WIDTHS, SearchSpace
     from harness.utils.progress import Reporter
-    from harness.utils.workspace import Workspace
 
-    request = Request(
-        models=split_patterns(models),
-        data=options.data,
-        preset=settings,
-        workspace=Workspace(options.workspace),
-        images=options.images,
-        features=features,
-        device=options.device,
-        precision=options.precision,
-        skip_bad_images=options.skip_bad_images,
-        execution=ExecutionConfig(jobs=at_once, plugins=absolute_plugins(options.plugin), digests=plugin_digests()),
-        engine=choose_engine(on, Resources(cpus or 1.0, gpus, memory), at_once),
-    )
     with Reporter() as reporter:
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
         found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space, seed=seed)
@@ -116,7 +84,7 @@ def tune(
         typer.echo(f"{name} failed: {error}", err=True)
     chosen = tuning.finished_models(found)
     if export is not None and chosen:
-        words = [f"bench tune --models {models} --trials {trials} --preset {options.preset}"]
+        words = [f"bench tune --models {options.models} --trials {trials} --preset {options.preset}"]
         words += [f"--set {setting}" for setting in options.change or ()]
         words += [f"--finalists {finalists} --seeds {seeds}"]
         words += [f"--seed {seed}"] if seed else []
@@ -138,7 +106,7 @@ def _table(found: Tuning) -> str:
         counts = [str(count) for count in (model.finished, model.pruned, model.failed)]
         values = "-" if model.best is None else model.values.describe()
         rows.append((name, *scores, *counts, values if model.done else f"not done: {values}"))
-    return format_table(header, rows, TableFormat.table)
+    return format_table(header, rows, "table")
 
 
 COMMAND = with_run_options(tune, _NOT_OF_TRIALS)

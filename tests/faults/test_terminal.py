@@ -14,7 +14,7 @@ from rich.table import Table
 
 from harness.cli.app import guard_streams
 from harness.cli.errors import say_error
-from harness.cli.output import TableFormat, format_table
+from harness.cli.output import format_table
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.progress import Reporter
@@ -55,7 +55,7 @@ def in_a_table(text: str) -> None:
         typer.echo,
         print,
         in_a_table,
-        lambda text: typer.echo(format_table(("a", "b"), [(text, "1")], TableFormat.table)),
+        lambda text: typer.echo(format_table(("a", "b"), [(text, "1")], "table")),
         lambda text: Reporter().note(text),
         lambda text: say_error(error := BenchError("wrong", text), error),
     ],

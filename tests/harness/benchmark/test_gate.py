@@ -200,7 +200,7 @@ def test_every_mutation_still_finds_its_text() -> None:
 
 
 def _workflows(folder: Path) -> list[Path]:
-    from harness.cli.regress_workflow import workflow
+    from harness.cli.regress import workflow
 
     written = folder / "captionbench.yml"
     written.write_text(workflow(Path("baselines/gate"), ["mine.py"]))

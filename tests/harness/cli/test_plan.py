@@ -13,8 +13,7 @@ import pytest
 import torch
 import typer
 
-from harness.cli.plan import shortened_to
-from harness.cli.plan_slurm import sbatch_script
+from harness.cli.plan import sbatch_script, shortened_to
 from harness.utils.errors import BenchError
 from results import Store
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, command_line, run_words

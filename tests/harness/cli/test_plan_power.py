@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli.plan_power import SEEDS
+from harness.cli.plan import SEEDS
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.runs.planning import stored_variances

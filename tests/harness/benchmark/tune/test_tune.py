@@ -190,7 +190,6 @@ def test_what_ships_has_the_label_that_its_runs_are_signed_with(name: str) -> No
     [
         (("--preset", "expansionnet-v2-paper"), "is a paper's recipe"),
         (("--models", "human,majority"), "names nothing that is trained: human, majority"),
-        (("--precision", "fp8"), "--precision 'fp8' is unknown"),
         (("--preset", "scenes-scst", "--stage", "rl"), "--stage 'rl' is no stage of the preset 'scenes-scst'"),
         (("--preset", "quick-sentences", "--stage", "xe"), "--stage xe: not every model trains"),
         (("--preset", "scenes-scst", "--stage", "scst", "--tune-width"), "--stage and --tune-width contradict"),
