@@ -165,6 +165,7 @@ def runs(
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
     """
+    from results.published import scores
     from results.runs.reading import finished
 
     with open_results(workspace, db) as store:
@@ -175,8 +176,9 @@ def runs(
     typer.echo(format_table(header, rows, output), nl=False)
     print_notes(_notes(details), output)
     if output != "csv":
-        models = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
-        if printed := [_printed(score) for model in models for score in printed_times(model)]:
+        families = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
+        told = [score for score in scores() if score.metric in _HOURS]
+        if printed := [_printed(score) for family in families for score in told if score.model == family]:
             header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
             typer.echo("\n" + format_table(header, printed, output), nl=False)
 
@@ -320,14 +322,6 @@ def _notes(details: Sequence[Run]) -> list[str]:
     notes = [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
     told = sum(map(len, missing.values())) < len(details)
     return ([f"A100: {cost_kind(_ESTIMATE, 'h').meaning}."] if told else []) + notes
-
-
-def printed_times(model: str) -> list[PublishedScore]:
-    """Training times that papers print for a model, by any of their strategies, in the papers' order."""
-    from results.published import scores
-
-    family = model.partition("/")[0]
-    return [score for score in scores() if score.metric in _HOURS and score.model == family]
 
 
 def _printed(score: PublishedScore) -> list[str]:

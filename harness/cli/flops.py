@@ -146,7 +146,7 @@ def flops(
     dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
     length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
     picture = (image_size, image_size) if image_size else _PICTURE
-    sizes = {"vocab_size": vocab_size, "visual_dim": dim}
+    sizes, seen = {"vocab_size": vocab_size, "visual_dim": dim}, dict[str, None]()
     for name in found.names:
         try:
             with contain_exits():
@@ -159,9 +159,11 @@ def flops(
                 else:
                     given = settings.model_arguments(name, **sizes) if settings else {}
                     model = create_within_memory(name, **sizes, **given)
-                    seen = example_for(model, length=length)
+                    visual = example_for(model, length=length)
+                    pixels = visual.pixels
+                    seen[f"{length} x {dim} features" if pixels is None else f"{pixels.shape[-1]} pixels a side"] = None
                     found.counts[name] = count_flops(
-                        model, seen, caption_length=tokens, beam_size=width, step_position=position
+                        model, visual, caption_length=tokens, beam_size=width, step_position=position
                     )
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
             place = place_in_plugin(error)
@@ -175,21 +177,17 @@ def flops(
         header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
         header += ["With backbone"] * with_backbone
         typer.echo(format_table(header, [model_row(name, found) for name in own], output), nl=False)
-        conditions = f"One image of {length} x {dim} features, {vocab_size:,} words, {tokens} tokens."
+        conditions = f"One image of {' or '.join(seen) or 'nothing'}, {vocab_size:,} words, {tokens} tokens."
         print_notes([_UNIT, conditions, *counting_notes(found, operators)], output, lead)
     if output != "csv" and found.hub:
-        header = checkpoint_header(width, tokens, position)
+        step = f"Step {max(position or tokens, 2)}"
+        header = ["Model", "Params", "Vision", "Prefill", step, "Greedy", f"Beam {width}"]
         typer.echo(format_table(header, [checkpoint_row(name, found) for name in found.hub], output), nl=False)
         print_notes(checkpoint_notes(found, picture, tokens), output, lead)
     for name, reason in found.failures.items():
         typer.echo(f"failed: {found.shown(name)}: {reason}", err=True)
     if found.failures:
         raise typer.Exit(1)
-
-
-def checkpoint_header(beam_size: int, tokens: int, position: int | None) -> list[str]:
-    """The table's titles; the step's has its position."""
-    return ["Model", "Params", "Vision", "Prefill", f"Step {max(position or tokens, 2)}", "Greedy", f"Beam {beam_size}"]
 
 
 def checkpoint_row(name: str, found: CountedModels) -> list[str]:
@@ -298,7 +296,11 @@ def as_csv(found: CountedModels) -> str:
         row: list[object | None] = [found.shown(name), *[None] * (len(header) - 1)]
         row[header.index("failure")] = found.failures.get(name)
         if name in found.counts:
-            row[1:] = _exact(name, found)[: len(header) - 1]
+            own = found.counts[name]
+            macs = [*(getattr(own, part).macs for part in _PARTS), found.with_backbone(name)]
+            uncounted = " ".join(f"{operator}:{times}" for operator, times in own.uncounted.items())
+            exact = [own.parameters, *macs, uncounted, f"{own.beam.uncounted_share:.6f}", None, own.start.macs]
+            row[1:] = exact[: len(header) - 1]
         elif name in found.checkpoints:
             count = found.checkpoints[name]
             counts = count.counts
@@ -306,14 +308,6 @@ def as_csv(found: CountedModels) -> str:
             row[-1] = counts.prefill
         rows.append(["" if value is None else str(value) for value in row])
     return format_table(header, rows, "csv")
-
-
-def _exact(name: str, found: CountedModels) -> list[object | None]:
-    count = found.counts[name]
-    macs = [*(getattr(count, part).macs for part in _PARTS), found.with_backbone(name)]
-    uncounted = " ".join(f"{operator}:{times}" for operator, times in count.uncounted.items())
-    share = f"{count.beam.uncounted_share:.6f}"
-    return [count.parameters, *macs, uncounted, share, None, count.start.macs]
 
 
 # The paper does not state the counting convention of ExpansionNet v2's Table VI (IEEE Big Data 2023). It was found by

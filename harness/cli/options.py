@@ -50,15 +50,6 @@ def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hi
         raise BenchError(f"{', '.join(options[name] for name in typed)}: {why}", hint)
 
 
-def check_seeds(first: int, count: int, sets: int = 1) -> None:
-    """BenchError where the last of `sets` times `count` seeds, from the first on, is beyond the largest seed."""
-    if first + sets * count - 1 > MAX_SEED:
-        raise BenchError(
-            f"--first-seed {first} leaves no room for {sets * count} seeds up to {MAX_SEED}",
-            "begin lower: --first-seed 1000",
-        )
-
-
 def complete_models(incomplete: str) -> list[str]:
     """The list of models so far, with each name, family or pattern that its last word may become."""
     from zoo.registry import list_models

@@ -31,7 +31,6 @@ from results.errors import without_passwords
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.benchmark.gate import Gate
     from harness.utils.progress import Reporter
     from results.comparison.baseline import Baseline
     from results.comparison.gate import GateResult
@@ -234,12 +233,6 @@ def _asked(
     )
 
 
-def _open(request: Request, folder: Path, reporter: Reporter) -> Gate:
-    from harness.benchmark.gate import Gate
-
-    return Gate.open(request, Workspace(folder), reporter)
-
-
 def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     """Record this code, and compare it with what is expected."""
     from results.comparison.recording import Recording, judge_recording
@@ -248,12 +241,12 @@ def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     given = {Path(name).name for name in plugins}
     if missing := [name for name in expected.request.plugins if Path(name).name not in given]:
         raise BenchError(f"the baseline is of models of the plug-in {missing[0]}", f"add --plugin {missing[0]}")
-    from harness.benchmark.gate import record
+    from harness.benchmark.gate import Gate, record
     from harness.utils.processes import on_threads
 
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
         reporter = _quiet()
-        found = record(_open(expected.request, Path(scratch), reporter), baseline, reporter, expected)
+        found = record(Gate.open(expected.request, Workspace(Path(scratch)), reporter), baseline, reporter, expected)
     return judge_recording(expected, found, time.monotonic() - started)
 
 
@@ -274,7 +267,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     Raises:
         BenchError: the folder cannot be written into, or has other weights by such a name.
     """
-    from harness.benchmark.gate import loosest, record, train_weights, weights_of
+    from harness.benchmark.gate import Gate, loosest, record, train_weights, weights_of
     from harness.utils.processes import on_threads
     from results.comparison.recording import FILE
 
@@ -286,7 +279,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
         reporter, made = _quiet(), Path(scratch) / "baseline"
         made.mkdir()
-        gate = _open(request, Path(scratch), reporter)
+        gate = Gate.open(request, Workspace(Path(scratch)), reporter)
         train_weights(gate, made, reporter)
         recording = record(gate, made, reporter)
         (made / FILE).write_text(recording.text(), encoding="utf-8")

@@ -16,8 +16,8 @@ from harness.cli.inputs import (
     refuse_undecodable,
     refuse_without_more,
 )
-from harness.cli.options import Reuse, RunOptions, check_seeds, with_run_options
-from harness.config.limits import MAX_COUNT
+from harness.cli.options import Reuse, RunOptions, with_run_options
+from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -121,7 +121,12 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     seeds = options.seeds or settings.seeds
     if not options.more_metrics:
         refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
-    check_seeds(options.first_seed, seeds, 2 if options.control else 1)
+    needed = seeds * (2 if options.control else 1)
+    if options.first_seed + needed - 1 > MAX_SEED:
+        raise BenchError(
+            f"--first-seed {options.first_seed} leaves no room for {needed} seeds up to {MAX_SEED}",
+            "begin lower: --first-seed 1000",
+        )
     processes = process_count(options.devices)
     if options.on != HERE and is_launched():
         raise BenchError(

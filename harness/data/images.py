@@ -63,27 +63,17 @@ def load_image(path: Path) -> Image.Image:
     Raises:
         BadImage: it is missing, empty, truncated, not an image, too large (`MAX_PIXELS`) or of an unsupported mode.
     """
-    _refuse_unreadable(path)
-    try:
-        with _opened(path) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                raise BadImage(path, _bomb(f"{width} x {height}"))
-            if not width or not height:
-                raise BadImage(path, f"has no pixels ({width} x {height})")
-            image.load()
-            stored = image.mode
-            found = _to_rgb(_upright(image))
-            found.info[STORED_MODE] = stored
-            return found
-    except BadImage:
-        raise
-    except UnidentifiedImageError as error:
-        raise BadImage(path, "is not an image in a supported format") from error
-    except Image.DecompressionBombError as error:
-        raise BadImage(path, _bomb("its header claims more than twice as many")) from error
-    except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
-        raise BadImage(path, f"cannot be decoded: {_detail(error)}") from error
+    with _reading(path, "decoded") as image:
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise BadImage(path, _bomb(f"{width} x {height}"))
+        if not width or not height:
+            raise BadImage(path, f"has no pixels ({width} x {height})")
+        image.load()
+        stored = image.mode
+        found = _to_rgb(_upright(image))
+        found.info[STORED_MODE] = stored
+        return found
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -92,15 +82,9 @@ def image_size(path: Path) -> tuple[int, int]:
     Raises:
         BadImage: it is missing, empty or not an image.
     """
-    _refuse_unreadable(path)
-    try:
-        with _opened(path) as image:
-            turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
-            return (image.height, image.width) if turned else (image.width, image.height)
-    except UnidentifiedImageError as error:
-        raise BadImage(path, "is not an image in a supported format") from error
-    except Exception as error:  # Pillow's readers raise nearly anything on damaged headers
-        raise BadImage(path, f"cannot be read: {_detail(error)}") from error
+    with _reading(path, "read") as image:
+        turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
+        return (image.height, image.width) if turned else (image.width, image.height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +182,27 @@ def _refuse_unreadable(path: Path) -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """Open an image without Pillow's warnings, whose causes are checked here or harmless.
+def _reading(path: Path, what: str) -> Iterator[Image.Image]:
+    """The opened image; BadImage where it, or the block, cannot be done with it.
 
-    Only the header is read under the lock: Python's warning filters are one list for all threads.
+    Pillow's warnings are not shown: their causes are checked here or harmless. Only the header is read under the lock:
+    Python's warning filters are one list for all threads.
     """
-    with _quiet_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        image = Image.open(path, formats=_known_formats())
-    with image:
-        yield image
+    _refuse_unreadable(path)
+    try:
+        with _quiet_lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(path, formats=_known_formats())
+        with image:
+            yield image
+    except BadImage:
+        raise
+    except UnidentifiedImageError as error:
+        raise BadImage(path, "is not an image in a supported format") from error
+    except Image.DecompressionBombError as error:
+        raise BadImage(path, _bomb("its header claims more than twice as many")) from error
+    except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
+        raise BadImage(path, f"cannot be {what}: {_detail(error)}") from error
 
 
 @cache

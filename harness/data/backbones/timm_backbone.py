@@ -214,7 +214,7 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
     wanted = model.state_dict()
     given = _read(path)
     if _SWIN_MARK in given and _SWIN_MARK not in wanted:
-        given = _from_swin(given)
+        given = timm_swin({key: value for key, value in given.items() if not key.startswith("head.")}, "")
     found = {
         key: value.float() if value.is_floating_point() else value
         for key, value in given.items()
@@ -236,11 +236,6 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
         )
     refuse_not_finite(found, f"backbone weights {path}")
     model.load_state_dict(found, strict=False)
-
-
-def _from_swin(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of Swin's authors under timm's names, without the classifier."""
-    return timm_swin({key: value for key, value in given.items() if not key.startswith("head.")}, "")
 
 
 def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:

@@ -66,12 +66,10 @@ def prepare_regions(
     Raises:
         BenchError: a source that cannot be read, a full disk, a damaged cache, images that do not match the boxes.
     """
-    source = open_source(config.source, dataset)
+    source, depends, folder = _place(dataset, config, backbone, cache_dir, skip)
     settings = [source.name, config.keep]
     if source.boxes_only:
         settings += [f"roi{config.bins}", backbone.describe()]
-    depends = _depends(source, config, backbone)
-    folder = _folder([*depends, *_made_by(source)], dataset, cache_dir, skip)
     reporter = reporter or silent()
 
     def convert() -> None:
@@ -93,23 +91,21 @@ def regions_folder(
     dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
 ) -> Path:
     """Where the regions of all images but those in `skip` are, or will be; BenchError as `prepare_regions`."""
+    return _place(dataset, config, backbone, cache_dir, skip)[2]
+
+
+def _place(
+    dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
+) -> tuple[RegionSource, list[Any], Path]:
+    """The source, what the regions of an image are determined by besides the image, and the folder of all."""
     source = open_source(config.source, dataset)
-    return _folder([*_depends(source, config, backbone), *_made_by(source)], dataset, cache_dir, skip)
-
-
-def _depends(source: RegionSource, config: RegionConfig, backbone: Backbone) -> list[Any]:
-    """What the regions of an image are determined by, besides the image."""
-    if not source.boxes_only:
-        return [FORMAT, source.fingerprint, config.keep]
-    if backbone.preprocessing.resize != "squash":
-        raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
-    return [
-        FORMAT, source.fingerprint, config.keep, config.bins, backbone.digest, backbone.preprocessing.key()
-    ]  # fmt: skip
-
-
-def _made_by(source: RegionSource) -> list[str]:
-    return computed_by() if source.boxes_only else []
+    depends, made_by = [FORMAT, source.fingerprint, config.keep], list[str]()
+    if source.boxes_only:
+        if backbone.preprocessing.resize != "squash":
+            raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")
+        depends += [config.bins, backbone.digest, backbone.preprocessing.key()]
+        made_by = computed_by()
+    return source, depends, _folder([*depends, *made_by], dataset, cache_dir, skip)
 
 
 def _folder(depends: Sequence[Any], dataset: Dataset, cache_dir: Path, skip: Collection[int]) -> Path:
