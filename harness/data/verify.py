@@ -63,8 +63,12 @@ def find_bad_images(
 
 
 def known_bad_images(dataset: Dataset, cache_dir: Path) -> dict[int, str] | None:
-    """What `find_bad_images` found before; None where it has yet to decode the images."""
-    return _read(_kept(dataset, cache_dir))
+    """What `find_bad_images` found before, in the data set's order; None where it has yet to decode the images."""
+    try:
+        stored = json.loads(read_text(_kept(dataset, cache_dir)))
+        return {int(image_id): str(reason) for image_id, reason in stored.items()}
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _kept(dataset: Dataset, cache_dir: Path) -> Path:
@@ -103,11 +107,3 @@ def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
         if reasons:
             bad[sample.image_id] = "; ".join(reasons)
     return bad
-
-
-def _read(kept: Path) -> dict[int, str] | None:
-    """The cached result in the data set's order, or None if there is none that can be read."""
-    try:
-        return {int(image_id): str(reason) for image_id, reason in json.loads(read_text(kept)).items()}
-    except (OSError, ValueError, AttributeError):
-        return None
