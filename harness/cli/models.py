@@ -32,9 +32,11 @@ def list_models(
     ] = None,
 ) -> None:
     """List the models: name, what it is, year of the paper, what it sees. A pattern lists variants too."""
+    from rich import box
     from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
 
-    from reports.text.grid import Grid
     from zoo.registry import list_models as names_of
     from zoo.registry import model_card, select_models
 
@@ -42,9 +44,13 @@ def list_models(
     if not found:
         raise BenchError(f"no model matches {pattern!r}", "`bench models` lists them all")
     names = found if pattern else select_models("all")
-    rows = [(name, (card := model_card(name)).summary, str(card.year), card.visual) for name in names]
+    table = Table("Model", "What it is", "Year", "Sees", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].no_wrap = table.columns[2].no_wrap = table.columns[3].no_wrap = True
+    for name in names:
+        card = model_card(name)
+        table.add_row(name, escape(card.summary), str(card.year), card.visual)
     console = Console(highlight=False)
-    console.print(Grid(("Model", "What it is", "Year", "Sees"), rows, texts=2, last=1).rich())
+    console.print(table)
     console.print(f"{len(names)} model{'s' * (len(names) > 1)}; more on one: bench models show {names[0]}")
     if len(found) > len(names):
         variant = next(name for name in found if "/" in name).partition("/")[0]
