@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -210,6 +209,8 @@ def _typed_again(words: Sequence[str]) -> str:
 
 def explained_usage(error: Any) -> BenchError:
     """What is wrong with what was typed, as Click says it, and what to type next."""
+    from difflib import get_close_matches
+
     command = "bench"
     if error.ctx is not None:  # as it is typed, however the program was started
         command += str(error.ctx.command_path).removeprefix(str(error.ctx.find_root().info_name))
