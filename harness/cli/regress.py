@@ -147,7 +147,7 @@ def regress(
     _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
     if update and (out or findings or format != "text"):
         raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
-    if strict_timing is not None and not (math.isfinite(strict_timing) and strict_timing > 1):
+    if strict_timing is not None and strict_timing <= 1:
         raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
     tolerances = _tolerances(tolerance or ())
     load_plugins(plugin)

@@ -142,7 +142,7 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--tolerance", "CIDEr-D=-1"], "is not METRIC=POINTS"),
         (["--tolerance", "METEOR=1"], "the baseline has no per-image scores of this metric"),
         (["--strict-timing", "1"], "must be above 1"),
-        (["--strict-timing", "nan"], "must be above 1"),
+        (["--strict-timing", "nan"], "is not a finite number"),
         (["--drop", "blind"], "define a baseline of trained runs"),
         (["--metric", "CIDEr-D"], "define a baseline of trained runs"),
         (["--models", "updown"], "define a new baseline"),
