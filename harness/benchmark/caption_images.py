@@ -79,7 +79,6 @@ def caption_dataset(
     """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
 
     Args:
-        beam_size: in place of the run's.
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
         regions: the images' regions, by image id, for a model on regions.
         graphs: scene graphs of these regions, for a model that reads them.

@@ -203,7 +203,6 @@ def open_context(
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
     Args:
-        spread: computes features elsewhere.
         make: whether features that are missing are made; without them a context is good to plan with alone.
 
     Raises:

@@ -119,9 +119,7 @@ def caption_with_checkpoint(
     """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
 
     Args:
-        images: of any sizes.
         saved: the checkpoint with its prompt and decoding.
-        beam_size: in place of that of its decoding.
 
     Raises:
         WeightsMissing: they are not on this machine.
@@ -155,10 +153,8 @@ class CheckpointCount:
     """Cost of one image.
 
     Attributes:
-        row: the name of the checkpoint's row.
         parameters: elements of all distinct parameters.
         counts: by torch's counter.
-        prompt: the name of what it is asked.
     """
 
     row: str
@@ -187,12 +183,7 @@ def count_checkpoint(
     """Count captioning of one picture.
 
     Args:
-        picture: its width and height.
-        max_len, beam_size: of the caption and its search.
         position: of the one step that is counted by itself; the last of the caption unless given.
-
-    Raises:
-        WeightsMissing, ZooError, BenchError: as of `HubModel.open`.
     """
     captioner = model.open(torch.device("cpu"), "fp32")
     inputs = captioner.inputs([Image.new("RGB", picture)])

@@ -33,7 +33,6 @@ class HubOptions:
     """The same for all checkpoints of a command; None is the default of each.
 
     Attributes:
-        prompt: a template's name, or a text.
         clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
         attention: its implementation, one of `ATTENTION`.
         dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
@@ -55,9 +54,6 @@ AS_USUAL: Final = HubOptions()
 
 def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:
     """The values of `--hub KEY=VALUE`.
-
-    Args:
-        keys: those that the command takes.
 
     Raises:
         BenchError: a key that is not taken or given twice; a rule, an implementation or a type that does not exist.

@@ -46,7 +46,6 @@ class Released:
 
     Attributes:
         pretraining: what the weights saw; Karpathy's validation and test splits were left out.
-        decoding: of the authors' evaluation.
         specials: names of padding, begin, end and unknown word in the vocabulary, a preparation that has such names,
             or None if the first three are the number 0, which the vocabulary leaves out.
         backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.

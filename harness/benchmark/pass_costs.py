@@ -16,7 +16,6 @@ def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[Pa
 
     Args:
         cells: grid cells or regions, for models that do not find them themselves.
-        caption_length: tokens of a caption.
     """
     backbone, visual = 0, example_visual(model.visual, length=cells)
     counted = model

@@ -86,12 +86,7 @@ class Asked:
 
 
 def resolve(request: Request, reporter: Reporter) -> Asked:
-    """Resolve the models of a request, and choose device and precision; nothing is opened yet.
-
-    Raises:
-        BenchError, ZooError: what `resolve_models` and `choose_control` refuse; a model that the preset is not for; a
-            device that is not there.
-    """
+    """Resolve the models of a request, and choose device and precision; nothing is opened yet."""
     models = resolve_models(request.models, request.workspace, request.pretrained, request.hub, request.cards)
     models, left_out = within_recipe(models, request.models, request.preset)
     if left_out:

@@ -171,9 +171,7 @@ def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: st
     """Fetch a repository's files into the hub's cache.
 
     Args:
-        source: the repository.
         revision: None for its default branch.
-        files: shell patterns of what is fetched.
         elsewhere, usual: hints where the hub cannot be reached, and where there is no such repository.
 
     Raises:

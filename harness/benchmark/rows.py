@@ -51,12 +51,9 @@ class RequestedModel:
 
     Attributes:
         name: a registered model, a reference row, or the key of a saved run.
-        kind: which executor runs it.
-        visual: the kind of visual input.
         weights: the published weights that it starts from, None where it has none.
         hub: the checkpoint of transformers' own interface, of a row of that kind.
         graph: the kind of scene graph that it reads.
-        captions: the file of a row of captions.
         parts: the models of an ensemble, each with its number of seeds.
     """
 

@@ -171,7 +171,6 @@ def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captio
 
     Args:
         context: with the preset of the run's tuned values.
-        folder: of a stored run's weights.
 
     Raises:
         BenchError: a stored run is damaged or was trained on other features; the model does not fit into memory.
@@ -247,11 +246,8 @@ def build_model(
     """An untrained model, but for the backbone within it, which has the weights of the run's.
 
     Args:
-        name: a registered model.
         arguments: as `model_arguments` gives them.
-        vocab_size: special tokens included.
         visual_dim: channels of the cached features; a model on pixels knows its own.
-        backbone: the run's.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
     if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:

@@ -73,7 +73,6 @@ class RunConfig(Strict):
 
     Attributes:
         longer: the next budget of the ladder, whose run goes on from this one's trunk.
-        captions: the file of a row of captions.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer", "captions"})

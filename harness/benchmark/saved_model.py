@@ -78,11 +78,7 @@ class SavedModel(Strict):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            BenchError: the folder holds no finished run, or a damaged one.
-        """
+        """Read what `save` wrote; BenchError where the folder holds no finished run, or a damaged one."""
         path = folder / FILE
         if not path.is_file():
             raise BenchError(f"{folder / FILE} is missing: an older version made this run", _AGAIN)
@@ -174,11 +170,7 @@ def _first(error: ValidationError) -> str:
 
 
 def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:
-    """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding.
-
-    Raises:
-        BenchError, ZooError: see `SavedModel.build`.
-    """
+    """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding."""
     model, vocabulary = saved.build(folder)
     inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding, saved.graph_entries)
     return model.to(context.execution.device), replace(context, inputs=inputs)

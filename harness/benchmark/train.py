@@ -62,9 +62,6 @@ def fit(
 
     Args:
         longer: the same under a larger budget, for which the trunk of both is kept.
-
-    Raises:
-        BenchError: what `Trainer.fit` refuses, or another rank of a training on several devices failed.
     """
 
     def report_epoch(record: EpochRecord) -> None:

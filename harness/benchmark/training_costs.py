@@ -88,9 +88,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 
     Args:
         model: on the run's device; left as it was found.
-        visual: one image.
         counts: of the model on that image; without them there is no prediction.
-        context: of the run.
     """
     if counts is None:
         return Prediction(Quantity(None, "its multiply-accumulates could not be counted", "s"))

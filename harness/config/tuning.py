@@ -50,7 +50,6 @@ class Budget(Strict):
         trials: trainings, the untuned one included, and those that were stopped early.
         updates: most optimiser steps of one of them, in what is searched.
         startup_trials: trainings before the sampler learns from scores, and before any is stopped early.
-        seed: of the sampler.
         finalists: the best trials, which are trained again as the preset is, on so many further training `seeds`.
     """
 
@@ -142,11 +141,7 @@ class Tuned:
 
 
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:
-    """The point of the space that is nearest to the untuned preset, by which a sampler knows it.
-
-    Args:
-        updates: of each stage.
-    """
+    """The point of the space that is nearest to the untuned preset, by which a sampler knows it."""
     place = -1 if space.stage else 0
     stage, steps = preset.schedule.stages[place], updates[place]
     found = {

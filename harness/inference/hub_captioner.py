@@ -42,9 +42,6 @@ class HubCaptioner:
     """A network of transformers with its processor, in evaluation mode.
 
     Args:
-        checkpoint: checked before.
-        prompt: the same for every image.
-        device: of the network.
         rules: of `choose_rules`, for every caption.
         precision: of `DTYPES`, the type of the weights and of the arithmetic.
         attention: how it is computed: of `ATTENTION`, or None for the network's own choice.

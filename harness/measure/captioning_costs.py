@@ -66,9 +66,6 @@ def count_captioning(
 
     Args:
         model: left as it was found.
-        visual: one image.
-        beam_size: width of the search.
-        max_len: tokens of the caption.
         kept: counts to take up and to add to; without it everything is counted.
     """
     counting = count_flops if kept is None else kept.flops
@@ -111,8 +108,6 @@ def count_mean_caption(
 
     Args:
         model: left as it was found.
-        visual: one image.
-        beam_size: width of the search.
         length: mean tokens of a caption, the end token included.
         kept: as in `count_captioning`.
     """
@@ -176,10 +171,7 @@ def time_generation(
 
     Args:
         work: captions the next batch on the device.
-        count: different batches.
-        effort: how long to measure.
         threads: torch's intra-op threads; None keeps the current number. Reported either way.
-        batch: images of each.
     """
     found = Timed()
 

@@ -102,8 +102,6 @@ def measure_energy(
     measured first, over half a window in which this process leaves the device idle.
 
     Args:
-        work: captions one batch.
-        images: in that batch.
         device: where it runs.
         window_s: seconds for which the batch is repeated.
 

@@ -22,7 +22,6 @@ class DataShape:
 
     Attributes:
         train, val, test: images; `test` counts all evaluated splits.
-        captions: mean number per training image.
         words: size of the vocabulary, special tokens included.
         caption_length: tokens of the longest caption of a batch, the end token included.
         cells, channels: of an image's features, unless given by options.
@@ -57,9 +56,6 @@ class PassCosts:
     """Multiply-accumulates of a model on one image, as `harness.measure.flops.counting.FlopCounts` has them.
 
     Attributes:
-        parameters: of the model.
-        encoder, start: once per image.
-        step: one word of one row.
         caption: one pass of the decoder over a whole caption.
         backbone: one pass of the model's own backbone, which cached features save; 0 if it has none.
     """

@@ -35,14 +35,9 @@ class BenchmarkJob:
 
     Attributes:
         model, arguments, vocab_size, visual_dim: of `zoo.create_model`.
-        regions: grid cells or regions an image.
-        max_len: tokens of a caption.
         batches, widths: images at once, and beams (1 is greedy): all pairs are measured.
-        device: of torch.
         precisions: "fp32" or "bf16".
         threads: of the processor; as many of its cores are pinned.
-        effort: how long to measure each pair.
-        plugins: that the model needs.
         checkpoint: of a model that is none of the zoo's, what `answered_by` opens; its weights are its own.
         answered_by: the module whose `answer` measures it.
     """

@@ -35,11 +35,7 @@ _FILES = (
 
 
 def free_memory(device: torch.device, root: Path = _ROOT) -> int | None:
-    """Bytes that are free on an accelerator, or that Linux and its control groups leave a process; None elsewhere.
-
-    Args:
-        root: of the file system.
-    """
+    """Bytes that are free on an accelerator, or that Linux and its control groups leave a process; None elsewhere."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))

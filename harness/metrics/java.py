@@ -75,11 +75,6 @@ def run_java(
 ) -> bytes:
     """What a program of `java_command` writes to its standard output.
 
-    Args:
-        what: the program, as messages begin.
-        given: its standard input.
-        folder: that it runs in.
-
     Raises:
         JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
     """

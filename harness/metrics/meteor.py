@@ -273,7 +273,6 @@ class MeteorProcess:
     also when this process is killed.
 
     Args:
-        java: the runtime.
         timeout_s: longest wait for the next answer, start-up included.
         paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
             be closed afterwards, and needs no name.

@@ -97,11 +97,7 @@ def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) ->
 
 
 def copy_checkpoint(checkpoint: Path, folder: Path, best: Path) -> None:
-    """Keep a checkpoint in another folder too, with the `best` weights if there are any yet.
-
-    Raises:
-        BenchError: as `save_checkpoint`.
-    """
+    """Keep a checkpoint in another folder too, with the `best` weights if there are any yet."""
 
     def write(unfinished: Path) -> None:
         shutil.copytree(checkpoint, unfinished, dirs_exist_ok=True)

@@ -108,9 +108,6 @@ class PeerFailedError(Exception):
 class Distributed:
     """One rank of a training of several processes; see `Collective`. Made on every rank at the same time.
 
-    Attributes:
-        device: this rank's.
-
     Raises:
         PeerFailedError: from any method, where another rank left the training.
     """

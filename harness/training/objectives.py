@@ -60,7 +60,6 @@ def cross_entropy(logits: Tensor, tokens: Tensor, label_smoothing: float = 0.0, 
         logits: (R, T, V), position t predicting token t + 1.
         tokens: (R, T + 1), begin token first, right-padded.
         label_smoothing: share of the target spread evenly over the vocabulary (Szegedy et al. 2016).
-        pad: the padding's number.
     """
     return F.cross_entropy(
         logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), ignore_index=pad, label_smoothing=label_smoothing
@@ -89,7 +88,6 @@ def scheduled_sampling_inputs(model: Captioner, memory: Memory, inputs: Tensor, 
     not, and draws from torch's own generator, which checkpoints hold.
 
     Args:
-        memory: of B images.
         inputs: (B * n, T), begin token first.
         probability: of each input but the first to be replaced.
     """

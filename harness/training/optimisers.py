@@ -36,7 +36,6 @@ class RAdamLiu(Optimizer):
     Args:
         parameters: what to train, in at least single precision.
         lr: step size, usually set anew before each step.
-        betas: decay of the two moments.
         eps: added to the root of the uncorrected second moment.
     """
 
@@ -111,11 +110,7 @@ class Muon(AdamW):
     Args:
         matrices: parameters (rows, columns) of hidden layers, each with the number of matrices that its rows hold, as
             the gates of an LSTM are four.
-        others: all other parameters.
         lr: step size of both, usually set anew before each step.
-        betas: of AdamW's moments.
-        eps: of AdamW.
-        weight_decay: decoupled, of both.
     """
 
     def __init__(

@@ -56,8 +56,6 @@ class ReinforceLoss(nn.Module):
 
     Args:
         stage: its `reinforce` settings are used.
-        rewards: CIDEr-D of sampled captions.
-        width: of h_t.
     """
 
     def __init__(self, stage: Stage, vocabulary: Vocabulary, rewards: CaptionRewards, width: int) -> None:

@@ -125,11 +125,7 @@ def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool
 def open_sentences(
     dataset: Dataset, file: Path | None, preset: Preset, splits: Mapping[str, Sequence[Sample]]
 ) -> SentenceGraphs | None:
-    """Graphs of the training and validation captions: of the file, or parsed of scenes; None where no stage reads any.
-
-    Raises:
-        BenchError: as `check_sentences`, or the file has no graph for each.
-    """
+    """Graphs of the training and validation captions, of the file or parsed of scenes; None: no stage reads any."""
     if not check_sentences(dataset, file, preset):
         return None
     samples = [sample for name in TRAINING_SPLITS for sample in splits[name]]
@@ -184,9 +180,7 @@ class SentenceValidation:
     """How likely the validation captions are, told from their graphs.
 
     Args:
-        model: that is trained.
         samples: the validation split, as the vocabulary reads it.
-        note: told the loss.
     """
 
     model: Captioner

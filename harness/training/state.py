@@ -139,7 +139,6 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
 
     Args:
         state: after at least one batch of the epoch.
-        batches: of an epoch.
     """
     cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
@@ -150,12 +149,7 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
 
 
 def standing(state: TrainState, schedule: Schedule, batches: int) -> TrainingStands:
-    """How far training is, of the epochs of all stages; a stage that stops early ends before its share.
-
-    Args:
-        state: within an epoch.
-        batches: of an epoch.
-    """
+    """How far training is, of the epochs of all stages; a stage that stops early ends before its share."""
     stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
     passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
     best = None if state.best == -math.inf or not stage.gives_ciders else state.best

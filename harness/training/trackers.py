@@ -32,7 +32,6 @@ class TrackedRun:
     Attributes:
         key: of the run; a run that is resumed goes on under it.
         group: what the run is compared with: data set and schedule.
-        settings: flat names to values.
         folder: of the workspace for trackers' files.
     """
 

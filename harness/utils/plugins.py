@@ -38,10 +38,8 @@ class Plugin:
     """A plug-in that this process has loaded, or loads.
 
     Attributes:
-        name: of its file, or of its module.
         folders: its own, that of its file or its package: as it was named, and with links followed.
         opened: the files there that it opened: name, time of change and size, by path.
-        sealed: whether its digest was asked for.
     """
 
     name: str

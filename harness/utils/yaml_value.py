@@ -39,7 +39,6 @@ def parse_yaml_value(setting: str, text: str) -> Any:
 
     Args:
         setting: the whole option value, for messages.
-        text: its part behind the first "=".
 
     Raises:
         BenchError: it is no YAML, or too long or too deeply nested.

@@ -125,7 +125,6 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, 
 
     Args:
         resources: what was given, by option; None where it was not.
-        devices: that train one model together.
         tuning: whether it is for trials, which are no jobs of Slurm.
 
     Raises:

@@ -41,7 +41,6 @@ class RayEngine:
     Args:
         address: of a cluster's head node; None: that of RAY_ADDRESS, or a cluster that was started on this machine, or
             else one is started here for the length of the command.
-        resources: of each run.
         jobs: at most so many runs at a time; 0: as many as the cluster has room for.
     """
 

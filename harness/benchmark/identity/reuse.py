@@ -22,7 +22,6 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
     """The runs to execute, and notes on finished runs that other code made.
 
     Args:
-        specs: as planned.
         accept: whether a finished run of the same settings is re-used even if other code made it.
         rerun: whether everything is trained anew anyway.
     """

@@ -59,7 +59,6 @@ def identify(
     Args:
         settings: everything that may move its score and is not in the signature.
         signature: what its score depends on; the release is no part of the identity, the results revision is.
-        code: what makes it.
     """
     conditions = {name: value for name, value in signature.items() if name not in CODE_FIELDS}
     chosen = {"model": model, "seed": seed, "settings": dict(settings), "signature": conditions}

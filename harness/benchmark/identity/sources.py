@@ -68,9 +68,6 @@ def plugin_digests() -> dict[str, str]:
 def check_plugins(planned: Mapping[str, str]) -> None:
     """Refuse to execute what was planned with other plug-ins than this process has loaded.
 
-    Args:
-        planned: their digests.
-
     Raises:
         BenchError: naming the plug-ins that differ.
     """

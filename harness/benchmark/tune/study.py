@@ -89,8 +89,6 @@ class ModelStudy:
     Args:
         study: Optuna's, of whatever sampler and pruner.
         start: the point of the space that stands for the untuned preset.
-        folder: of its trials.
-        lock: of all studies of the workspace.
     """
 
     def __init__(

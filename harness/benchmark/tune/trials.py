@@ -65,7 +65,6 @@ class TrialOrder:
     """A trial for a worker.
 
     Attributes:
-        seed: of its training.
         place: its number in the budget, from 1.
         known: validation CIDEr-D by steps, as reported before an interruption.
         finished: trials of the same model, for the pruner; none for one that it may not end.
@@ -273,7 +272,6 @@ def train_trial(order: TrialOrder, context: RunContext, reports: _Reports, servi
     Raises:
         TrialPruned: enough of the other trials are ahead.
         TrainingDivergedError: the loss is no number any more.
-        BenchError: as `harness.benchmark.train.fit`.
     """
     values = Tuned("trial", {order.model.name: order.values}, stages=order.stage)
     spec = trial_spec(order.model, context, services.workspace, values, order.seed)

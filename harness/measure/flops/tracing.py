@@ -211,7 +211,6 @@ class PartCount:
     """One part of a model's work.
 
     Attributes:
-        macs: multiply-accumulates.
         by_operator: the same by operator, most first.
         uncounted: operators that are not counted, by occurrences.
         element_wise: estimated operations of these (`PASSES`), where known.
@@ -234,7 +233,6 @@ def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | M
 
     Args:
         inside: the module whose parameters the call uses; in evaluation mode.
-        call: runs without gradients.
         argument: rebuilt with traced tensors for the call.
     """
     traced = _Traced(inside, call, argument)

@@ -30,7 +30,6 @@ class BertScorer:
 
     Args:
         weights: where they lie.
-        device: of the network.
 
     Raises:
         WeightsAbsent: they are not on this machine.

@@ -34,7 +34,6 @@ class ClipScorer:
 
     Args:
         weights: where they lie.
-        device: of the network.
 
     Raises:
         WeightsAbsent: they are not on this machine.
@@ -76,7 +75,6 @@ class ClipScorer:
 
         Args:
             references: of the same images; where an image has none, RefCLIPScore is NULL.
-            images: the files of the same images.
 
         Raises:
             BadImage: a file cannot be read.

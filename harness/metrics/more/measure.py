@@ -109,7 +109,6 @@ class MoreEvaluator:
     """Computes the further metrics of one system after another; models are opened once, on first use.
 
     Args:
-        settings: models and files.
         objects: of the images, where the data set itself knows them; COCO's of `settings` go first.
         device: of the models; None: a GPU where there is one.
 
