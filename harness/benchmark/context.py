@@ -15,12 +15,12 @@ from harness.benchmark.identity.signature import (
     schedule_field,
     vocabulary_field,
 )
-from harness.benchmark.run_config import AppliedTuning, Opening
+from harness.benchmark.run_config import Opening
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.model_patterns import CAPTIONS, looks_at_nothing
 from harness.config.preset import Decoding, Preset
-from harness.config.tuning import tuned_preset
+from harness.config.tuning import AppliedTuning, tuned_preset
 from harness.data import open_dataset
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource

@@ -17,7 +17,7 @@ from harness.benchmark.engines.estimate import memory_bytes
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
-from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.run_config import Opening, RunConfig
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
@@ -189,8 +189,7 @@ def _configured(
     tuning, longer = None, None
     if spec.kind == "trained":
         longer = next((each for each in budgets if each > budget_of(spec.config)), None)
-    if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
-        tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
+        tuning = None if tuned is None else tuned.of(spec.model)
     captions = files.get((spec.model, spec.seed)) if spec.kind == "captions" else None
     config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer, captions=captions)
     return replace(spec, execution=config.model_dump(mode="json"))

@@ -24,7 +24,6 @@ from harness.benchmark.identity.run_key import (
 )
 from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
 from harness.benchmark.pretrained import Pretrained
-from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
 from harness.config.load import shipped_preset
 from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
@@ -235,9 +234,8 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
     if model.captions is not None:
         return _captions(model.captions, context)
     values = {}
-    if model.kind == "trained" and tuned is not None and model.name in tuned.values:
-        values = tuned.record(model.name, context.preset)
-        context = context.tuned(AppliedTuning(label=tuned.label, values=tuned.values[model.name], stages=tuned.stages))
+    if model.kind == "trained" and tuned is not None and (applied := tuned.of(model.name)) is not None:
+        values, context = tuned.record(model.name, context.preset), context.tuned(applied)
     if model.hub is not None:
         spec = _hub(model.hub, context)
     elif model.weights is not None:

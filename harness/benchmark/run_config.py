@@ -14,7 +14,7 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.schedule import Strict
-from harness.config.tuning import TunedValues
+from harness.config.tuning import AppliedTuning
 from harness.data.images import Control
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
@@ -58,14 +58,6 @@ class Opening(Strict):
         if self.images is not None:
             changed["images"] = absolute(expanded(self.images))
         return self.model_copy(update=changed)
-
-
-class AppliedTuning(Strict):
-    """Tuned values of a run's model, for all stages, so many first ones or a named one; `label` is the signature's."""
-
-    label: str
-    values: TunedValues
-    stages: int | str | None = None
 
 
 class RunConfig(Strict):

@@ -110,6 +110,14 @@ class TunedTrial(TunedValues):
     seed: int = TRIAL_SEED
 
 
+class AppliedTuning(Strict):
+    """Tuned values of a run's model, for all stages, so many first ones or a named one; `label` is the signature's."""
+
+    label: str
+    values: TunedValues
+    stages: int | str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """Tuned values by model, and the trials that they were chosen from, where these are known.
@@ -123,6 +131,11 @@ class Tuned:
     values: Mapping[str, TunedValues]
     trials: Mapping[str, Sequence[TunedTrial]] = field(default_factory=dict)
     stages: int | str | None = None
+
+    def of(self, model: str) -> AppliedTuning | None:
+        """Those of a model, if it has any."""
+        values = self.values.get(model)
+        return None if values is None else AppliedTuning(label=self.label, values=values, stages=self.stages)
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
         """What a run of the model stores: its values, and learning rate and score of each trial.
