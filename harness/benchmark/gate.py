@@ -7,7 +7,6 @@ moved by a rounding, which every instruction set, number of threads and release 
 
 from __future__ import annotations
 
-import io
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import Any, Final
 
 import torch
 from PIL import Image
-from rich.console import Console
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -48,7 +46,7 @@ from harness.training.losses import StepLoss
 from harness.training.self_critical import CaptionRewards
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
+from harness.utils.progress import Reporter, silent
 from harness.utils.workspace import Workspace
 from results.comparison.recording import RUNS, Layer, Recording, Request, Series, series
 from results.records import SplitResult
@@ -138,7 +136,7 @@ def train_weights(gate: Gate, folder: Path, reporter: Reporter) -> None:
         reporter.note(f"{model.name}: training the weights that it will caption with")
         trained = gate.build(model.name)
         with tempfile.TemporaryDirectory() as scratch:
-            fit(trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, _silent())
+            fit(trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, silent())
         halves = {
             name: (value.half() if value.is_floating_point() else value).contiguous()
             for name, value in trained.state_dict().items()
@@ -196,10 +194,6 @@ def loosest(recording: Recording) -> Iterator[str]:
 
 def _sizes(gate: Gate) -> dict[str, int]:
     return {"vocab_size": len(gate.context.inputs.vocabulary), "visual_dim": gate.context.data.visual_dim}
-
-
-def _silent() -> Reporter:
-    return Reporter(Console(file=io.StringIO()))
 
 
 def _settings(gate: Gate) -> Series:
@@ -389,7 +383,7 @@ class _Recorder:
                 raise _EnoughError
 
         with tempfile.TemporaryDirectory() as scratch, suppress(_EnoughError):
-            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, _silent(), on_step)
+            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, silent(), on_step)
         likely = {
             "learning rate": ("harness/config/", "harness/training/"),
             "weights": ("harness/training/optimisers.py", "harness/training/", *_MODEL),
@@ -433,7 +427,7 @@ class _Recorder:
         ids = [each.image_id for samples in data.evaluated.values() for each in samples]
         found = caption_images(
             model, vocabulary, source, ids, context.inputs.decoding,
-            device=context.execution.device, precision=context.execution.precision, reporter=_silent(), title="",
+            device=context.execution.device, precision=context.execution.precision, reporter=silent(), title="",
         ).by_image  # fmt: skip
         captions = {str(image): caption for image, caption in found.items()}
         searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *_MODEL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.hashing import digest
+from harness.utils.storage import sha256_of
 from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Captioner, Pretraining, model_card
@@ -140,7 +140,6 @@ RELEASED = {
 
 
 BACKBONE = "swin_large_patch4_window12_384"
-_BLOCK = 1 << 22
 
 
 def import_weights(
@@ -202,7 +201,7 @@ def import_weights(
     model = _build(model_name, state, chosen)
     decoding = released.search(model.max_len, beam_size)
     built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
-    identity = [_file_digest(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
+    identity = [sha256_of(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
     if regions is not None:
         identity.append(regions.model_dump(mode="json"))
     key = f"{name.replace('/', '.')}-imported-{digest(identity, 10)}"
@@ -259,11 +258,3 @@ def _build(name: str, state: Mapping[str, Tensor], arguments: Mapping[str, Any])
         return from_official(name, state, **arguments)
     except TypeError as error:
         raise ZooError(f"{name} cannot be built with {dict(arguments)}: {error}", "check --set") from error
-
-
-def _file_digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from harness.benchmark.context import Execution, RunContext
@@ -42,7 +40,7 @@ from harness.training.stage import StageData, make_objective
 from harness.training.state import TrainingSummary
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
-from harness.utils.progress import Reporter, Validated
+from harness.utils.progress import Reporter, Validated, silent
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
@@ -310,9 +308,8 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
     device = collective.device
     task.model.to(device)
-    silent = Reporter(Console(file=io.StringIO()))
-    data = _StageDataMaker(task, collective, device, Path, silent)
-    task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent).fit()
+    data = _StageDataMaker(task, collective, device, Path, silent())
+    task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent()).fit()
 
 
 class CachedBackboneSource:

@@ -301,11 +301,9 @@ class RunReporter(Reporter):
         self._store.report_progress(self._key, self._said)
 
     def task(self, title: str, total: int, done: int = 0) -> Any:
-        """See `Reporter.task`."""
         return self._reporter.task(title, total, done)
 
     def watch(self, event: RunEvent) -> None:
-        """See `Reporter.watch`."""
         now, said = time.monotonic(), self._said
         if isinstance(event, EvaluationBegins):
             said |= {"stage": "evaluation", "epoch": None, "epochs": None, "left_s": None}

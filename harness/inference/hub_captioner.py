@@ -178,7 +178,6 @@ class _TokensBefore(LogitsProcessor):
         self.count: int = -1
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """See `LogitsProcessor`."""
         if self.count < 0:
             self.count = input_ids.shape[1]
         return scores

@@ -7,7 +7,6 @@ import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -178,9 +177,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.host = self._host_peak()
         self.device = self._device_peak(torch.cuda.max_memory_allocated)
         self.reserved = self._device_peak(torch.cuda.max_memory_reserved)

@@ -83,18 +83,15 @@ class SingleProcess:
     rank, world_size = 0, 1
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """See `Collective.all_reduce_sum`."""
         return list(values)
 
     def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
         """There are no others."""
 
     def broadcast(self, value: T) -> T:
-        """See `Collective.broadcast`."""
         return value
 
     def all_gather(self, value: T) -> list[T]:
-        """See `Collective.all_gather`."""
         return [value]
 
     def broadcast_weights(self, model: nn.Module) -> None:
@@ -143,21 +140,18 @@ class Distributed:
                 work.wait()
 
     def broadcast(self, value: T) -> T:
-        """See `Collective.broadcast`."""
         box = [value]
         with _peer_errors():
             dist.broadcast_object_list(box, 0, group=self._control)
         return box[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """See `Collective.all_gather`."""
         values: list[T] = [value] * self.world_size
         with _peer_errors():
             dist.all_gather_object(values, value, group=self._control)
         return values
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """See `Collective.broadcast_weights`."""
         self.all_reduce_sum([0.0])  # a rank that failed is noticed here; on GPUs, NCCL would wait for it
         for tensor in model.state_dict().values():
             whole = tensor.contiguous()

@@ -37,7 +37,6 @@ class CrossEntropy:
     pad: int = PAD
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        """See `cross_entropy`."""
         inputs = batch.tokens[:, :-1]
         sampling = self.stage.scheduled_sampling
         probability = sampling.probability(epoch) if sampling is not None else 0.0

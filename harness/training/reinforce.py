@@ -66,7 +66,6 @@ class ReinforceLoss(nn.Module):
         nn.init.zeros_(self.baseline.bias)
 
     def forward(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
-        """See `harness.training.objectives.Objective`."""
         assert isinstance(model, HasStates)
         drawn = self._explore(model, batch)
         told = at_hand(drawn)

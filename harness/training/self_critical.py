@@ -179,11 +179,9 @@ class WholePrefixes(Captioner):
         self.visual, self.vocab_size, self.max_len = model.visual, model.vocab_size, model.max_len
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         return self._decoded[0].encode(visual)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
         return self._decoded[0].decode(memory, tokens)
 
     def start(self, memory: Memory) -> DecodingState:

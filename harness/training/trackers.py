@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from harness.utils.errors import BenchError
@@ -189,9 +188,7 @@ class RunLog:
             self._try(name, partial(self._start, name))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name, tracker in list(self._open.items()):
             self._try(name, partial(tracker.close, finished=self._finished))
 

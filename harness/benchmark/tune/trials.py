@@ -330,6 +330,5 @@ class TrialReporter(Reporter):
 
     @contextmanager
     def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
-        """See `Reporter.task`."""
         with self._reporter.task(title, total, done) as task:
             yield task
