@@ -204,9 +204,8 @@ def _settings(gate: Gate) -> Series:
     }
     for model in gate.models:
         settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **_sizes(gate)))
-    return series(
-        "settings", "", "settings", "setting", dict(_leaves(settings, "")), ("harness/config/", "zoo/presets/")
-    )
+    likely = ("harness/config/", "zoo/presets/")
+    return series("settings", "", "settings", "setting", dict(_leaves(settings, "")), likely)
 
 
 def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
@@ -220,56 +219,33 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 def _data(gate: Gate) -> Iterator[Series]:
     """What is seen and read, before any model: captions, words, pixels and features."""
-    data, likely = gate.context.data, ("harness/data/",)
-    text = partial(series, "data", "", likely=likely)
+    data, vocabulary = gate.context.data, gate.context.inputs.vocabulary
+    text = partial(series, "data", "", likely=("harness/data/",))
     yield text("fingerprint of the images", "data set", {"scenes": data.dataset.fingerprint})
-    words = {str(number): word for number, word in enumerate(gate.context.inputs.vocabulary.words)}
-    yield text("words of the vocabulary", "number", words)
-    yield text(
-        "words of written captions",
-        "caption",
-        {
-            str(number): f"{gate.context.inputs.vocabulary.tokenize(caption)} {tokens}"
-            for number, (caption, tokens) in enumerate(zip(_WRITTEN, tokenize_ptb(_WRITTEN), strict=True))
-        },
-    )
+    yield text("words of the vocabulary", "number", {str(at): word for at, word in enumerate(vocabulary.words)})
+    tokens = zip(map(vocabulary.tokenize, _WRITTEN), tokenize_ptb(_WRITTEN), strict=True)
+    written = {str(number): f"{own} {theirs}" for number, (own, theirs) in enumerate(tokens)}
+    yield text("words of written captions", "caption", written)
     shown = [*data.evaluated["test"][:6], *data.train[:6]]
     pictures = [load_image(data.dataset.path(each)) for each in shown[:3]]
-    yield text(
-        "pixels",
-        "image",
-        {
-            f"{number} {resize} {how}": found
-            for resize in ("squash", "shortest-centre-crop")
-            for how in ("bilinear", "bicubic")
-            for number, picture in enumerate(pictures)
-            for found in [_pixels(ImagePreprocessing((40, 56), resize, how), picture)]
-        },
-        rounding=_PIXELS,
-    )
+    pixels = {
+        f"{number} {resize} {how}": _pixels(ImagePreprocessing((40, 56), resize, how), picture)
+        for resize in ("squash", "shortest-centre-crop")
+        for how in ("bilinear", "bicubic")
+        for number, picture in enumerate(pictures)
+    }
+    yield text("pixels", "image", pixels, rounding=_PIXELS)
     network = ScenesNet()
-    seen = (network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures)
-    cells = {str(number): found for number, found in enumerate(seen)}
-    yield text(
-        "cells of scenesnet", "image", {at: _mean_projected(found) for at, found in cells.items()}, rounding=_LOGITS
-    )
+    seen = [network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures]
+    cells = {str(number): _mean_projected(found) for number, found in enumerate(seen)}
+    yield text("cells of scenesnet", "image", cells, rounding=_LOGITS)
     if data.features is not None:
-        spec = VisualSpec("grid", data.visual_dim)
-        features: dict[int, Tensor] = {}
-        for each in shown:
-            features[each.image_id] = torch.as_tensor(data.features.visual([each.image_id], spec).features)
-        yield text(
-            "features",
-            "image",
-            {str(image): _mean_projected(found) for image, found in features.items()},
-            rounding=_FEATURES,
-        )
-        yield text(
-            "norm of features",
-            "image",
-            {str(image): float(found.norm()) for image, found in features.items()},
-            rounding=_FEATURES,
-        )
+        spec, ids = VisualSpec("grid", data.visual_dim), [each.image_id for each in shown]
+        features = {str(image): torch.as_tensor(data.features.visual([image], spec).features) for image in ids}
+        projected = {image: _mean_projected(found) for image, found in features.items()}
+        yield text("features", "image", projected, rounding=_FEATURES)
+        norms = {image: float(found.norm()) for image, found in features.items()}
+        yield text("norm of features", "image", norms, rounding=_FEATURES)
 
 
 def _pixels(preprocessing: ImagePreprocessing, picture: Image.Image) -> float:
@@ -398,12 +374,8 @@ class _Recorder:
         self, moved: tuple[float, int] | None = None, stored: Mapping[str, Series] | None = None
     ) -> Iterator[Series]:
         """What the stored weights say: logits, captions and their scores, samples and their rewards."""
-        model, context, vocabulary = (
-            self._built(True, moved).eval(),
-            self.gate.context,
-            self.gate.context.inputs.vocabulary,
-        )
-        data, source = context.data, context.source(model.visual)
+        model, context = self._built(True, moved).eval(), self.gate.context
+        vocabulary, data, source = context.inputs.vocabulary, context.data, context.source(model.visual)
         told = partial(series, "speaks", self.model)
         # Teacher forcing, of captions of several lengths at once.
         shown = data.evaluated["test"][:6]
@@ -416,13 +388,10 @@ class _Recorder:
             for image in [shown[number // 2].image_id]
             for word in range(1, len(row))
         }
-        yield told(
-            "logits", "image", {place: _projected(each) for place, each in places.items()}, _MODEL, rounding=_LOGITS
-        )
-        yield told(
-            "log-probabilities", "image",
-            {place: float(each.log_softmax(-1).max()) for place, each in places.items()}, _MODEL, rounding=_LOGITS,
-        )  # fmt: skip
+        projected = {place: _projected(each) for place, each in places.items()}
+        yield told("logits", "image", projected, _MODEL, rounding=_LOGITS)
+        likeliest = {place: float(each.log_softmax(-1).max()) for place, each in places.items()}
+        yield told("log-probabilities", "image", likeliest, _MODEL, rounding=_LOGITS)
         # Beam search on every image, and what it scores.
         ids = [each.image_id for samples in data.evaluated.values() for each in samples]
         found = caption_images(
@@ -448,19 +417,11 @@ class _Recorder:
             for each in [before] if before == captions else [before, captions]:
                 chosen = {sample.image_id: each.get(str(sample.image_id), "") for sample in samples}
                 scores.append(_scores(score_split(split, chosen, self.gate.context.data, self.evaluator)[0]))
-            yield series(
-                "metrics",
-                self.model,
-                f"scores of stored captions of {split}",
-                "metric",
-                scores[0],
-                counted,
-                rounding=_SCORE,
-            )
+            what = f"scores of stored captions of {split}"
+            yield series("metrics", self.model, what, "metric", scores[0], counted, rounding=_SCORE)
             now = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}
-            yield series("speaks", self.model, f"scores on {split}", "metric", now, likely).model_copy(
-                update={"tolerance": (_POINTS,)}
-            )
+            found = series("speaks", self.model, f"scores on {split}", "metric", now, likely)
+            yield found.model_copy(update={"tolerance": (_POINTS,)})
 
     def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
         context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical

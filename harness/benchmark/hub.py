@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from PIL import Image
 
-from harness.benchmark.caption_images import Captioned, complaint
+from harness.benchmark.caption_images import Captioned, readable
 from harness.benchmark.context import RunContext
-from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described
+from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described, refuse_options
 from harness.benchmark.saved_model import find_run
 from harness.benchmark.scoring import score_split
 from harness.benchmark.timing import time_hub
@@ -27,7 +27,6 @@ from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
-from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import Outcome, Quantity, RunSpec
@@ -49,7 +48,7 @@ def run_hub(
     execution, decoding, data = context.execution, context.inputs.decoding, context.data
     model = described(spec.config)
     captioner = model.open(execution.device, execution.precision)
-    SavedHubModel.of(model, decoding).save(folder)
+    SavedHubModel(model=model, decoding=decoding).save(folder)
     counted = count_hub(captioner, context)
     costs = counted.costs | no_training("a published model as it is: nothing was trained here")
     splits = []
@@ -103,14 +102,13 @@ def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubMod
         BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
     """
     if run.startswith(PREFIX):
-        return SavedHubModel.of(HubModel.parse(run, options), Decoding())
+        return SavedHubModel(model=HubModel.parse(run, options), decoding=Decoding())
     folder = find_run(run, workspace)
     if not (folder / SavedHubModel.file).is_file():
-        if options.given:
-            raise BenchError(f"{options.given} is for models of hf:, and {run} is none", "leave it out")
+        refuse_options(options, f"{run} is none", "leave it out")
         return None
     saved = SavedHubModel.load(folder)
-    return saved.model_copy(update={name: value for name, value in asdict(options).items() if value not in (None, ())})
+    return saved.model_copy(update={"model": replace(saved.model, **options)})
 
 
 def caption_with_checkpoint(
@@ -125,18 +123,16 @@ def caption_with_checkpoint(
         WeightsMissing: they are not on this machine.
         BenchError, ZooError: the checkpoint is damaged, or of no model that captions.
     """
-    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
-    unusable = tuple(bad for bad in complaints.values() if bad is not None)
-    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
-    if not usable:
+    usable, unusable = readable(images)
+    if not usable.samples:
         return Captioned({}, unusable)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     captioner = saved.model.open(device, "fp32")
     decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
     captions = caption_with_hub(
         captioner,
-        replace(images, samples=usable),
-        [sample.image_id for sample in usable],
+        usable,
+        [sample.image_id for sample in usable.samples],
         decoding,
         reporter=reporter,
         title="captioning",
@@ -170,8 +166,8 @@ def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, Hub
         BenchError: one cannot caption, or options of checkpoints are given without one.
     """
     found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
-    if options.given and not found:
-        raise BenchError(f"{options.given} is for models of hf:, and --models names none", "add hf:ORG/NAME")
+    if not found:
+        refuse_options(options, "--models names none", "add hf:ORG/NAME")
     for model in found.values():
         model.refuse()
     return found

@@ -64,7 +64,7 @@ class Request:
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
     more: MoreSettings | None = None
-    hub: HubOptions = field(default_factory=HubOptions)
+    hub: HubOptions = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     cards: Path | None = None

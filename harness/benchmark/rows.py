@@ -12,7 +12,7 @@ import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.captions import CaptionsFile, find_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.hub_model import AS_USUAL, PREFIX, HubModel, HubOptions
+from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, refuse_options
 from harness.benchmark.identity.run_key import (
     built_with,
     code_of_hub,
@@ -85,7 +85,7 @@ def resolve_models(
     patterns: Sequence[str],
     workspace: Workspace,
     pretrained: Mapping[str, str] | None = None,
-    hub: HubOptions = AS_USUAL,
+    hub: HubOptions | None = None,
     cards: Path | None = None,
 ) -> list[RequestedModel]:
     """Resolve names, globs and `all`, each model once, in the order asked for.
@@ -109,8 +109,8 @@ def resolve_models(
         references=REFERENCE_ROWS,
         is_stored=lambda name: name.startswith((PREFIX, CAPTIONS, ENSEMBLE)) or is_saved(name, workspace),
     )
-    if hub.given and not any(name.startswith(PREFIX) for name in names):
-        raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
+    if not any(name.startswith(PREFIX) for name in names):
+        refuse_options(hub or {}, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
     files = find_captions((name for name in names if name.startswith(CAPTIONS)), cards)
     if cards is not None and not files:
         raise BenchError(f"--cards {cards} is for files of captions", f"add {CAPTIONS}FILE to --models")
@@ -119,7 +119,9 @@ def resolve_models(
         if name in files:
             found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
         elif name.startswith(PREFIX):
-            found.append(_resolve_hub(name, hub))
+            model = HubModel.parse(name, hub)
+            model.refuse()
+            found.append(RequestedModel(model.row, "hub", "pixels", hub=model))
         else:
             resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
             found.append(resolve(name, workspace, pretrained or {}))
@@ -129,12 +131,6 @@ def resolve_models(
             "rename the model or the folder",
         )
     return found
-
-
-def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:
-    model = HubModel.parse(name, options)
-    model.refuse()
-    return RequestedModel(model.row, "hub", "pixels", hub=model)
 
 
 def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
@@ -435,15 +431,15 @@ def _spec(
     code: CodeRecord,
     context: RunContext,
 ) -> RunSpec:
-    identity = identify(model, seed, settings, signature, code)
+    key, chosen = identify(model, seed, settings, signature, code)
     return RunSpec(
-        key=identity.key,
+        key=key,
         model=model,
         role="reference" if kind == "reference" else "model",
         seed=seed,
         track=signature["track"],
         dataset=context.signature["data"],
-        config={**config, "settings": identity.settings},
+        config={**config, "settings": chosen},
         signature=signature,
         code_version=harness.__version__,
         code=code,

@@ -40,7 +40,7 @@ from harness.training.losses import StepLoss
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
-from harness.utils.progress import EvaluationBegins, Reporter
+from harness.utils.progress import Reporter
 from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, budget_of
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends
@@ -126,7 +126,7 @@ def run(
         costs = counted.costs | no_training(_NOT_TRAINED[spec.kind])
 
     # Captions and scores of every evaluated split.
-    reporter.watch(EvaluationBegins())
+    reporter.watch(stage="evaluation")
     execution, decoding, splits = context.execution, context.inputs.decoding, []
     for split, samples in context.data.evaluated.items():
         with PeakMemory(execution.device) as memory:

@@ -33,14 +33,14 @@ from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
-from harness.training.distributed import Collective, Distributed, SingleProcess, start_training
+from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import SentenceValidation, numbered_graphs, stages_for
 from harness.training.stage import StageData, make_objective
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
-from harness.utils.progress import Reporter, Validated, silent
+from harness.utils.progress import Reporter, silent
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
@@ -55,7 +55,7 @@ def fit(
     reporter: Reporter,
     on_step: Callable[[StepLoss], None] = lambda _: None,
     longer: Schedule | None = None,
-) -> TrainingSummary:
+) -> TrainState:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
     Args:
@@ -65,7 +65,7 @@ def fit(
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(replace(record, stage=places[record.stage]))
         if record.val_cider is not None:
-            reporter.watch(Validated(record.val_cider))
+            reporter.watch(validated=record.val_cider)
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
         reporter.note(
             f"  {record.stage_name} epoch {record.epoch + 1}: loss {record.train_loss:.3f}{cider}, "
@@ -106,7 +106,7 @@ def fit(
 def _collective(others: _Task | None, execution: Execution) -> Iterator[Collective]:
     """This process alone, or the first of the ranks that train `others` together."""
     if others is None:
-        yield SingleProcess()
+        yield Collective()
         return
     work = partial(_train_on_other_rank, pickle.dumps(others), execution.config)
     with start_training(work, execution.device.type, execution.config.devices) as collective:

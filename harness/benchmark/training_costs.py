@@ -21,7 +21,7 @@ from harness.measure.memory import PeakMemory
 from harness.measure.speed import a100_seconds, measure_speed, peak_macs
 from harness.training.dropout import DropoutRates
 from harness.training.sentence_graphs import stages_for
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
@@ -126,7 +126,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 
 
 def training_costs(
-    summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, context: RunContext
+    summary: TrainState, memory: PeakMemory, prediction: Prediction, context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
     elapsed = summary.seconds + summary.data_wait_seconds
@@ -134,7 +134,7 @@ def training_costs(
         "train_seconds": Quantity(summary.seconds),
         "predicted_train_seconds": prediction.seconds,
         "train_images_per_second": Quantity(summary.images / summary.seconds),
-        "train_steps": Quantity(float(summary.steps)),
+        "train_steps": Quantity(float(summary.total_steps)),
         "train_data_wait": Quantity(100 * summary.data_wait_seconds / elapsed),
         "train_beside": Quantity(float(context.execution.config.jobs - 1)),
         **_work(summary, prediction, context),
@@ -154,7 +154,7 @@ def _dropout(model: Captioner, stage: Stage) -> Iterator[None]:
         rates.restore()
 
 
-def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
+def _work(summary: TrainState, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
     device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")

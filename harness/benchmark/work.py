@@ -42,7 +42,7 @@ from harness.training.trainer import CHECKPOINTS, TRUNK
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
-from harness.utils.progress import EvaluationBegins, Reporter, RunEvent, TrainingStands, Validated, describe_seconds
+from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
@@ -303,19 +303,18 @@ class RunReporter(Reporter):
     def task(self, title: str, total: int, done: int = 0) -> Any:
         return self._reporter.task(title, total, done)
 
-    def watch(self, event: RunEvent) -> None:
-        now, said = time.monotonic(), self._said
-        if isinstance(event, EvaluationBegins):
-            said |= {"stage": "evaluation", "epoch": None, "epochs": None, "left_s": None}
-        elif isinstance(event, Validated):
-            said["best"] = max(event.score, said.get("best") or 0.0)
-        elif isinstance(event, TrainingStands):
-            best = event.best if said.get("stage") != event.stage else max(event.best or 0.0, said.get("best") or 0.0)
-            said |= {"stage": event.stage, "epoch": event.epoch, "epochs": event.epochs, "best": best or None}
-            self._first = self._first or (now, event.done)
-            moved = event.done - self._first[1]
-            said["left_s"] = (now - self._first[0]) / moved * (1 - event.done) if moved > 0 else None
-        if now - self._written >= PROGRESS_S or isinstance(event, EvaluationBegins):
+    def watch(self, **told: Any) -> None:
+        """See `Reporter.watch`."""
+        now, said, stage, done = time.monotonic(), self._said, told.get("stage"), told.get("done")
+        known = said.get("best") if stage in {None, "evaluation", said.get("stage")} else None
+        said["best"] = max(told.get("best") or 0.0, told.get("validated") or 0.0, known or 0.0) or None
+        if stage is not None:
+            said |= {"stage": stage, "epoch": told.get("epoch"), "epochs": told.get("epochs"), "left_s": None}
+        if done is not None:
+            self._first = self._first or (now, done)
+            moved = done - self._first[1]
+            said["left_s"] = (now - self._first[0]) / moved * (1 - done) if moved > 0 else None
+        if now - self._written >= PROGRESS_S or stage == "evaluation":
             self._written = now
             self._store.report_progress(self._key, said)
 

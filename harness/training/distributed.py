@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -49,61 +49,38 @@ Work = Callable[["Distributed"], object]
 """What a rank does in a training; it and all that it holds must be picklable."""
 
 
-class Collective(Protocol):
-    """What the training loop asks of the others; every rank must call the same methods in the same order."""
+class Collective:
+    """What the training loop asks of the others, where there are none; every rank calls the same methods in order."""
 
-    rank: int
+    rank: int = 0
     """0 validates, saves and reports for all."""
-    world_size: int
+    world_size: int = 1
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
         """The sums of every rank's values."""
-        ...
-
-    def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """Replace each gradient by the sum of all ranks' gradients, where any rank has one."""
-        ...
-
-    def broadcast(self, value: T) -> T:
-        """Rank 0's value, plain data."""
-        ...
-
-    def all_gather(self, value: T) -> list[T]:
-        """Each rank's value, plain data."""
-        ...
-
-    def broadcast_weights(self, model: nn.Module) -> None:
-        """Give every rank the weights of rank 0."""
-        ...
-
-
-class SingleProcess:
-    """The collective of one process."""
-
-    rank, world_size = 0, 1
-
-    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
         return list(values)
 
     def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """There are no others."""
+        """Replace each gradient by the sum of all ranks' gradients, where any rank has one."""
 
     def broadcast(self, value: T) -> T:
+        """Rank 0's value, plain data."""
         return value
 
     def all_gather(self, value: T) -> list[T]:
+        """Each rank's value, plain data."""
         return [value]
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """There are no others."""
+        """Give every rank the weights of rank 0."""
 
 
 class PeerFailedError(Exception):
     """A collective failed because another rank left the training."""
 
 
-class Distributed:
-    """One rank of a training of several processes; see `Collective`. Made on every rank at the same time.
+class Distributed(Collective):
+    """One rank of a training of several processes. Made on every rank at the same time.
 
     Raises:
         PeerFailedError: from any method, where another rank left the training.

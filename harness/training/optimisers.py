@@ -49,9 +49,8 @@ class RAdamLiu(Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        loss = closure() if closure is not None else None
         for group in self.param_groups:
             alike: dict[int, list[Parameter]] = defaultdict(list)  # what has moved as often moves together
             for parameter in group["params"]:
@@ -66,7 +65,6 @@ class RAdamLiu(Optimizer):
                 # On a processor, where kernels start at once, one by one: that takes less memory.
                 for parts in [members] if members[0].is_cuda else [[member] for member in members]:
                     self._move(step, parts, group)
-        return loss
 
     def _move(self, step: int, parameters: Sequence[Parameter], group: dict[str, Any]) -> None:
         first, second = group["betas"]
@@ -131,9 +129,8 @@ class Muon(AdamW):
         self._momenta: dict[torch.Size, Tensor] = {}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        loss = closure() if closure is not None else None
         groups = self.param_groups
         for group in groups:
             if "parts" in group:
@@ -143,7 +140,6 @@ class Muon(AdamW):
             super().step()
         finally:
             self.param_groups = groups
-        return loss
 
     def _move(self, group: dict[str, Any]) -> None:
         alike: dict[tuple[int, int], list[tuple[Parameter, Tensor, int, bool]]] = defaultdict(list)

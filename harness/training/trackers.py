@@ -66,12 +66,10 @@ class TensorBoardTracker:
         self._writer.add_text("settings", "\n".join(lines))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Scalars of a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def summarise(self, values: Mapping[str, float]) -> None:
-        """Scalars of step 0."""
         self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
@@ -103,7 +101,6 @@ class WandbTracker:
         self._run.log(dict(values), step=step)
 
     def summarise(self, values: Mapping[str, float]) -> None:
-        """The run's summary."""
         self._run.summary.update(dict(values))
 
     def close(self, *, finished: bool) -> None:
@@ -138,18 +135,15 @@ class MlflowTracker:
         self._client.log_batch(self._id, params=settings[:100])
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Metrics of a step."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
         self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
 
     def summarise(self, values: Mapping[str, float]) -> None:
-        """Metrics of step 0."""
         self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
-        """End the run."""
         self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
 
 

@@ -28,7 +28,7 @@ from harness.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from harness.training.distributed import Collective, SingleProcess
+from harness.training.distributed import Collective
 from harness.training.dropout import DropoutRates
 from harness.training.losses import (
     BatchGradient,
@@ -39,7 +39,7 @@ from harness.training.losses import (
 )
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import StageData, validate_schedule
-from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
+from harness.training.state import TrainState, describe_progress, standing, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.precision import set_products
 from harness.utils.progress import Reporter, Task
@@ -92,7 +92,7 @@ class Trainer:
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
-        self._on_step, self._seed, self._collective = on_step, seed, collective or SingleProcess()
+        self._on_step, self._seed, self._collective = on_step, seed, collective or Collective()
         self._is_first, self._trunk = self._collective.rank == 0, trunk
         set_products(device, precision)
         self._gradient = BatchGradient(
@@ -106,7 +106,7 @@ class Trainer:
         self.state = TrainState()
         self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
 
-    def fit(self) -> TrainingSummary:
+    def fit(self) -> TrainState:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
 
         Raises:
@@ -127,10 +127,7 @@ class Trainer:
         except BenchError as error:
             raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
         self._load_best()
-        state = self.state
-        return TrainingSummary(
-            state.seconds, state.images, state.total_steps, state.best, state.micro_batches, state.data_wait_seconds
-        )
+        return self.state
 
     def _run_stage(self, stage: Stage, checkpoint: dict[str, Any] | None) -> None:
         self._dropout.apply(stage)
@@ -243,7 +240,7 @@ class Trainer:
         state.stepped(images, time.monotonic() - started)
         if read:
             self._progress = describe_progress(state, stage, batches)
-            self._reporter.watch(standing(state, self.schedule, batches))
+            self._reporter.watch(**standing(state, self.schedule, batches))
         task.reach(state.batch, self._progress)
 
     def _read_losses(self) -> None:

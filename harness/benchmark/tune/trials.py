@@ -277,7 +277,7 @@ def train_trial(order: TrialOrder, context: RunContext, reports: Reports, servic
     tuned = context.tuned(AppliedTuning(label="trial", values=order.values, stages=order.stage))
     torch.manual_seed(spec.seed)
     model, own, _ = open_model(spec, tuned, order.folder)
-    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best_cider
+    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best
 
 
 def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Reporter) -> int:
@@ -287,7 +287,7 @@ def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Repo
     earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
     torch.manual_seed(spec.seed)
     model, own, _ = open_model(spec, earlier, shared)
-    steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).steps  # at once where it has ended
+    steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).total_steps  # at once where it has ended
     if last_checkpoint(order.folder / CHECKPOINTS) is None:
         position = read_position(last_checkpoint(shared / CHECKPOINTS) or shared)
         assert position is not None, "training has just read it"

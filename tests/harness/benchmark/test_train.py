@@ -119,7 +119,7 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
     assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
     assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
     assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)
-    assert (again.steps, again.images) == (summary.steps, summary.images)
+    assert (again.total_steps, again.images) == (summary.total_steps, summary.images)
     assert not torch.distributed.is_initialized()
 
 
