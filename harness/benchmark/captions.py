@@ -138,7 +138,8 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     Raises:
         BenchError: there is no such file, or a card cannot be read.
     """
-    shared = {} if cards is None else _cards(cards)
+    listed = {} if cards is None else _yaml(cards)
+    shared = {str(name): _card(entry, cards, f" of {name}") for name, entry in listed.items() if cards is not None}
     paths = {word: _paths(word) for word in words}
     stems = Counter(path.name.partition(".")[0] for of in paths.values() for path in of)
     found: dict[str, list[CaptionsFile]] = {}
@@ -166,11 +167,6 @@ def _paths(word: str) -> list[Path]:
             path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'"
         )
     return matching or [path]
-
-
-def _cards(file: Path) -> dict[str, SystemCard]:
-    content = _yaml(file)
-    return {str(name): _card(entry, file, f" of {name}") for name, entry in content.items()}
 
 
 def _yaml(file: Path) -> dict[Any, Any]:

@@ -98,9 +98,10 @@ def run(
     model, context, arguments = open_model(spec, context.under(budget_of(spec.config)).tuned(config.tuned), folder)
     if spec.kind != "stored":
         _save_description(spec, arguments, context, folder)
-    kept = (
-        None if spec.kind != "trained" or "pretrained" in spec.config else _kept_counts(spec.model, arguments, context)
-    )
+    kept = None
+    if spec.kind == "trained" and "pretrained" not in spec.config:  # counts that other seeds and runs made
+        built = {"arguments": built_with(spec.model, arguments), "sources": model_sources(spec.model, arguments)}
+        kept = KeptCounts(context.data.cache / "gmac", {"model": spec.model, **built})
     counted = count_costs(model, context, kept)
 
     # Training; the model then has the weights of the best epoch.
@@ -257,12 +258,6 @@ def build_model(
             raise BenchError(f"the backbone {backbone.name} has no weights for {', '.join(missing[:4])}")
         inner.load_state_dict({name: given[name] for name in wanted})
     return model
-
-
-def _kept_counts(name: str, arguments: Mapping[str, Any], context: RunContext) -> KeptCounts:
-    """The counts of this model that other seeds and runs made."""
-    made_by = {"arguments": built_with(name, arguments), "sources": model_sources(name, arguments)}
-    return KeptCounts(context.data.cache / "gmac", {"model": name, **made_by})
 
 
 def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunContext, folder: Path) -> None:

@@ -76,11 +76,7 @@ class RunConfig(Strict):
 
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
-        """Of a stored run.
-
-        Raises:
-            BenchError: the row does not say how it is executed, or not in this release's words.
-        """
+        """Of a stored run; BenchError where the row does not say how it is executed, or not in this release's words."""
         try:
             return cls.model_validate_json(json.dumps(spec.execution))
         except ValidationError as error:

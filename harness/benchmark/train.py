@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -95,11 +96,16 @@ def fit(
     others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
     with _collective(others, execution) as collective:
         trained = task.compiled_model(execution.device)
-        cache, validation = partial(_cache, model, context, reporter), _Validation(trained, context, reporter)
+        cache, validation = (
+            partial(cache_own_features, model, context, reporter),
+            _Validation(trained, context, reporter),
+        )
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
-        trainer = task.trainer(trained, data, execution.device, collective, report_epoch, reporter, on_step, trunk)
-        return trainer.fit()
+        return task.trainer(
+            trained, stage_data=data, device=execution.device, collective=collective, on_epoch=report_epoch,
+            on_step=on_step, reporter=reporter, trunk=trunk,
+        ).fit()  # fmt: skip
 
 
 @contextmanager
@@ -145,29 +151,10 @@ class _Task:
     def trainer(
         self,
         model: Captioner,
-        stage_data: Callable[[Stage], StageData],
-        device: torch.device,
-        collective: Collective,
-        on_epoch: Callable[[EpochRecord], None],
-        reporter: Reporter,
-        on_step: Callable[[StepLoss], None] = lambda _: None,
-        trunk: int = 0,
+        **of_rank: Any,
     ) -> Trainer:
-        """The training loop of this rank."""
-        return Trainer(
-            model,
-            self.schedule,
-            stage_data=stage_data,
-            folder=self.folder,
-            device=device,
-            precision=self.precision,
-            seed=self.seed,
-            on_epoch=on_epoch,
-            on_step=on_step,
-            reporter=reporter,
-            collective=collective,
-            trunk=trunk,
-        )
+        """The training loop of a rank, with what is its own."""
+        return Trainer(model, self.schedule, folder=self.folder, precision=self.precision, seed=self.seed, **of_rank)
 
 
 def keep_gradients(model: Captioner) -> None:
@@ -296,11 +283,6 @@ class _Validation:
         )
 
 
-def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
-    assert isinstance(model, HasBackbone)
-    return cache_own_features(model, context, reporter)
-
-
 def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:
     """What every rank but 0 does: train its share of every batch, silently."""
     load_plugins(config.plugins)
@@ -309,7 +291,10 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     device = collective.device
     task.model.to(device)
     data = _StageDataMaker(task, collective, device, Path, silent())
-    task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent()).fit()
+    task.trainer(
+        task.compiled_model(device), stage_data=data, device=device, collective=collective, on_epoch=lambda _: None,
+        reporter=silent(),
+    ).fit()  # fmt: skip
 
 
 class CachedBackboneSource:
@@ -323,12 +308,13 @@ class CachedBackboneSource:
         return self._features.visual(image_ids, VisualSpec("grid", self._features.dim))
 
 
-def cache_own_features(model: HasBackbone, context: RunContext, reporter: Reporter) -> Path:
+def cache_own_features(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
     """The folder with the features of the model's backbone in its present state, extracted or re-used.
 
     With the run's own weights they are the run's, which other models share; otherwise they are of the images to train
     and validate with alone.
     """
+    assert isinstance(model, HasBackbone)
     data = context.data
     backbone, skip = data.backbone, set(data.skipped)
     if not _same_weights(model.backbone, data.backbone):

@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -46,7 +46,7 @@ from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
-from results.records import EpochRecord, Outcome, RunSpec
+from results.records import EpochRecord, RunSpec
 from results.store.rescoring import missing_influences, missing_metrics
 
 LOG_TAIL_LINES = 40
@@ -221,7 +221,10 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                     None if rerun else adopt_training(spec, workspace, store, context.execution, record, reporter)
                 )
                 outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
-                outcome = _as_seen(outcome, environment, begun_by)
+                if begun_by is not None:
+                    outcome = replace(outcome, costs=without_what_was_not_seen(outcome.costs, begun_by))
+                    environment = environment | {"first_stages_of": begun_by}
+                outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
         store.finish(spec.key, outcome)
     except KeyboardInterrupt:
@@ -243,13 +246,6 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
             reporter.note(traceback.format_exc())
         return "failed"
     return "finished"
-
-
-def _as_seen(outcome: Outcome, environment: Mapping[str, Any], begun_by: str | None) -> Outcome:
-    """The outcome with the environment of its process, and without costs of what another run trained."""
-    told = {**environment, **({"first_stages_of": begun_by} if begun_by else {}), **outcome.environment}
-    costs = outcome.costs if begun_by is None else without_what_was_not_seen(outcome.costs, begun_by)
-    return replace(outcome, environment=told, costs=costs)
 
 
 def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: Reporter) -> RunLog:

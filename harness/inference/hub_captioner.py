@@ -102,7 +102,7 @@ class HubCaptioner:
     def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
         """Images, each with its text, as the network takes them; shorter texts are padded."""
         # One list of images per text: processors that allow several images cannot tell them apart otherwise.
-        nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
+        nested: list[Any] = [[image] for image in images] if "{image}" in self.prompt.layout else list(images)
         begin = self.processor.tokenizer.bos_token
         # A chat template may write the begin token itself, which the tokenizer must not repeat.
         again = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
@@ -153,9 +153,6 @@ class HubCaptioner:
             name: value.to(self.device, self.dtype if value.is_floating_point() else None)
             for name, value in tensors.items()
         }
-
-    def _nests(self) -> bool:
-        return "{image}" in self.prompt.layout
 
     def _text(self) -> str:
         """The prompt as the processor takes it, from its chat template where it has one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.config.schedule import Schedule, SelfCritical, Stage
@@ -110,7 +109,7 @@ class StagePlan:
 def plan_stages(schedule: Schedule, costs: PassCosts, data: DataShape, max_len: int) -> list[StagePlan]:
     """The stages of a schedule for a model; `max_len` is the length that captions are decoded to."""
     return [
-        _plan_stage(stage, costs, data, max_len, tuned=_follows_training(schedule.stages[:number]))
+        _plan_stage(stage, costs, data, max_len, tuned=number > 0 and schedule.stages[number - 1].backbone == "trained")
         for number, stage in enumerate(schedule.stages)
     ]
 
@@ -169,7 +168,3 @@ def _rewarded(settings: SelfCritical, costs: PassCosts, seen: int, max_len: int)
     drawn = max_len * costs.step if settings.gradient == "steps" else (max_len + 1) * costs.caption // 2
     without = seen - costs.encoder + costs.decoding(1, max_len) if greedy else 0
     return seen + costs.start + rows * drawn, without
-
-
-def _follows_training(before: Sequence[Stage]) -> bool:
-    return bool(before) and before[-1].backbone == "trained"

@@ -369,13 +369,11 @@ def other_ranks(count: int) -> Iterator[None]:
                 os.environ[name] = value
     if lost is not None:
         ended = ((rank, other.exitcode) for rank, other in enumerate(others, 1))
-        known = [(rank, code) for rank, code in ended if code and code != -signal.SIGTERM]  # by which others are ended
-        raise ProcessLostError(_how_ended(*known[0], count) if known else str(lost)) from lost
-
-
-def _how_ended(rank: int, code: int, count: int) -> str:
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"training process {rank} of {count} {how}"
+        for rank, code in ended:
+            if code and code != -signal.SIGTERM:  # by which others are ended
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                raise ProcessLostError(f"training process {rank} of {count} {how}") from lost
+        raise ProcessLostError(str(lost)) from lost
 
 
 def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:

@@ -33,11 +33,7 @@ class HasStates(Protocol):
 
 
 def require_states(model: Captioner, stage: Stage) -> HasStates:
-    """The model, if its decoder has the states that a stage with this objective needs.
-
-    Raises:
-        BenchError: it has none.
-    """
+    """The model, if its decoder has the states that a stage with this objective needs; BenchError where it has none."""
     if isinstance(model, HasStates):
         return model
     raise BenchError(

@@ -30,8 +30,9 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
     settled: list[RunSpec] = []
     said: dict[str, list[str]] = {}
     for spec in specs:
-        own = by_key.get(spec.key)
-        twin = own or _nearest([run for run in stored if _same_settings(run, spec)], spec)
+        own, what_is_run = by_key.get(spec.key), (spec.model, spec.role, spec.seed, spec.dataset)
+        alike = [run for run in stored if (run.model, run.role, run.seed, run.fingerprint) == what_is_run]
+        twin = own or _nearest([run for run in alike if run.config.get("settings") == spec.config["settings"]], spec)
         what = None if twin is None or rerun else _difference(twin, spec)
         if twin is not None and what is not None:
             if own is not None:
@@ -99,13 +100,6 @@ def _difference(run: Run, spec: RunSpec) -> str | None:
     if run.code.revision != spec.code.revision:
         return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"
     return None
-
-
-def _same_settings(run: Run, spec: RunSpec) -> bool:
-    """Whether the two differ in nothing but code."""
-    if (run.model, run.role, run.seed, run.fingerprint) != (spec.model, spec.role, spec.seed, spec.dataset):
-        return False
-    return bool(run.config.get("settings") == spec.config["settings"])
 
 
 def _listed(names: Sequence[str], most: int) -> str:

@@ -147,8 +147,11 @@ def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
         stages = preset.schedule.stages[:count]
         if _are_searched(stages, content, preset):
             return stages
-        if len(lengths) == count and _are_searched(tuple(map(_as_long_as, stages, lengths)), content, preset):
-            return stages
+        if len(lengths) == count:
+            kept = [{"epochs": other.epochs, "validate_every": other.validate_every} for other in lengths]
+            as_long = tuple(stage.model_copy(update=each) for stage, each in zip(stages, kept, strict=True))
+            if _are_searched(as_long, content, preset):
+                return stages
     return ()
 
 
@@ -156,10 +159,6 @@ def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset)
     """Whether the preset with these stages alone is the searched one, whatever its name."""
     searched = with_stages(preset.model_copy(update={"name": content.preset}), stages)
     return tuned_field(content.space, content.budget, searched) == content.tuned
-
-
-def _as_long_as(stage: Stage, other: Stage) -> Stage:
-    return stage.model_copy(update={"epochs": other.epochs, "validate_every": other.validate_every})
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool) -> str:

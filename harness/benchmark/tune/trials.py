@@ -262,7 +262,6 @@ def train_trial(order: TrialOrder, context: RunContext, reports: Reports, servic
     Raises:
         TrialPruned: enough of the other trials are ahead.
         TrainingDivergedError: the loss is no number any more.
-        BenchError: as `harness.benchmark.train.fit`.
     """
     values = Tuned("trial", {order.model.name: order.values}, stages=order.stage)
     spec = trial_spec(order.model, context, services.workspace, values, order.seed)
