@@ -58,20 +58,6 @@ class Released:
     backbone_tensors: str | None = None
     interpolation: Interpolation = "bicubic"
 
-    def holds_backbone(self, state: Mapping[str, Tensor]) -> bool:
-        """Whether the checkpoint has the tensors of a backbone; names may begin as several devices wrote them."""
-        start = self.backbone_tensors
-        return start is not None and any(key.removeprefix("module.").startswith(start) for key in state)
-
-    def search(self, longest: int, beam_size: int | None) -> Decoding:
-        """The authors' search, for a model of captions of up to `longest` tokens with the begin token."""
-        return self.decoding.model_copy(
-            update={
-                "beam_size": beam_size or self.decoding.beam_size,
-                "max_len": min(self.decoding.max_len, longest - 1),
-            }
-        )
-
     def read(
         self, family: str, state: Mapping[str, Tensor], entries: Sequence[str]
     ) -> tuple[Mapping[str, Tensor], Vocabulary]:
@@ -189,7 +175,9 @@ def import_weights(
             "give the vocabulary that this checkpoint was trained with",
         )
     regions = features.regions
-    if released.holds_backbone(state):
+    # Names may begin as several devices wrote them.
+    start = released.backbone_tensors
+    if start is not None and any(key.removeprefix("module.").startswith(start) for key in state):
         if regions is not None:
             raise BenchError("the checkpoint holds its backbone, which sees pixels", "leave out --regions")
         model_name, chosen = f"{name}/end-to-end", {"backbone": features.backbone, **arguments}
@@ -199,7 +187,9 @@ def import_weights(
         model_name, chosen = name, dict(arguments)
         features, preprocessing, backbone_digest = _look_through(name, features, sizes["visual_dim"])
     model = _build(model_name, state, chosen)
-    decoding = released.search(model.max_len, beam_size)
+    search = released.decoding
+    longest = min(search.max_len, model.max_len - 1)  # without the begin token
+    decoding = search.model_copy(update={"beam_size": beam_size or search.beam_size, "max_len": longest})
     built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
     identity = [sha256_of(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
     if regions is not None:
