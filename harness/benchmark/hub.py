@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
-from harness.measure import isolated
-from harness.measure.captioning_costs import Counted, count_generating, time_generation
+from harness.measure.captioning_costs import Counted, Timed, count_generating, time_generation
 from harness.measure.flops.generation import GenerationCounts, count_generation
-from harness.measure.isolated import BenchmarkJob, BenchmarkResult
+from harness.measure.isolated import BenchmarkJob, BenchmarkResult, measure_all
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
 from harness.utils.progress import Reporter
@@ -200,25 +200,12 @@ def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:
 
 def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     """As `harness.measure.isolated.measure`, of a checkpoint: from its processor's output to finished tokens."""
-    results = []
-    for precision in job.precisions:
-        model = HubModel(**(job.checkpoint or {}))
-        captioner = model.open(torch.device(job.device), precision)
-        for batch in job.batches:
-            for width in job.widths:
-                decoding = Decoding(beam_size=width, max_len=job.max_len)
-                with PeakMemory(job.device) as memory:
-                    inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
+    model, device = HubModel(**(job.checkpoint or {})), torch.device(job.device)
 
-                    def work(inputs: Any = inputs, decoding: Decoding = decoding, captioner: Any = captioner) -> None:
-                        captioner.generate(inputs, decoding, full_length=True)
+    def timed(captioner: HubCaptioner, batch: int, width: int) -> Timed:
+        decoding = Decoding(beam_size=width, max_len=job.max_len)
+        inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
+        work = partial(captioner.generate, inputs, decoding, full_length=True)
+        return time_generation(work, 1, device, effort=job.effort, batch=batch)
 
-                    timed = time_generation(work, 1, torch.device(job.device), effort=job.effort, batch=batch)
-                costs = timed.costs | memory.quantities("caption")
-                results.append(BenchmarkResult(job.model, batch, width, precision, costs, timed.state))
-    return results
-
-
-def answer() -> None:
-    """In the new process: read a job, measure it, and write the results."""
-    isolated.answer(measure)
+    return measure_all(job, lambda precision: partial(timed, model.open(device, precision)))

@@ -33,7 +33,6 @@ from harness.data.chunks import Spread
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
@@ -47,6 +46,7 @@ from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
 from results.records import EpochRecord, RunSpec
+from results.statistics.significance import SUMS
 from results.store.rescoring import missing_influences, missing_metrics
 
 LOG_TAIL_LINES = 40
@@ -261,7 +261,7 @@ def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -
     store, opening = services.store, config.opening
     tried = set(METRICS) - services.unscored - (set() if opening.spice else {"SPICE"})
     scores = missing_metrics(store, spec.key, tried)
-    influences = missing_influences(store, spec.key, tried & set(CORPUS_METRICS))
+    influences = missing_influences(store, spec.key, tried & set(SUMS))
     if not scores and not influences:
         return ""
     context, evaluator, notes = services.context(config), services.evaluator(opening), []
@@ -270,11 +270,11 @@ def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -
         reasons = add_missing_scores(spec, scores, context.data, evaluator, store)
         services.unscored |= {metric for metric, reason in reasons.items() if reason}
         notes = [f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items()]
-    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(CORPUS_METRICS)):
+    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(SUMS)):
         reasons = add_missing_influences(spec, missing, context.data, evaluator, store)
         services.unscored |= {metric for metric, reason in reasons.items() if reason not in {None, OTHER_SCORE}}
         for reason in dict.fromkeys(reasons.values()):
-            metrics = ", ".join(metric for metric in CORPUS_METRICS if reasons.get(metric, "") == reason)
+            metrics = ", ".join(metric for metric in SUMS if reasons.get(metric, "") == reason)
             notes.append(f"; influences on {metrics}: {reason or 'added'}")
     return "".join(notes)
 

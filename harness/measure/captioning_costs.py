@@ -159,7 +159,7 @@ def time_captioning(
 
 
 def time_generation(
-    work: Callable[[], None],
+    work: Callable[[], object],
     count: int,
     device: torch.device,
     *,

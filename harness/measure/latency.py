@@ -238,7 +238,7 @@ _FEW = f"fewer than {MIN_RUNS} timed runs"
 
 
 def time_work(
-    caption: Callable[[], None],
+    caption: Callable[[], object],
     count: int,
     device: torch.device,
     *,
@@ -261,7 +261,7 @@ def time_work(
     return Latency(timing, batch, used_threads, (*timing.noise(), *load.noise()))
 
 
-def seconds_of(work: Callable[[], None], device: torch.device) -> float:
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     """Time one call: by CUDA events on a CUDA device, by the clock elsewhere."""
     if device.type != "cuda":
         begin = time.perf_counter()

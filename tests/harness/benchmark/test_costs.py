@@ -15,9 +15,8 @@ from torch import nn
 from harness.benchmark import timing
 from harness.benchmark import training_costs as module
 from harness.benchmark.context import Execution, RunContext
-from harness.benchmark.pass_costs import pass_costs
 from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
-from harness.benchmark.training_costs import COSTS, Prediction, predict_training, training_costs
+from harness.benchmark.training_costs import COSTS, Prediction, pass_costs, predict_training, training_costs
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
