@@ -288,12 +288,11 @@ def _score_reference(spec: RunSpec, data: BenchmarkData, evaluator: Evaluator) -
     for split, samples in data.evaluated.items():
         if spec.model == "human":
             result, seconds = score_people(split, data, evaluator)
-        elif spec.model == "majority":
-            captions = {sample.image_id: always for sample in samples}
-            result, seconds = score_split(split, captions, data, evaluator)
         else:
-            assert data.features is not None
-            captions = retrieved_captions(samples, data.train, data.features)
+            captions = {sample.image_id: always for sample in samples}
+            if spec.model == "retrieval":
+                assert data.features is not None
+                captions = retrieved_captions(samples, data.train, data.features)
             result, seconds = score_split(split, captions, data, evaluator)
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from harness.benchmark.context import BenchmarkData
 from harness.metrics.chair import SCENES_FILE, objects_of_scenes
@@ -21,6 +21,7 @@ from results.runs.facts import PARSED
 from results.store.rescoring import add_influences, add_scores, missing_metrics, stored_captions
 from results.store.store import Store
 
+T = TypeVar("T")
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"
 OTHER_SCORE: Final = "the stored score is not what its captions score now"
@@ -91,18 +92,21 @@ def add_missing_scores(
             result, _ = score_people(split, data, evaluator)
         else:
             result, _ = score_split(split, captions[split], _scored(spec, split, captions[split], data), evaluator)
-        scores = {
-            domain: {metric: found[metric] for metric in found if metric in metrics}
-            for domain, found in result.scores.items()
-        }
-        per_image = {metric: values for metric, values in result.per_image.items() if metric in metrics}
-        held_out = {metric: score for metric, score in result.held_out.items() if metric in metrics}
-        influences = {metric: values for metric, values in result.influences.items() if metric in metrics}
-        found = replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
-        results.append(found)
-        reasons |= {metric: quantity.reason for metric, quantity in scores[OVERALL].items()}
+        results.append(_only(result, metrics))
+        reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
     add_scores(store, spec.key, results)
     return reasons
+
+
+def _only(result: SplitResult, metrics: Collection[str]) -> SplitResult:
+    """What there is of these metrics."""
+
+    def kept(found: Mapping[str, T]) -> dict[str, T]:
+        return {metric: value for metric, value in found.items() if metric in metrics}
+
+    scores = {domain: kept(found) for domain, found in result.scores.items()}
+    per_image, held_out, influences = kept(result.per_image), kept(result.held_out), kept(result.influences)
+    return replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
 
 
 def add_missing_influences(
@@ -117,14 +121,14 @@ def add_missing_influences(
     for split, metrics in missing.items():
         without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
         references = _references(split, _scored(spec, split, captions[split], data))
-        if spec.model == "human":
-            found = evaluator.evaluate_rounds(
-                references, {}, None, lambda tokens, _: held_out_rounds(tokens), without=without
-            )
-        else:
-            found = evaluator.evaluate_rounds(
-                references, captions[split], None, lambda *tokens: [Round(*tokens)], without=without
-            )
+        people = spec.model == "human"
+        found = evaluator.evaluate_rounds(
+            references,
+            {} if people else captions[split],
+            None,
+            lambda tokens, said, people=people: held_out_rounds(tokens) if people else [Round(tokens, said)],
+            without=without,
+        )
         influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
         refused = add_influences(store, spec.key, split, influences)
         for metric in sorted(metrics):
@@ -147,15 +151,8 @@ def _held_out(
     return _without_bounds(rounds)
 
 
-def _result(split: str, captions: dict[int, str], evaluation: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
-    return SplitResult(
-        split,
-        captions,
-        evaluation.scores,
-        evaluation.per_image,
-        held_out=held_out,
-        influences=evaluation.influences,
-    )
+def _result(split: str, captions: dict[int, str], of: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
+    return SplitResult(split, captions, of.scores, of.per_image, held_out=held_out, influences=of.influences)
 
 
 def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:

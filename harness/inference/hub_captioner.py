@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,6 @@ MOST = {"cuda": 64, "cpu": 16}
 """Images at once, where memory suffices; a processor gains nothing from more."""
 SHARE_OF_FREE = 0.5
 """Of the free memory: the rest is for larger images, and for what kernels take for themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """The captions of a batch, and the tokens generated for each, the end token included."""
-
-    captions: list[str]
-    lengths: list[int]
 
 
 class HubCaptioner:
@@ -108,12 +99,12 @@ class HubCaptioner:
         again = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
         return self._placed(self.processor(images=nested, text=list(texts), padding=True, return_tensors="pt", **again))
 
-    def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> Generated:
-        """Caption a batch of RGB images; see `generate`."""
+    def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> tuple[list[str], list[int]]:
+        """The captions of RGB images, and the tokens generated for each, the end token included; see `generate`."""
         said = self.generate(self.inputs(images), decoding)
         captions = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
         cleaned = [clean(caption.strip(), self.prompt.text, self.rules) for caption in captions]
-        return Generated(cleaned, [self._length(row) for row in said.tolist()])
+        return cleaned, [self._length(row) for row in said.tolist()]
 
     @torch.inference_mode()
     def generate(self, inputs: dict[str, Tensor], decoding: Decoding, *, full_length: bool = False) -> Tensor:
@@ -209,7 +200,7 @@ def caption_with_hub(
             ids = image_ids[first : first + size]
             images = [load_image(paths[image_id]) for image_id in ids]
             started = time.monotonic()
-            found: Generated | None = None
+            found = None
             try:
                 found = captioner.caption(images, decoding)
             except (RuntimeError, MemoryError) as error:
@@ -227,8 +218,8 @@ def caption_with_hub(
                 reporter.note(f"  out of memory: from now on {size} images at once", style="yellow")
                 continue
             seconds += time.monotonic() - started
-            captions.update(zip(ids, found.captions, strict=True))
-            generated += sum(found.lengths)
+            captions.update(zip(ids, found[0], strict=True))
+            generated += sum(found[1])
             first += len(ids)
             task.advance(len(ids))
     return Captions(captions, {}, generated, seconds)
