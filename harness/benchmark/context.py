@@ -158,6 +158,11 @@ class RunContext:
         """The optimiser steps of each stage of the preset, without an early stop; the same for every model."""
         return tuple(stage.epochs * stage.steps_per_epoch(*self.counts()) for stage in self.preset.schedule.stages)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of the data, which every model is created with."""
+        return {"vocab_size": len(self.inputs.vocabulary), "visual_dim": self.data.visual_dim}
+
     def counts(self) -> tuple[int, int]:
         """The images and captions that models are trained on."""
         return len(self.data.train), sum(len(sample.captions) for sample in self.data.train)

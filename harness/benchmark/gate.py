@@ -118,7 +118,7 @@ class Gate:
     def build(self, model: str) -> Captioner:
         """A model as it begins."""
         torch.manual_seed(SEED)
-        sizes, backbone = _sizes(self), self.context.data.backbone
+        sizes, backbone = self.context.sizes, self.context.data.backbone
         arguments = model_arguments(model, self.preset.model_arguments(model, **sizes), backbone)
         built = build_model(model, arguments, backbone=backbone, **sizes)
         hold_to_laws(model, built, self.context)
@@ -167,7 +167,7 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
             reporter.note(f"{model.name}: what it says, and its first steps")
             recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)
             found += recorder.measured() if expected is None else recorder.attempted(expected)
-            files |= code_of_model(model.name, gate.preset.model_arguments(model.name, **_sizes(gate))).files
+            files |= code_of_model(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes)).files
         found += _metrics(gate, evaluator)
     commit = str(platform["commit"] or "")
     return Recording(
@@ -192,10 +192,6 @@ def loosest(recording: Recording) -> Iterator[str]:
             yield f"{each.model}, {each.what}: rounding allows {allowed}"
 
 
-def _sizes(gate: Gate) -> dict[str, int]:
-    return {"vocab_size": len(gate.context.inputs.vocabulary), "visual_dim": gate.context.data.visual_dim}
-
-
 def _settings(gate: Gate) -> Series:
     """Every setting, by its dotted path."""
     settings: dict[str, Any] = {
@@ -203,7 +199,7 @@ def _settings(gate: Gate) -> Series:
         "images": FeatureConfig().model_dump(mode="json"),
     }
     for model in gate.models:
-        settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **_sizes(gate)))
+        settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes))
     likely = ("harness/config/", "zoo/presets/")
     return series("settings", "", "settings", "setting", dict(_leaves(settings, "")), likely)
 

@@ -14,7 +14,7 @@ from PIL import Image
 from harness.benchmark.caption_images import Captioned, readable
 from harness.benchmark.context import RunContext
 from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described, refuse_options
-from harness.benchmark.saved_model import find_run
+from harness.benchmark.saved_model import find_run, read_description
 from harness.benchmark.scoring import score_split
 from harness.benchmark.timing import time_hub
 from harness.benchmark.training_costs import no_training
@@ -107,7 +107,7 @@ def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubMod
     if not (folder / SavedHubModel.file).is_file():
         refuse_options(options, f"{run} is none", "leave it out")
         return None
-    saved = SavedHubModel.load(folder)
+    saved = read_description(SavedHubModel, folder / SavedHubModel.file)
     return saved.model_copy(update={"model": replace(saved.model, **options)})
 
 

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import ValidationError
-
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
 from harness.config.preset import Decoding
@@ -18,7 +16,6 @@ from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prom
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
-from results.files import load_json, read_text
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
@@ -243,16 +240,6 @@ class SavedHubModel(Strict):
     def save(self, folder: Path) -> None:
         """Write the file in one instant."""
         write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote; BenchError where it is damaged."""
-        try:
-            text = read_text(folder / cls.file)
-            load_json(text)  # of a key that is there twice, pydantic would take the last
-            return cls.model_validate_json(text)
-        except (OSError, ValueError, ValidationError) as error:
-            raise BenchError(f"{folder / cls.file} cannot be read", "run it again: bench run --reuse none") from error
 
 
 def described(config: Mapping[str, Any]) -> HubModel:

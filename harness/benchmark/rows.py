@@ -243,9 +243,8 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
 
 def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     card = model_card(model)
-    sizes = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
-    arguments = context.preset.model_arguments(model, **sizes)
-    _, unmatched = context.preset.matched_widths(model, **sizes)
+    arguments = context.preset.model_arguments(model, **context.sizes)
+    _, unmatched = context.preset.matched_widths(model, **context.sizes)
     grid = context.data.grid
     if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
         arguments = {**arguments, "grid_dim": grid.dim}

@@ -186,15 +186,9 @@ def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captio
     if "pretrained" in spec.config:
         return Pretrained(spec.model, spec.config["pretrained"]).open(context)
     require_room(spec, context)
-    data = context.data
-    arguments = model_arguments(spec.model, spec.config["arguments"], data.backbone)
-    model = build_model(
-        spec.model,
-        arguments,
-        vocab_size=len(context.inputs.vocabulary),
-        visual_dim=data.visual_dim,
-        backbone=data.backbone,
-    )
+    backbone = context.data.backbone
+    arguments = model_arguments(spec.model, spec.config["arguments"], backbone)
+    model = build_model(spec.model, arguments, backbone=backbone, **context.sizes)
     model.to(context.execution.device)
     hold_to_laws(spec.model, model, context)
     return model, context, arguments

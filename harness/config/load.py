@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from results.comparison.claims import Claim
 
 _MOST_CLAIMS: Final = 200_000  # characters of a file
-_DEEPEST_CLAIMS: Final = 10
 _MEANT: Final = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
     **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
@@ -309,9 +308,7 @@ def load_claims(name: str) -> tuple[Claim, ...]:
             f"name a YAML file, or claims that ship: {', '.join(list_claims())}",
         ) from error
     try:
-        if len(text) > _MOST_CLAIMS:
-            raise ValueError(f"it has {len(text):,} characters, and at most {_MOST_CLAIMS:,} are read")
-        return ClaimFile.model_validate(load_bounded(text, _DEEPEST_CLAIMS)).claims
+        return ClaimFile.model_validate(load_bounded(text, longest=_MOST_CLAIMS)).claims
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -23,7 +23,7 @@ from harness.utils.workspace import Workspace
 from harness.utils.yaml_value import load_bounded
 from results.files import read_text
 
-_MAX_CHARACTERS, _MAX_DEPTH = 1_000_000, 10
+_MAX_CHARACTERS = 1_000_000
 """Of a file of tuned values; those of a hundred models have a tenth of it."""
 
 
@@ -194,9 +194,7 @@ def _read(name: str) -> TunedFile:
             f"{hint}, or a preset whose values ship: {ships}",
         ) from error
     try:
-        if len(text) > _MAX_CHARACTERS:
-            raise ValueError(f"it has {len(text):,} characters, and at most {_MAX_CHARACTERS:,} are read")
-        return TunedFile.model_validate(load_bounded(text, _MAX_DEPTH))
+        return TunedFile.model_validate(load_bounded(text, longest=_MAX_CHARACTERS))
     except ValueError as error:  # pydantic's, too
         said = " ".join(str(error).splitlines()[0].split())
         raise BenchError(f"--tuned {shortened(name)} holds no tuned values: {said}", hint) from error
