@@ -12,10 +12,10 @@ import socket
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -57,10 +57,10 @@ KEPT_NOTES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
 
 
-class Services:
+class Services(AbstractContextManager["Services"]):
     """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
 
-    A context manager. Nothing is opened before it is asked for.
+    Nothing is opened before it is asked for.
 
     Args:
         plugins: that this process has loaded already.
@@ -77,9 +77,6 @@ class Services:
         self._warm = False
         self.unscored: set[str] = set()
         """Metrics that cannot be had here; they are not tried a second time."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
