@@ -17,6 +17,7 @@ from harness.metrics.cider import CiderD, CiderReward, cider_d, consensus_scores
 from harness.metrics.contract import CIDER_D
 from harness.metrics.ngrams import Corpus, DocumentFrequencies, Tokenised
 from harness.metrics.rouge import rouge_l
+from harness.utils.errors import BenchError
 
 EXACT = {"abs": 1e-12, "rel": 0}
 captions = st.lists(st.sampled_from(["a", "cat", "dog", "runs", "on", "the", "22\u00a03/4"]), max_size=9).map(" ".join)
