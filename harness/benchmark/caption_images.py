@@ -83,7 +83,6 @@ def caption_dataset(
         regions: the images' regions, by image id, for a model on regions.
         graphs: scene graphs of these regions, for a model that reads them.
         as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
-        on_attention: called for each image with the attention map of its caption.
 
     Raises:
         BenchError: the run cannot be read, the backbone's weights are missing or different, regions are needed, or

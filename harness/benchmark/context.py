@@ -62,7 +62,6 @@ class BenchmarkData:
         evaluated: the scored splits by name.
         features: None where no model of the benchmark reads any.
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
-        cache: the folder of what can be made again.
         graphs: scene graphs; None where no model reads any, or none are given.
         sentences: scene graphs of the training and validation captions; None where no stage reads any.
     """

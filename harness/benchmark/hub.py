@@ -95,9 +95,6 @@ def count_hub(captioner: HubCaptioner, context: RunContext) -> Counted:
 def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
     """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
 
-    Args:
-        options: those that are given stand for the run's own.
-
     Raises:
         BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
     """
@@ -115,9 +112,6 @@ def caption_with_checkpoint(
     images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
 ) -> Captioned:
     """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
-
-    Args:
-        saved: the checkpoint with its prompt and decoding.
 
     Raises:
         WeightsMissing: they are not on this machine.
@@ -146,12 +140,7 @@ PICTURE = (640, 480)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCount:
-    """Cost of one image.
-
-    Attributes:
-        parameters: elements of all distinct parameters.
-        counts: by torch's counter.
-    """
+    """Cost of one image."""
 
     row: str
     parameters: int

@@ -49,7 +49,6 @@ class Released:
         specials: names of padding, begin, end and unknown word in the vocabulary, a preparation that has such names,
             or None if the first three are the number 0, which the vocabulary leaves out.
         backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.
-        interpolation: of the pixels that such a backbone sees.
     """
 
     pretraining: Pretraining
@@ -144,11 +143,9 @@ def import_weights(
     or the features of the backbone there. Captions are searched for and ranked as the authors' evaluation does.
 
     Args:
-        name: a name of `RELEASED`.
         features: regions, or the backbone; its weights are needed only where the checkpoint has none.
         arguments: of the model, what shapes do not tell where it is not the paper's: `n_heads`, `static_lengths`, and
             `backbone_options` for a checkpoint with a backbone.
-        beam_size: the authors' by default.
 
     Raises:
         BenchError: the parts do not belong together, or the backbone's weights are missing.

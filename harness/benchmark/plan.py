@@ -42,8 +42,6 @@ class Request:
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
         more: what further metrics are computed with, once all runs have ended; None: there are none.
-        cards: a YAML file of what is known of the systems that wrote files of captions.
-        allow_subset: whether such a file may lack images.
         engine: where runs are executed; everything else is done in this process.
     """
 
@@ -120,9 +118,6 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
 
 def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter) -> list[RunSpec]:
     """All runs of a request in the order of execution, each with the configuration that it is executed by.
-
-    Args:
-        context: of `asked.opening`.
 
     Raises:
         BenchError: of the tuned values.

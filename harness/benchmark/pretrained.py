@@ -34,7 +34,6 @@ class Pretrained:
 
     Attributes:
         model: a registered name whose card names a repository.
-        where: a repository on the hub, or a folder.
     """
 
     model: str

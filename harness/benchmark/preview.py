@@ -36,11 +36,9 @@ class Preview:
     """What is known before a benchmark starts.
 
     Attributes:
-        shape: of the data, and of an image's features.
         specs: all runs, as they would be executed or re-used; empty where `unknown` says why they are not known.
         finished: keys of those that would be re-used.
         unknown: why no finished run can be told; "" where they are known.
-        first: what would be made before the first run.
         record: the data set as the store has it, where it is here.
     """
 

@@ -51,8 +51,6 @@ class RequestedModel:
     Attributes:
         name: a registered model, a reference row, or the key of a saved run.
         weights: the published weights that it starts from, None where it has none.
-        hub: the checkpoint of transformers' own interface, of a row of that kind.
-        graph: the kind of scene graph that it reads.
         parts: the models of an ensemble, each with its number of seeds.
     """
 
@@ -96,8 +94,6 @@ def resolve_models(
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
-        hub: how all checkpoints of `hf:` caption.
-        cards: what is known of the systems that wrote files of captions.
 
     Raises:
         BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or an

@@ -170,9 +170,6 @@ def run(
 def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
     """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
 
-    Args:
-        context: with the preset of the run's tuned values.
-
     Raises:
         BenchError: a stored run is damaged or was trained on other features; the model does not fit into memory.
         BrokenLawError: a plug-in's model breaks a law of the interface.
@@ -241,7 +238,6 @@ def build_model(
     """An untrained model, but for the backbone within it, which has the weights of the run's.
 
     Args:
-        arguments: as `model_arguments` gives them.
         visual_dim: channels of the cached features; a model on pixels knows its own.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)

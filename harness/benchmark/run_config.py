@@ -29,9 +29,7 @@ class Opening(Strict):
         data: as `bench run --data` takes it.
         preset: untuned.
         sees: the kind of visual input of each model of the benchmark, by its name.
-        graphs: the kinds of scene graphs that they read.
         device, precision: chosen, not `auto`; a device without a number is any of its kind.
-        spice: whether captions are scored by SPICE.
         control: the harmless change of the images' preprocessing (`harness.benchmark.control`).
         revision: the results revision of the code that planned, which workers then need not find by its sources.
     """

@@ -49,9 +49,6 @@ def score_split(
     """Scores with their intervals, by domain where the data has some, and the seconds that they took.
 
     Beside them the scores with each reference left out in turn, as `score_people` scores people.
-
-    Args:
-        others: scores of each image by metrics that were computed elsewhere.
     """
     references = _references(split, data)
     evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), others=others))

@@ -173,7 +173,6 @@ class _StageDataMaker:
 
     Args:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
-        reporter: told where the features lie.
         validate: the score of a stage on what is seen of the images; called, as `cache_features`, on rank 0 alone.
     """
 

@@ -61,9 +61,6 @@ class Services(AbstractContextManager["Services"]):
     """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
 
     Nothing is opened before it is asked for.
-
-    Args:
-        plugins: that this process has loaded already.
     """
 
     def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:

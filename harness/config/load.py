@@ -91,7 +91,6 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
 
     Args:
-        name: one of `list_presets()`.
         overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
             `stages=[xe]` keeps the named stages of the schedule alone, whatever the order of overrides.
 

@@ -33,7 +33,6 @@ class HubCaptioner:
     """A network of transformers with its processor, in evaluation mode.
 
     Args:
-        rules: of `choose_rules`, for every caption.
         precision: of `DTYPES`, the type of the weights and of the arithmetic.
         attention: how it is computed: of `ATTENTION`, or None for the network's own choice.
 
@@ -111,8 +110,6 @@ class HubCaptioner:
         """The tokens (B, T) of the captions, without the prompt's, by the network's own beam search without sampling.
 
         Args:
-            inputs: of `inputs`.
-            decoding: width, most tokens and length penalty.
             full_length: no caption ends before it has the most tokens.
         """
         before = _TokensBefore()

@@ -109,7 +109,6 @@ def count_mean_caption(
     Args:
         model: left as it was found.
         length: mean tokens of a caption, the end token included.
-        kept: as in `count_captioning`.
     """
 
     def count() -> dict[str, Quantity]:
@@ -142,8 +141,6 @@ def time_captioning(
         model: left as it was found, training flags included.
         visuals: the batches, of one size; batches of 1 give the latency of a single image.
         beam_size, max_len, bos, eos: of the search; captions that end early take less time.
-        effort, threads: as in `time_generation`.
-        precision: of `harness.utils.precision.autocast`.
         full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
     """
     device = next(model.parameters()).device
@@ -170,7 +167,6 @@ def time_generation(
     """Measure time and energy of captioning `count` batches, one by one.
 
     Args:
-        work: captions the next batch on the device.
         threads: torch's intra-op threads; None keeps the current number. Reported either way.
     """
     found = Timed()

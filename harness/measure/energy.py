@@ -101,10 +101,6 @@ def measure_energy(
     A device updates its counter about ten times a second, so windows of several seconds are needed. Idle power is
     measured first, over half a window in which this process leaves the device idle.
 
-    Args:
-        device: where it runs.
-        window_s: seconds for which the batch is repeated.
-
     Returns:
         The costs of `COSTS`; NULL with the reason if there is no such counter.
     """

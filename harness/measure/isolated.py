@@ -39,7 +39,6 @@ class BenchmarkJob:
     Attributes:
         model, arguments, vocab_size, visual_dim: of `zoo.create_model`.
         batches, widths: images at once, and beams (1 is greedy): all pairs are measured.
-        precisions: "fp32" or "bf16".
         threads: of the processor; as many of its cores are pinned.
         checkpoint: of a model that is none of the zoo's, what `answered_by` opens; its weights are its own.
         answered_by: the module whose `measure` measures it.

@@ -49,7 +49,6 @@ def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple
     rate, as far as its peak allows (work bound by kernel launches and by the processor).
 
     Args:
-        rate: multiply-accumulates a second that the device reached.
         peak: peak rate of that device, by `peak_macs`.
 
     Returns:
@@ -80,7 +79,6 @@ def measure_speed(
 
     Args:
         model: left as it was found.
-        min_s: minimum seconds to time each of the two.
     """
     batch = batch_of(visual, images)
     device = next(model.parameters()).device

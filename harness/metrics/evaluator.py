@@ -93,7 +93,6 @@ class Evaluator:
 
     Args:
         settings: every choice that may change a score. METEOR is what needs Java and most of the time.
-        spice_heap_mb: memory that SPICE's Java may take.
 
     Processes are started on first use; `warm_up` starts METEOR in the background. References are tokenised once.
     Without a working Java METEOR is NULL; with the Java tokenizer every metric is.

@@ -403,7 +403,6 @@ class MeteorSession:
 
     Args:
         find_java: returns the runtime, or raises JavaError.
-        timeout_s: longest time to wait for each answer.
     """
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:

@@ -106,10 +106,6 @@ class BatchGradient:
 
     Attributes:
         micro_batches: how many passes a batch takes at least, since memory ran out; 1 before.
-
-    Args:
-        precision: of `harness.utils.precision.autocast`.
-        on_split: told the new number of micro-batches.
     """
 
     def __init__(

@@ -88,7 +88,6 @@ def scheduled_sampling_inputs(model: Captioner, memory: Memory, inputs: Tensor, 
 
     Args:
         inputs: (B * n, T), begin token first.
-        probability: of each input but the first to be replaced.
     """
     rows, length = inputs.shape
     state = model.start(memory).expand(rows // memory.batch_size)

@@ -34,8 +34,6 @@ class RAdamLiu(Optimizer):
     of the second moment before its bias is corrected.
 
     Args:
-        parameters: what to train, in at least single precision.
-        lr: step size, usually set anew before each step.
         eps: added to the root of the uncorrected second moment.
     """
 
@@ -85,7 +83,6 @@ def step_scale(step: int, first: float, second: float) -> float | None:
 
     Args:
         step: counted from 1.
-        first: beta1.
         second: beta2.
     """
     decayed = second**step

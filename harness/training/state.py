@@ -128,12 +128,7 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
 
 
 def standing(state: TrainState, schedule: Schedule, batches: int) -> dict[str, Any]:
-    """How far training is, for `Reporter.watch`; a stage that stops early ends before its share.
-
-    Args:
-        state: within an epoch.
-        batches: of an epoch.
-    """
+    """How far training is, for `Reporter.watch`; a stage that stops early ends before its share."""
     stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
     passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
     best = None if state.best == -math.inf or not stage.gives_ciders else state.best

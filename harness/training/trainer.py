@@ -67,7 +67,6 @@ class Trainer:
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
-        precision: "bf16" autocasts, "fp32" does not.
         trunk: after so many epochs of the first stage, its checkpoint is kept in the folder `TRUNK` too, for a longer
             training to go on from; 0: none is.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0

@@ -23,7 +23,6 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
 
     Args:
         accept: whether a finished run of the same settings is re-used even if other code made it.
-        rerun: whether everything is trained anew anyway.
     """
     stored = sorted(finished(store), key=lambda run: run.ended)
     by_key = {run.key: run for run in stored}
@@ -49,9 +48,6 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
     """Refuse to add a seed to a row whose finished seeds were made by other versions of packages that bits depend on.
-
-    Args:
-        environment: in which the run would be executed.
 
     Raises:
         BenchError: naming the versions.

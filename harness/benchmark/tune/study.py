@@ -53,8 +53,6 @@ class Trial(Strict):
         is_default: whether it trains the preset as it is, whatever the nearest point of the space is.
         seed: of its training; that of further seeds is never pruned.
         state: None before it has ended.
-        reported: validation CIDEr-D by updates.
-        reason: why it failed.
     """
 
     params: dict[str, float]

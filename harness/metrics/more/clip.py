@@ -32,9 +32,6 @@ _BATCH: Final = 64
 class ClipScorer:
     """A CLIP model; embeddings of images and texts are kept, since the captions of many runs are of the same images.
 
-    Args:
-        weights: where they lie.
-
     Raises:
         WeightsAbsent: they are not on this machine.
         BenchError: they are of another model, or its tokenizer or image processor cannot be used.

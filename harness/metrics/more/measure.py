@@ -49,7 +49,6 @@ class MoreSettings:
 
     Attributes:
         clip, bert: the models of CLIPScore and BERTScore; None: these are NULL.
-        instances: COCO's files of objects, for CHAIR.
     """
 
     clip: HubWeights | None = None
@@ -88,7 +87,6 @@ class ScoredCaptions:
         captions: one of each image, by image id.
         references: of the same images; a caption that is one of them is no reference of its own.
         sets: several captions of each image where the system gives several, for self-CIDEr.
-        images: files, where they are known.
     """
 
     captions: Mapping[int, str]
