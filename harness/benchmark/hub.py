@@ -22,7 +22,7 @@ from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
-from harness.measure.captioning_costs import Counted, Timed, count_generating, time_generation
+from harness.measure.captioning_costs import Counted, Timed, counted, time_generation
 from harness.measure.flops.generation import GenerationCounts, count_generation
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult, measure_all
 from harness.measure.memory import PeakMemory
@@ -87,9 +87,8 @@ def count_hub(captioner: HubCaptioner, context: RunContext) -> Counted:
         asked = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
         captioner.generate(inputs, asked, full_length=True)
 
-    return count_generating(
-        captioner.network, captioner.vision, generate, beam_size=decoding.beam_size, max_len=decoding.max_len
-    )
+    sizes = {"beam_size": decoding.beam_size, "max_len": decoding.max_len}
+    return counted(captioner.network, lambda: count_generation(captioner.vision, generate, **sizes))
 
 
 def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:

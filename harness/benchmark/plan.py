@@ -151,15 +151,23 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
             change = varied.data.backbone.preprocessing.control
             opening = opening.model_copy(update={"control": change, "sees": {control.name: control.visual}})
     count = sum(spec.kind != "reference" for spec in (*specs, *changed))
-    jobs = request.engine.slots(
-        count,
-        context.execution.device,
-        execution.devices,
-        lambda: execution.devices * memory_bytes(specs, context),
-    )
-    execution = replace(execution, jobs=jobs)
-    configured = partial(_configured, execution=execution, tuned=tuned, budgets=budgets, files=files)
-    return [configured(spec, asked.opening) for spec in specs] + [configured(spec, opening) for spec in changed]
+    devices, room = execution.devices, partial(memory_bytes, specs, context)
+    jobs = request.engine.slots(count, context.execution.device, devices, lambda: devices * room())
+    planned = []
+    for spec, its in [*((spec, asked.opening) for spec in specs), *((spec, opening) for spec in changed)]:
+        tuning, longer = None, None
+        if spec.kind == "trained":
+            longer = next((each for each in budgets if each > budget_of(spec.config)), None)
+            tuning = None if tuned is None else tuned.of(spec.model)
+        config = RunConfig(
+            opening=its.resolved(),
+            execution=replace(execution, jobs=jobs),
+            tuned=tuning,
+            longer=longer,
+            captions=files.get((spec.model, spec.seed)) if spec.kind == "captions" else None,
+        )
+        planned.append(replace(spec, execution=config.model_dump(mode="json")))
+    return planned
 
 
 def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, captions: int) -> Iterator[str]:
@@ -170,24 +178,6 @@ def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, capti
             f"budgets: each is trained whole, since the learning rate of {schedule.name} is not constant for an epoch "
             "before it falls"
         )
-
-
-def _configured(
-    spec: RunSpec,
-    opening: Opening,
-    execution: ExecutionConfig,
-    tuned: Tuned | None,
-    budgets: Sequence[int],
-    files: Mapping[tuple[str, int], Path],
-) -> RunSpec:
-    """The spec with its `RunConfig`."""
-    tuning, longer = None, None
-    if spec.kind == "trained":
-        longer = next((each for each in budgets if each > budget_of(spec.config)), None)
-        tuning = None if tuned is None else tuned.of(spec.model)
-    captions = files.get((spec.model, spec.seed)) if spec.kind == "captions" else None
-    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer, captions=captions)
-    return replace(spec, execution=config.model_dump(mode="json"))
 
 
 def choose_device(name: str) -> torch.device:

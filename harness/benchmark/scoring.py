@@ -186,20 +186,22 @@ def add_more_metrics(
         By stored name, why metrics that were asked for are still lacking of some run.
     """
     lacking: dict[str, str] = {}
-    left = {spec.key: missing_metrics(store, spec.key, evaluator.names()) for spec in specs}
-    left = {key: splits for key, splits in left.items() if splits}
-    by_key = {spec.key: spec for spec in specs}
+    left = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
+    left = [(spec, splits) for spec, splits in left if splits]
     with reporter.task("more metrics", len(left)) as task:
-        for key, splits in left.items():
-            captions = stored_captions(store, key)
-            results = [
-                _measured(by_key[key], split, captions[split], evaluator, data)
-                for split in splits
-                if split in data.evaluated
-            ]
-            add_scores(store, key, results)
-            for result in results:
-                lacking |= evaluator.settings.lacking(result.scores["overall"])
+        for spec, splits in left:
+            results, captions = [], stored_captions(store, spec.key)
+            for split in (each for each in splits if each in data.evaluated):
+                said, people = captions[split], spec.model == "human"
+                samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in said}
+                everything = {image_id: samples[image_id].captions for image_id in said}
+                # Of people the first references against the others, and all of them as a set.
+                others = {image_id: texts[1:] if people else texts for image_id, texts in everything.items()}
+                files = {image_id: data.dataset.path(sample) for image_id, sample in samples.items()}
+                found = evaluator.measure(ScoredCaptions(said, others, everything if people else {}, files))
+                results.append(SplitResult(split, said, {OVERALL: found.values}, found.per_image))
+                lacking |= evaluator.settings.lacking(found.values)
+            add_scores(store, spec.key, results)
             task.advance(1)
     return lacking
 
@@ -222,20 +224,3 @@ def add_facts(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, repor
     if unknown:
         few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
         reporter.note(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
-
-
-def _measured(
-    spec: RunSpec, split: str, captions: dict[int, str], evaluator: MoreEvaluator, data: BenchmarkData
-) -> SplitResult:
-    """The metrics of one split; people's are the first references against the others, and all of them as a set."""
-    samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in captions}
-    everything = {image_id: samples[image_id].captions for image_id in captions}
-    people = spec.model == "human"
-    system = ScoredCaptions(
-        captions,
-        {image_id: texts[1:] if people else texts for image_id, texts in everything.items()},
-        everything if people else {},
-        {image_id: data.dataset.path(sample) for image_id, sample in samples.items()},
-    )
-    found = evaluator.measure(system)
-    return SplitResult(split, captions, {"overall": found.values}, found.per_image)

@@ -19,7 +19,7 @@ from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
-from harness.measure.flops.generation import GenerationCounts, count_generation
+from harness.measure.flops.generation import GenerationCounts
 from harness.measure.flops.kept import KeptCounts
 from harness.measure.latency import missing_latency, time_work
 from harness.measure.model_modes import eval_mode
@@ -69,22 +69,11 @@ def count_captioning(
         kept: counts to take up and to add to; without it everything is counted.
     """
     counting = count_flops if kept is None else kept.flops
-    return _counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
+    return counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
 
 
-def count_generating(
-    network: nn.Module,
-    vision: nn.Module | None,
-    generate: Callable[[int, int], None],
-    *,
-    beam_size: int,
-    max_len: int,
-) -> Counted:
-    """Count captioning of one image by a network's own `generate`; arguments as of `count_generation`."""
-    return _counted(network, lambda: count_generation(vision, generate, beam_size=beam_size, max_len=max_len))
-
-
-def _counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCounts]) -> Counted:
+def counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCounts]) -> Counted:
+    """The parameters of a network, and what `count` counts for one image."""
     found = Counted()
 
     def costs() -> dict[str, Quantity]:
