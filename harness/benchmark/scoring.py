@@ -113,19 +113,17 @@ def add_missing_influences(
 
     Gives by metric why they are still missing, None where they are not.
     """
-    captions = stored_captions(store, spec.key)
+
+    def rounds(tokens: dict[int, list[str]], said: dict[int, str]) -> list[Round]:
+        return held_out_rounds(tokens) if people else [Round(tokens, said)]
+
+    people, captions = spec.model == "human", stored_captions(store, spec.key)
     reasons: dict[str, str | None] = {}
     for split, metrics in missing.items():
         without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
         references = _references(split, _scored(spec, split, captions[split], data))
-        people = spec.model == "human"
-        found = evaluator.evaluate_rounds(
-            references,
-            {} if people else captions[split],
-            None,
-            lambda tokens, said, people=people: held_out_rounds(tokens) if people else [Round(tokens, said)],
-            without=without,
-        )
+        said = {} if people else captions[split]
+        found = evaluator.evaluate_rounds(references, said, None, rounds, without=without)
         influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
         refused = add_influences(store, spec.key, split, influences)
         for metric in sorted(metrics):

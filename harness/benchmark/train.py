@@ -36,7 +36,7 @@ from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
 from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
-from harness.training.sentence_graphs import SentenceValidation, numbered_graphs, stages_for
+from harness.training.sentence_graphs import numbered_graphs, stages_for, validate_sentences
 from harness.training.stage import StageData, make_objective
 from harness.training.state import TrainState
 from harness.training.trainer import Trainer
@@ -251,35 +251,30 @@ class _Validation:
         self._scorer = CiderD(self._references)
 
     def __call__(self, stage: Stage, source: VisualSource) -> float:
+        model, context = self._model, self._context
+        vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
         if not stage.gives_ciders:
-            return self._sentences()(stage)
+            graphs, seen, longest = (
+                context.data.sentences,
+                context.source(model.visual),
+                context.preset.vocabulary.max_len,
+            )
+            assert graphs is not None
+            return validate_sentences(
+                stage, model, self._samples, graphs, vocabulary, seen, longest, device, precision, self._reporter.note
+            )
         captions = caption_images(
-            self._model,
-            self._context.inputs.vocabulary,
+            model,
+            vocabulary,
             source,
             list(self._references),
-            Decoding(beam_size=stage.validation_beam_size, max_len=self._context.inputs.decoding.max_len),
-            device=self._context.execution.device,
-            precision=self._context.execution.precision,
+            Decoding(beam_size=stage.validation_beam_size, max_len=context.inputs.decoding.max_len),
+            device=device,
+            precision=precision,
             reporter=self._reporter,
             title="  validating",
         )
         return self._scorer.score(captions.by_image)[0]
-
-    def _sentences(self) -> SentenceValidation:
-        context = self._context
-        assert context.data.sentences is not None
-        return SentenceValidation(
-            self._model,
-            self._samples,
-            context.data.sentences,
-            context.inputs.vocabulary,
-            context.source(self._model.visual),
-            context.preset.vocabulary.max_len,
-            context.execution.device,
-            context.execution.precision,
-            self._reporter.note,
-        )
 
 
 def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:
