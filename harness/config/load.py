@@ -164,11 +164,7 @@ def _settings(node: object, path: str) -> Iterator[str]:
 
 
 def _keep_stages(content: dict[str, Any]) -> None:
-    """Of the schedule those stages alone that `stages` names, where it is given.
-
-    Raises:
-        BenchError: the schedule has no stage of such a name.
-    """
+    """Of the schedule those stages alone that `stages` names, where it is given."""
     if "stages" not in content:
         return
     chosen, stages = content.pop("stages"), content["schedule"]["stages"]

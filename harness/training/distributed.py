@@ -257,12 +257,7 @@ def serve() -> None:
 
 @contextmanager
 def _training(device_type: str) -> Iterator[Distributed]:
-    """One training's collectives; however it ends, each rank then tells the others how it went.
-
-    Raises:
-        BenchError: on rank 0, where another rank failed.
-        ProcessLostError: another process has ended, or this one has no such device.
-    """
+    """One training's collectives; however it ends, each rank then tells the others how it went."""
     try:
         collective = Distributed(device_type)
     except Exception as error:  # the other ranks wait for this one, and notice only its end

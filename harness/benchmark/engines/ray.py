@@ -149,9 +149,6 @@ def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: lis
     Args:
         folder: the driver's current folder, in which relative paths were meant.
         shared: holds the reference of the pickled call.
-
-    Raises:
-        BenchError: this node does not see the driver's folder.
     """
     import ray
 
