@@ -166,7 +166,7 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
         signature={"data": "d#1", "track": "controlled", "feat": "f"},
         preset=load_preset("smoke"),
         tuned=None,
-        inputs=SimpleNamespace(vocabulary=range(9)),
+        sizes={"vocab_size": 9, "visual_dim": 4},
         data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}, visual_dim=4, grid=None),
     )
     context.under = lambda _: context
