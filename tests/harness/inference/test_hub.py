@@ -164,7 +164,7 @@ def test_the_end_token_ends_a_caption(opened: OpenFamily, family: str, monkeypat
     if family == "blip":
         monkeypatch.setattr(captioner.network.config.text_config, "sep_token_id", tokens[place])
     assert captioner.generate(inputs, greedy)[0].tolist() == tokens[: place + 1]
-    assert captioner.caption(PICTURES[:1], greedy).lengths == [place + 1]
+    assert captioner.caption(PICTURES[:1], greedy)[1] == [place + 1]
     assert captioner.generate(inputs, greedy, full_length=True).shape[1] == greedy.max_len
 
 
