@@ -99,7 +99,7 @@ def fit(
     execution = context.execution
     others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
     with _collective(others, execution) as collective:
-        trained = task.compiled_model(execution.device)
+        trained = compiled_model(task.model, execution.device) if task.compiled else task.model
         cache, validation = partial(_cache, model, context, reporter), _Validation(trained, context, reporter)
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
@@ -134,19 +134,6 @@ class _Task:
     folder: Path
     sentences: SentenceGraphs | None = None
 
-    def compiled_model(self, device: torch.device) -> Captioner:
-        """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""
-        if not self.compiled:
-            return self.model
-        model = copy.copy(self.model)  # what is compiled stays so; the one that came is traced for its costs later
-        # What is called with whole captions is compiled; decoding steps stay as they are.
-        if device.type == "cuda":
-            keep_gradients(model)
-            model.compile(mode="reduce-overhead")
-        else:
-            model.compile(dynamic=True)
-        return model
-
     def trainer(
         self,
         model: Captioner,
@@ -173,6 +160,18 @@ class _Task:
             collective=collective,
             trunk=trunk,
         )
+
+
+def compiled_model(model: Captioner, device: torch.device) -> Captioner:
+    """The model, compiled around the same layers; on a GPU its passes are replayed as CUDA graphs."""
+    model = copy.copy(model)  # what is compiled stays so; the one that came is traced for its costs later
+    # What is called with whole captions is compiled; decoding steps stay as they are.
+    if device.type == "cuda":
+        keep_gradients(model)
+        model.compile(mode="reduce-overhead")
+    else:
+        model.compile(dynamic=True)
+    return model
 
 
 def keep_gradients(model: Captioner) -> None:
@@ -315,7 +314,8 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     task.model.to(device)
     silent = Reporter(Console(file=io.StringIO()))
     data = _StageDataMaker(task, collective, device, Path, silent)
-    task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent).fit()
+    trained = compiled_model(task.model, device) if task.compiled else task.model
+    task.trainer(trained, data, device, collective, lambda _: None, silent).fit()
 
 
 class CachedBackboneSource:

@@ -94,7 +94,7 @@ COSTS = {"energy_per_image": "J", "energy_per_image_above_idle": "J", "idle_powe
 
 
 def measure_energy(
-    work: Callable[[], None], images: int, device: torch.device, *, window_s: float
+    work: Callable[[], object], images: int, device: torch.device, *, window_s: float
 ) -> dict[str, Quantity]:
     """Joules per captioned image: the total that the device draws meanwhile, and the part above its idle power.
 
