@@ -95,11 +95,9 @@ def fit(
     execution = context.execution
     others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
     with _collective(others, execution) as collective:
-        trained = task.compiled_model(execution.device)
-        cache, validation = (
-            partial(cache_own_features, model, context, reporter),
-            _Validation(trained, context, reporter),
-        )
+        trained = compiled_model(task.model, execution.device) if task.compiled else task.model
+        cache = partial(cache_own_features, model, context, reporter)
+        validation = _Validation(trained, context, reporter)
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
         return task.trainer(
@@ -135,19 +133,6 @@ class _Task:
     folder: Path
     sentences: SentenceGraphs | None = None
 
-    def compiled_model(self, device: torch.device) -> Captioner:
-        """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""
-        if not self.compiled:
-            return self.model
-        model = copy.copy(self.model)  # what is compiled stays so; the one that came is traced for its costs later
-        # What is called with whole captions is compiled; decoding steps stay as they are.
-        if device.type == "cuda":
-            keep_gradients(model)
-            model.compile(mode="reduce-overhead")
-        else:
-            model.compile(dynamic=True)
-        return model
-
     def trainer(
         self,
         model: Captioner,
@@ -155,6 +140,18 @@ class _Task:
     ) -> Trainer:
         """The training loop of a rank, with what is its own."""
         return Trainer(model, self.schedule, folder=self.folder, precision=self.precision, seed=self.seed, **of_rank)
+
+
+def compiled_model(model: Captioner, device: torch.device) -> Captioner:
+    """The model, compiled around the same layers; on a GPU its passes are replayed as CUDA graphs."""
+    model = copy.copy(model)  # what is compiled stays so; the one that came is traced for its costs later
+    # What is called with whole captions is compiled; decoding steps stay as they are.
+    if device.type == "cuda":
+        keep_gradients(model)
+        model.compile(mode="reduce-overhead")
+    else:
+        model.compile(dynamic=True)
+    return model
 
 
 def keep_gradients(model: Captioner) -> None:
@@ -285,10 +282,10 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     device = collective.device
     task.model.to(device)
     data = _StageDataMaker(task, collective, device, Path, silent())
+    trained = compiled_model(task.model, device) if task.compiled else task.model
     task.trainer(
-        task.compiled_model(device), stage_data=data, device=device, collective=collective, on_epoch=lambda _: None,
-        reporter=silent(),
-    ).fit()  # fmt: skip
+        trained, stage_data=data, device=device, collective=collective, on_epoch=lambda _: None, reporter=silent()
+    ).fit()
 
 
 class CachedBackboneSource:
