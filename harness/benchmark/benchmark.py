@@ -47,11 +47,7 @@ def run_benchmark(
     reporter: Reporter,
     on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None,
 ) -> Summary:
-    """Execute the whole request against its workspace; every run ends as a row of the store.
-
-    Args:
-        on_plan: called once the runs are stored.
-    """
+    """Execute the whole request against its workspace; every run ends as a row of the store."""
     asked, summary = resolve(request, reporter), Summary()
     with ExitStack() as stack:
         engine = stack.enter_context(closing(request.engine))

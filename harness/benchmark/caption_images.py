@@ -79,33 +79,28 @@ def caption_dataset(
     """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
 
     Args:
-        beam_size: in place of the run's.
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
         regions: the images' regions, by image id, for a model on regions.
         graphs: scene graphs of these regions, for a model that reads them.
         as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
-        on_attention: called for each image with the attention map of its caption.
 
     Raises:
         BenchError: the run cannot be read, the backbone's weights are missing or different, regions are needed, or
             attention maps are asked of a model without attention.
     """
     run = SavedModel.load(folder)
-    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
-    unusable = tuple(bad for bad in complaints.values() if bad is not None)
-    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
-    if not usable:
+    shown, unusable = readable(images)
+    if not shown.samples:
         return Captioned({}, unusable)
     model, vocabulary = run.build(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
-        shown = replace(images, samples=usable)
         seen = replace(model.visual, graph="none")
         source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
         source, ungraphed = _with_graphs(run, model.visual, vocabulary, source, shown, bad, graphs, as_trained)
         bad = {**bad, **ungraphed}
-        paths = {sample.image_id: shown.path(sample) for sample in usable}
+        paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
         unusable += tuple(BadImage(path, bad[image_id]) for image_id, path in paths.items() if image_id in bad)
         if on_attention is not None:
             check_attends(run.model, model, source)
@@ -127,13 +122,16 @@ def caption_dataset(
     return Captioned(captions.by_image, unusable)
 
 
-def complaint(path: Path) -> BadImage | None:
-    """Why the picture cannot be read; None where it can."""
-    try:
-        load_image(path)
-    except BadImage as bad:
-        return bad
-    return None
+def readable(images: Dataset) -> tuple[Dataset, tuple[BadImage, ...]]:
+    """The data set with the pictures that can be read alone, and why the others cannot."""
+    usable, unusable = [], []
+    for sample in images.samples:
+        try:
+            load_image(images.path(sample))
+            usable.append(sample)
+        except BadImage as bad:
+            unusable.append(bad)
+    return replace(images, samples=tuple(usable)), tuple(unusable)
 
 
 def _source(

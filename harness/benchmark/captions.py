@@ -40,10 +40,6 @@ class SystemCard(Strict):
         name: of the row. Files whose cards have one name are seeds of one system.
         paper, link, year: where it is described.
         model: its name in `results/published/published.csv`, for the number that a paper prints of it.
-        objective: "XE" or "RL".
-        features: what it sees.
-        decoding: how captions were searched for.
-        beam: the width of the search.
         ensemble: whether several models wrote the captions.
         trained_on: the data sets whose captions it has seen, this one included; without any they are unknown.
         overlap: by evaluated data set, why images of it may have been seen.
@@ -75,9 +71,6 @@ class CaptionsFile:
     """A file of captions as it was asked for.
 
     Attributes:
-        checksum: of its content, unpacked.
-        name: of the row.
-        seed: which file of its system it is.
         subset: the field of the signature where images are missing.
     """
 
@@ -123,11 +116,7 @@ class CaptionsFile:
         }
 
     def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> CaptionsFile:
-        """The same with its `subset`; what was left out, or how images are named, is said.
-
-        Raises:
-            BenchError: as of `captions_by_split`.
-        """
+        """The same with its `subset`; what was left out, or how images are named, is said."""
         by_split, notes = captions_by_split(self.path, data, allow_subset=allow_subset)
         for note in notes:
             reporter.note(f"{self.name}: {note}", style="yellow")
@@ -149,7 +138,8 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     Raises:
         BenchError: there is no such file, or a card cannot be read.
     """
-    shared = {} if cards is None else _cards(cards)
+    listed = {} if cards is None else _yaml(cards)
+    shared = {str(name): _card(entry, cards, f" of {name}") for name, entry in listed.items() if cards is not None}
     paths = {word: _paths(word) for word in words}
     stems = Counter(path.name.partition(".")[0] for of in paths.values() for path in of)
     found: dict[str, list[CaptionsFile]] = {}
@@ -177,11 +167,6 @@ def _paths(word: str) -> list[Path]:
             path, "the file of captions", f"write {CAPTIONS}FILE, or a pattern such as '{CAPTIONS}folder/*.json'"
         )
     return matching or [path]
-
-
-def _cards(file: Path) -> dict[str, SystemCard]:
-    content = _yaml(file)
-    return {str(name): _card(entry, file, f" of {name}") for name, entry in content.items()}
 
 
 def _yaml(file: Path) -> dict[Any, Any]:

@@ -15,12 +15,12 @@ from harness.benchmark.identity.signature import (
     schedule_field,
     vocabulary_field,
 )
-from harness.benchmark.run_config import AppliedTuning, Opening
+from harness.benchmark.run_config import Opening
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.model_patterns import CAPTIONS, looks_at_nothing
 from harness.config.preset import Decoding, Preset
-from harness.config.tuning import tuned_preset
+from harness.config.tuning import AppliedTuning, tuned_preset
 from harness.data import open_dataset
 from harness.data.backbones.backbone import Backbone
 from harness.data.batches import VisualSource
@@ -62,7 +62,6 @@ class BenchmarkData:
         evaluated: the scored splits by name.
         features: None where no model of the benchmark reads any.
         grid: the cells beside regions; None where no model sees both, or regions come from elsewhere.
-        cache: the folder of what can be made again.
         graphs: scene graphs; None where no model reads any, or none are given.
         sentences: scene graphs of the training and validation captions; None where no stage reads any.
     """
@@ -158,6 +157,11 @@ class RunContext:
         """The optimiser steps of each stage of the preset, without an early stop; the same for every model."""
         return tuple(stage.epochs * stage.steps_per_epoch(*self.counts()) for stage in self.preset.schedule.stages)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of the data, which every model is created with."""
+        return {"vocab_size": len(self.inputs.vocabulary), "visual_dim": self.data.visual_dim}
+
     def counts(self) -> tuple[int, int]:
         """The images and captions that models are trained on."""
         return len(self.data.train), sum(len(sample.captions) for sample in self.data.train)
@@ -203,7 +207,6 @@ def open_context(
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
     Args:
-        spread: computes features elsewhere.
         make: whether features that are missing are made; without them a context is good to plan with alone.
 
     Raises:

@@ -7,7 +7,6 @@ moved by a rounding, which every instruction set, number of threads and release 
 
 from __future__ import annotations
 
-import io
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import Any, Final
 
 import torch
 from PIL import Image
-from rich.console import Console
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -48,7 +46,7 @@ from harness.training.losses import StepLoss
 from harness.training.self_critical import CaptionRewards
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
+from harness.utils.progress import Reporter, silent
 from harness.utils.workspace import Workspace
 from results.comparison.recording import RUNS, Layer, Recording, Request, Series, series
 from results.records import SplitResult
@@ -120,7 +118,7 @@ class Gate:
     def build(self, model: str) -> Captioner:
         """A model as it begins."""
         torch.manual_seed(SEED)
-        sizes, backbone = _sizes(self), self.context.data.backbone
+        sizes, backbone = self.context.sizes, self.context.data.backbone
         arguments = model_arguments(model, self.preset.model_arguments(model, **sizes), backbone)
         built = build_model(model, arguments, backbone=backbone, **sizes)
         hold_to_laws(model, built, self.context)
@@ -138,7 +136,7 @@ def train_weights(gate: Gate, folder: Path, reporter: Reporter) -> None:
         reporter.note(f"{model.name}: training the weights that it will caption with")
         trained = gate.build(model.name)
         with tempfile.TemporaryDirectory() as scratch:
-            fit(trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, _silent())
+            fit(trained, SEED, gate.under(gate.preset.schedule.stages[0]), Path(scratch), lambda _: None, silent())
         halves = {
             name: (value.half() if value.is_floating_point() else value).contiguous()
             for name, value in trained.state_dict().items()
@@ -169,7 +167,7 @@ def record(gate: Gate, folder: Path, reporter: Reporter, expected: Recording | N
             reporter.note(f"{model.name}: what it says, and its first steps")
             recorder = _Recorder(gate, model.name, weights_of(folder, model.name), evaluator)
             found += recorder.measured() if expected is None else recorder.attempted(expected)
-            files |= code_of_model(model.name, gate.preset.model_arguments(model.name, **_sizes(gate))).files
+            files |= code_of_model(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes)).files
         found += _metrics(gate, evaluator)
     commit = str(platform["commit"] or "")
     return Recording(
@@ -194,14 +192,6 @@ def loosest(recording: Recording) -> Iterator[str]:
             yield f"{each.model}, {each.what}: rounding allows {allowed}"
 
 
-def _sizes(gate: Gate) -> dict[str, int]:
-    return {"vocab_size": len(gate.context.inputs.vocabulary), "visual_dim": gate.context.data.visual_dim}
-
-
-def _silent() -> Reporter:
-    return Reporter(Console(file=io.StringIO()))
-
-
 def _settings(gate: Gate) -> Series:
     """Every setting, by its dotted path."""
     settings: dict[str, Any] = {
@@ -209,10 +199,9 @@ def _settings(gate: Gate) -> Series:
         "images": FeatureConfig().model_dump(mode="json"),
     }
     for model in gate.models:
-        settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **_sizes(gate)))
-    return series(
-        "settings", "", "settings", "setting", dict(_leaves(settings, "")), ("harness/config/", "zoo/presets/")
-    )
+        settings[model.name] = built_with(model.name, gate.preset.model_arguments(model.name, **gate.context.sizes))
+    likely = ("harness/config/", "zoo/presets/")
+    return series("settings", "", "settings", "setting", dict(_leaves(settings, "")), likely)
 
 
 def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
@@ -226,56 +215,33 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 def _data(gate: Gate) -> Iterator[Series]:
     """What is seen and read, before any model: captions, words, pixels and features."""
-    data, likely = gate.context.data, ("harness/data/",)
-    text = partial(series, "data", "", likely=likely)
+    data, vocabulary = gate.context.data, gate.context.inputs.vocabulary
+    text = partial(series, "data", "", likely=("harness/data/",))
     yield text("fingerprint of the images", "data set", {"scenes": data.dataset.fingerprint})
-    words = {str(number): word for number, word in enumerate(gate.context.inputs.vocabulary.words)}
-    yield text("words of the vocabulary", "number", words)
-    yield text(
-        "words of written captions",
-        "caption",
-        {
-            str(number): f"{gate.context.inputs.vocabulary.tokenize(caption)} {tokens}"
-            for number, (caption, tokens) in enumerate(zip(_WRITTEN, tokenize_ptb(_WRITTEN), strict=True))
-        },
-    )
+    yield text("words of the vocabulary", "number", {str(at): word for at, word in enumerate(vocabulary.words)})
+    tokens = zip(map(vocabulary.tokenize, _WRITTEN), tokenize_ptb(_WRITTEN), strict=True)
+    written = {str(number): f"{own} {theirs}" for number, (own, theirs) in enumerate(tokens)}
+    yield text("words of written captions", "caption", written)
     shown = [*data.evaluated["test"][:6], *data.train[:6]]
     pictures = [load_image(data.dataset.path(each)) for each in shown[:3]]
-    yield text(
-        "pixels",
-        "image",
-        {
-            f"{number} {resize} {how}": found
-            for resize in ("squash", "shortest-centre-crop")
-            for how in ("bilinear", "bicubic")
-            for number, picture in enumerate(pictures)
-            for found in [_pixels(ImagePreprocessing((40, 56), resize, how), picture)]
-        },
-        rounding=_PIXELS,
-    )
+    pixels = {
+        f"{number} {resize} {how}": _pixels(ImagePreprocessing((40, 56), resize, how), picture)
+        for resize in ("squash", "shortest-centre-crop")
+        for how in ("bilinear", "bicubic")
+        for number, picture in enumerate(pictures)
+    }
+    yield text("pixels", "image", pixels, rounding=_PIXELS)
     network = ScenesNet()
-    seen = (network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures)
-    cells = {str(number): found for number, found in enumerate(seen)}
-    yield text(
-        "cells of scenesnet", "image", {at: _mean_projected(found) for at, found in cells.items()}, rounding=_LOGITS
-    )
+    seen = [network(torch.from_numpy(network.preprocessing(picture)[None])) for picture in pictures]
+    cells = {str(number): _mean_projected(found) for number, found in enumerate(seen)}
+    yield text("cells of scenesnet", "image", cells, rounding=_LOGITS)
     if data.features is not None:
-        spec = VisualSpec("grid", data.visual_dim)
-        features: dict[int, Tensor] = {}
-        for each in shown:
-            features[each.image_id] = torch.as_tensor(data.features.visual([each.image_id], spec).features)
-        yield text(
-            "features",
-            "image",
-            {str(image): _mean_projected(found) for image, found in features.items()},
-            rounding=_FEATURES,
-        )
-        yield text(
-            "norm of features",
-            "image",
-            {str(image): float(found.norm()) for image, found in features.items()},
-            rounding=_FEATURES,
-        )
+        spec, ids = VisualSpec("grid", data.visual_dim), [each.image_id for each in shown]
+        features = {str(image): torch.as_tensor(data.features.visual([image], spec).features) for image in ids}
+        projected = {image: _mean_projected(found) for image, found in features.items()}
+        yield text("features", "image", projected, rounding=_FEATURES)
+        norms = {image: float(found.norm()) for image, found in features.items()}
+        yield text("norm of features", "image", norms, rounding=_FEATURES)
 
 
 def _pixels(preprocessing: ImagePreprocessing, picture: Image.Image) -> float:
@@ -389,7 +355,7 @@ class _Recorder:
                 raise _EnoughError
 
         with tempfile.TemporaryDirectory() as scratch, suppress(_EnoughError):
-            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, _silent(), on_step)
+            fit(model, SEED, self.gate.under(stage), Path(scratch), lambda _: None, silent(), on_step)
         likely = {
             "learning rate": ("harness/config/", "harness/training/"),
             "weights": ("harness/training/optimisers.py", "harness/training/", *_MODEL),
@@ -404,12 +370,8 @@ class _Recorder:
         self, moved: tuple[float, int] | None = None, stored: Mapping[str, Series] | None = None
     ) -> Iterator[Series]:
         """What the stored weights say: logits, captions and their scores, samples and their rewards."""
-        model, context, vocabulary = (
-            self._built(True, moved).eval(),
-            self.gate.context,
-            self.gate.context.inputs.vocabulary,
-        )
-        data, source = context.data, context.source(model.visual)
+        model, context = self._built(True, moved).eval(), self.gate.context
+        vocabulary, data, source = context.inputs.vocabulary, context.data, context.source(model.visual)
         told = partial(series, "speaks", self.model)
         # Teacher forcing, of captions of several lengths at once.
         shown = data.evaluated["test"][:6]
@@ -422,18 +384,15 @@ class _Recorder:
             for image in [shown[number // 2].image_id]
             for word in range(1, len(row))
         }
-        yield told(
-            "logits", "image", {place: _projected(each) for place, each in places.items()}, _MODEL, rounding=_LOGITS
-        )
-        yield told(
-            "log-probabilities", "image",
-            {place: float(each.log_softmax(-1).max()) for place, each in places.items()}, _MODEL, rounding=_LOGITS,
-        )  # fmt: skip
+        projected = {place: _projected(each) for place, each in places.items()}
+        yield told("logits", "image", projected, _MODEL, rounding=_LOGITS)
+        likeliest = {place: float(each.log_softmax(-1).max()) for place, each in places.items()}
+        yield told("log-probabilities", "image", likeliest, _MODEL, rounding=_LOGITS)
         # Beam search on every image, and what it scores.
         ids = [each.image_id for samples in data.evaluated.values() for each in samples]
         found = caption_images(
             model, vocabulary, source, ids, context.inputs.decoding,
-            device=context.execution.device, precision=context.execution.precision, reporter=_silent(), title="",
+            device=context.execution.device, precision=context.execution.precision, reporter=silent(), title="",
         ).by_image  # fmt: skip
         captions = {str(image): caption for image, caption in found.items()}
         searching = ("zoo/decoding.py", "harness/inference/", "harness/data/vocabulary.py", *_MODEL)
@@ -454,19 +413,11 @@ class _Recorder:
             for each in [before] if before == captions else [before, captions]:
                 chosen = {sample.image_id: each.get(str(sample.image_id), "") for sample in samples}
                 scores.append(_scores(score_split(split, chosen, self.gate.context.data, self.evaluator)[0]))
-            yield series(
-                "metrics",
-                self.model,
-                f"scores of stored captions of {split}",
-                "metric",
-                scores[0],
-                counted,
-                rounding=_SCORE,
-            )
+            what = f"scores of stored captions of {split}"
+            yield series("metrics", self.model, what, "metric", scores[0], counted, rounding=_SCORE)
             now = {name: value for name, value in scores[-1].items() if name.endswith(" overall")}
-            yield series("speaks", self.model, f"scores on {split}", "metric", now, likely).model_copy(
-                update={"tolerance": (_POINTS,)}
-            )
+            found = series("speaks", self.model, f"scores on {split}", "metric", now, likely)
+            yield found.model_copy(update={"tolerance": (_POINTS,)})
 
     def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
         context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical

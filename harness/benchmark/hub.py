@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
-from harness.benchmark.caption_images import Captioned, complaint
+from harness.benchmark.caption_images import Captioned, readable
 from harness.benchmark.context import RunContext
-from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described
-from harness.benchmark.saved_model import find_run
+from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described, refuse_options
+from harness.benchmark.saved_model import find_run, read_description
 from harness.benchmark.scoring import score_split
 from harness.benchmark.timing import time_hub
 from harness.benchmark.training_costs import no_training
@@ -21,13 +22,11 @@ from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
-from harness.measure import isolated
-from harness.measure.captioning_costs import Counted, count_generating, time_generation
+from harness.measure.captioning_costs import Counted, Timed, counted, time_generation
 from harness.measure.flops.generation import GenerationCounts, count_generation
-from harness.measure.isolated import BenchmarkJob, BenchmarkResult
+from harness.measure.isolated import BenchmarkJob, BenchmarkResult, measure_all
 from harness.measure.memory import PeakMemory
 from harness.metrics.evaluator import Evaluator
-from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import Outcome, Quantity, RunSpec
@@ -49,7 +48,7 @@ def run_hub(
     execution, decoding, data = context.execution, context.inputs.decoding, context.data
     model = described(spec.config)
     captioner = model.open(execution.device, execution.precision)
-    SavedHubModel.of(model, decoding).save(folder)
+    SavedHubModel(model=model, decoding=decoding).save(folder)
     counted = count_hub(captioner, context)
     costs = counted.costs | no_training("a published model as it is: nothing was trained here")
     splits = []
@@ -88,29 +87,24 @@ def count_hub(captioner: HubCaptioner, context: RunContext) -> Counted:
         asked = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
         captioner.generate(inputs, asked, full_length=True)
 
-    return count_generating(
-        captioner.network, captioner.vision, generate, beam_size=decoding.beam_size, max_len=decoding.max_len
-    )
+    sizes = {"beam_size": decoding.beam_size, "max_len": decoding.max_len}
+    return counted(captioner.network, lambda: count_generation(captioner.vision, generate, **sizes))
 
 
 def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
     """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
 
-    Args:
-        options: those that are given stand for the run's own.
-
     Raises:
         BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
     """
     if run.startswith(PREFIX):
-        return SavedHubModel.of(HubModel.parse(run, options), Decoding())
+        return SavedHubModel(model=HubModel.parse(run, options), decoding=Decoding())
     folder = find_run(run, workspace)
     if not (folder / SavedHubModel.file).is_file():
-        if options.given:
-            raise BenchError(f"{options.given} is for models of hf:, and {run} is none", "leave it out")
+        refuse_options(options, f"{run} is none", "leave it out")
         return None
-    saved = SavedHubModel.load(folder)
-    return saved.model_copy(update={name: value for name, value in asdict(options).items() if value not in (None, ())})
+    saved = read_description(SavedHubModel, folder / SavedHubModel.file)
+    return saved.model_copy(update={"model": replace(saved.model, **options)})
 
 
 def caption_with_checkpoint(
@@ -118,27 +112,20 @@ def caption_with_checkpoint(
 ) -> Captioned:
     """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
 
-    Args:
-        images: of any sizes.
-        saved: the checkpoint with its prompt and decoding.
-        beam_size: in place of that of its decoding.
-
     Raises:
         WeightsMissing: they are not on this machine.
         BenchError, ZooError: the checkpoint is damaged, or of no model that captions.
     """
-    complaints = {sample.image_id: complaint(images.path(sample)) for sample in images.samples}
-    unusable = tuple(bad for bad in complaints.values() if bad is not None)
-    usable = tuple(sample for sample in images.samples if complaints[sample.image_id] is None)
-    if not usable:
+    usable, unusable = readable(images)
+    if not usable.samples:
         return Captioned({}, unusable)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     captioner = saved.model.open(device, "fp32")
     decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
     captions = caption_with_hub(
         captioner,
-        replace(images, samples=usable),
-        [sample.image_id for sample in usable],
+        usable,
+        [sample.image_id for sample in usable.samples],
         decoding,
         reporter=reporter,
         title="captioning",
@@ -152,14 +139,7 @@ PICTURE = (640, 480)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCount:
-    """Cost of one image.
-
-    Attributes:
-        row: the name of the checkpoint's row.
-        parameters: elements of all distinct parameters.
-        counts: by torch's counter.
-        prompt: the name of what it is asked.
-    """
+    """Cost of one image."""
 
     row: str
     parameters: int
@@ -174,8 +154,8 @@ def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, Hub
         BenchError: one cannot caption, or options of checkpoints are given without one.
     """
     found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
-    if options.given and not found:
-        raise BenchError(f"{options.given} is for models of hf:, and --models names none", "add hf:ORG/NAME")
+    if not found:
+        refuse_options(options, "--models names none", "add hf:ORG/NAME")
     for model in found.values():
         model.refuse()
     return found
@@ -187,12 +167,7 @@ def count_checkpoint(
     """Count captioning of one picture.
 
     Args:
-        picture: its width and height.
-        max_len, beam_size: of the caption and its search.
         position: of the one step that is counted by itself; the last of the caption unless given.
-
-    Raises:
-        WeightsMissing, ZooError, BenchError: as of `HubModel.open`.
     """
     captioner = model.open(torch.device("cpu"), "fp32")
     inputs = captioner.inputs([Image.new("RGB", picture)])
@@ -213,25 +188,12 @@ def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:
 
 def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     """As `harness.measure.isolated.measure`, of a checkpoint: from its processor's output to finished tokens."""
-    results = []
-    for precision in job.precisions:
-        model = HubModel(**(job.checkpoint or {}))
-        captioner = model.open(torch.device(job.device), precision)
-        for batch in job.batches:
-            for width in job.widths:
-                decoding = Decoding(beam_size=width, max_len=job.max_len)
-                with PeakMemory(job.device) as memory:
-                    inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
+    model, device = HubModel(**(job.checkpoint or {})), torch.device(job.device)
 
-                    def work(inputs: Any = inputs, decoding: Decoding = decoding, captioner: Any = captioner) -> None:
-                        captioner.generate(inputs, decoding, full_length=True)
+    def timed(captioner: HubCaptioner, batch: int, width: int) -> Timed:
+        decoding = Decoding(beam_size=width, max_len=job.max_len)
+        inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
+        work = partial(captioner.generate, inputs, decoding, full_length=True)
+        return time_generation(work, 1, device, effort=job.effort, batch=batch)
 
-                    timed = time_generation(work, 1, torch.device(job.device), effort=job.effort, batch=batch)
-                costs = timed.costs | memory.quantities("caption")
-                results.append(BenchmarkResult(job.model, batch, width, precision, costs, timed.state))
-    return results
-
-
-def answer() -> None:
-    """In the new process: read a job, measure it, and write the results."""
-    isolated.answer(measure)
+    return measure_all(job, lambda precision: partial(timed, model.open(device, precision)))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
@@ -18,7 +16,6 @@ from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prom
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, shortened
-from results.files import load_json, read_text
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
@@ -28,36 +25,12 @@ if TYPE_CHECKING:
     from harness.inference.hub_captioner import HubCaptioner
 
 
-@dataclass(frozen=True, slots=True)
-class HubOptions:
-    """The same for all checkpoints of a command; None is the default of each.
-
-    Attributes:
-        prompt: a template's name, or a text.
-        clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
-        attention: its implementation, one of `ATTENTION`.
-        dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
-    """
-
-    prompt: str | None = None
-    clean: tuple[str, ...] = ()
-    attention: str | None = None
-    dtype: str | None = None
-
-    @property
-    def given(self) -> str | None:
-        """The first option that is given, as it is typed; None where none is."""
-        return next((f"--hub {name}" for name, value in asdict(self).items() if value not in (None, ())), None)
-
-
-AS_USUAL: Final = HubOptions()
+HubOptions = Mapping[str, Any]
+"""Fields of `HubModel`, by name, that were given."""
 
 
 def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:
-    """The values of `--hub KEY=VALUE`.
-
-    Args:
-        keys: those that the command takes.
+    """The values of `--hub KEY=VALUE`, for all checkpoints of a command.
 
     Raises:
         BenchError: a key that is not taken or given twice; a rule, an implementation or a type that does not exist.
@@ -74,8 +47,13 @@ def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", 
             raise BenchError(
                 f"--hub {key}={shortened(values[key])} is unknown", f"choose {', '.join(known[:-1])} or {known[-1]}"
             )
-    rules = choose_rules(values.get("clean"))
-    return HubOptions(values.get("prompt"), rules, values.get("attention"), values.get("dtype"))
+    return values | ({"clean": choose_rules(values["clean"])} if "clean" in values else {})
+
+
+def refuse_options(options: HubOptions, why: str, hint: str) -> None:
+    """BenchError where any is given."""
+    for name in options:
+        raise BenchError(f"--hub {name} is for models of hf:, and {why}", hint)
 
 
 PREFIX = "hf:"
@@ -89,7 +67,9 @@ class HubModel:
         where: a repository on the hub, or the absolute path of a folder.
         revision: of the repository: a branch, a tag or a commit; None: its default branch.
         prompt: a template's name, a text, or None for the family's default.
-        clean, attention, dtype: as of `HubOptions`.
+        clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
+        attention: its implementation, one of `ATTENTION`; None: the network's own choice.
+        dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
     """
 
     where: str
@@ -100,7 +80,7 @@ class HubModel:
     dtype: str | None = None
 
     @classmethod
-    def parse(cls, name: str, options: HubOptions = AS_USUAL) -> Self:
+    def parse(cls, name: str, options: HubOptions | None = None) -> Self:
         """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name.
 
         Raises:
@@ -109,14 +89,14 @@ class HubModel:
         rest = name.removeprefix(PREFIX)
         folder = expanded(rest)
         if rest and folder.is_dir():
-            return cls(str(absolute(folder)), None, **asdict(options))
+            return cls(str(absolute(folder)), None, **(options or {}))
         found = REPOSITORY.fullmatch(rest)
         if found is None:
             raise BenchError(
                 f"{name}: there is no such folder, and it is no repository's name",
                 "write hf:FOLDER, hf:ORG/NAME or hf:ORG/NAME@REVISION",
             )
-        return cls(found[1], found[2], **asdict(options))
+        return cls(found[1], found[2], **(options or {}))
 
     @property
     def row(self) -> str:
@@ -253,38 +233,13 @@ class SavedHubModel(Strict):
     """`hub.json` in the folder of a run: which checkpoint captioned, how asked and how decoded; no weights."""
 
     file: ClassVar[str] = "hub.json"
-    format: Literal["captionbench hub run 1"] = "captionbench hub run 1"
-    where: str
-    revision: str | None
-    prompt: str | None
+    format: Literal["captionbench hub run 2"] = "captionbench hub run 2"
+    model: HubModel
     decoding: Decoding
-    clean: tuple[str, ...] = ()
-    attention: str | None = None
-    dtype: str | None = None
-
-    @classmethod
-    def of(cls, model: HubModel, decoding: Decoding) -> Self:
-        """The description of a model as a run uses it."""
-        return cls(decoding=decoding, **asdict(model))
-
-    @property
-    def model(self) -> HubModel:
-        """The checkpoint."""
-        return HubModel(**self.model_dump(exclude={"format", "decoding"}))
 
     def save(self, folder: Path) -> None:
         """Write the file in one instant."""
         write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote; BenchError where it is damaged."""
-        try:
-            text = read_text(folder / cls.file)
-            load_json(text)  # of a key that is there twice, pydantic would take the last
-            return cls.model_validate_json(text)
-        except (OSError, ValueError, ValidationError) as error:
-            raise BenchError(f"{folder / cls.file} cannot be read", "run it again: bench run --reuse none") from error
 
 
 def described(config: Mapping[str, Any]) -> HubModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.hashing import digest
+from harness.utils.storage import sha256_of
 from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Captioner, Pretraining, model_card
@@ -46,11 +46,9 @@ class Released:
 
     Attributes:
         pretraining: what the weights saw; Karpathy's validation and test splits were left out.
-        decoding: of the authors' evaluation.
         specials: names of padding, begin, end and unknown word in the vocabulary, a preparation that has such names,
             or None if the first three are the number 0, which the vocabulary leaves out.
         backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.
-        interpolation: of the pixels that such a backbone sees.
     """
 
     pretraining: Pretraining
@@ -58,20 +56,6 @@ class Released:
     specials: tuple[str, str, str, str] | str | None
     backbone_tensors: str | None = None
     interpolation: Interpolation = "bicubic"
-
-    def holds_backbone(self, state: Mapping[str, Tensor]) -> bool:
-        """Whether the checkpoint has the tensors of a backbone; names may begin as several devices wrote them."""
-        start = self.backbone_tensors
-        return start is not None and any(key.removeprefix("module.").startswith(start) for key in state)
-
-    def search(self, longest: int, beam_size: int | None) -> Decoding:
-        """The authors' search, for a model of captions of up to `longest` tokens with the begin token."""
-        return self.decoding.model_copy(
-            update={
-                "beam_size": beam_size or self.decoding.beam_size,
-                "max_len": min(self.decoding.max_len, longest - 1),
-            }
-        )
 
     def read(
         self, family: str, state: Mapping[str, Tensor], entries: Sequence[str]
@@ -141,7 +125,6 @@ RELEASED = {
 
 
 BACKBONE = "swin_large_patch4_window12_384"
-_BLOCK = 1 << 22
 
 
 def import_weights(
@@ -160,11 +143,9 @@ def import_weights(
     or the features of the backbone there. Captions are searched for and ranked as the authors' evaluation does.
 
     Args:
-        name: a name of `RELEASED`.
         features: regions, or the backbone; its weights are needed only where the checkpoint has none.
         arguments: of the model, what shapes do not tell where it is not the paper's: `n_heads`, `static_lengths`, and
             `backbone_options` for a checkpoint with a backbone.
-        beam_size: the authors' by default.
 
     Raises:
         BenchError: the parts do not belong together, or the backbone's weights are missing.
@@ -191,7 +172,9 @@ def import_weights(
             "give the vocabulary that this checkpoint was trained with",
         )
     regions = features.regions
-    if released.holds_backbone(state):
+    # Names may begin as several devices wrote them.
+    start = released.backbone_tensors
+    if start is not None and any(key.removeprefix("module.").startswith(start) for key in state):
         if regions is not None:
             raise BenchError("the checkpoint holds its backbone, which sees pixels", "leave out --regions")
         model_name, chosen = f"{name}/end-to-end", {"backbone": features.backbone, **arguments}
@@ -201,9 +184,11 @@ def import_weights(
         model_name, chosen = name, dict(arguments)
         features, preprocessing, backbone_digest = _look_through(name, features, sizes["visual_dim"])
     model = _build(model_name, state, chosen)
-    decoding = released.search(model.max_len, beam_size)
+    search = released.decoding
+    longest = min(search.max_len, model.max_len - 1)  # without the begin token
+    decoding = search.model_copy(update={"beam_size": beam_size or search.beam_size, "max_len": longest})
     built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
-    identity = [_file_digest(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
+    identity = [sha256_of(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
     if regions is not None:
         identity.append(regions.model_dump(mode="json"))
     key = f"{name.replace('/', '.')}-imported-{digest(identity, 10)}"
@@ -260,11 +245,3 @@ def _build(name: str, state: Mapping[str, Tensor], arguments: Mapping[str, Any])
         return from_official(name, state, **arguments)
     except TypeError as error:
         raise ZooError(f"{name} cannot be built with {dict(arguments)}: {error}", "check --set") from error
-
-
-def _file_digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()

@@ -17,7 +17,7 @@ from harness.benchmark.engines.estimate import memory_bytes
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
-from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.run_config import Opening, RunConfig
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
@@ -42,8 +42,6 @@ class Request:
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
         more: what further metrics are computed with, once all runs have ended; None: there are none.
-        cards: a YAML file of what is known of the systems that wrote files of captions.
-        allow_subset: whether such a file may lack images.
         engine: where runs are executed; everything else is done in this process.
     """
 
@@ -64,7 +62,7 @@ class Request:
     accept_code_changes: bool = False
     pretrained: Mapping[str, str] = field(default_factory=dict)
     more: MoreSettings | None = None
-    hub: HubOptions = field(default_factory=HubOptions)
+    hub: HubOptions = field(default_factory=dict)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     tuned: Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned | None] | None = None
     cards: Path | None = None
@@ -86,12 +84,7 @@ class Asked:
 
 
 def resolve(request: Request, reporter: Reporter) -> Asked:
-    """Resolve the models of a request, and choose device and precision; nothing is opened yet.
-
-    Raises:
-        BenchError, ZooError: what `resolve_models` and `choose_control` refuse; a model that the preset is not for; a
-            device that is not there.
-    """
+    """Resolve the models of a request, and choose device and precision; nothing is opened yet."""
     models = resolve_models(request.models, request.workspace, request.pretrained, request.hub, request.cards)
     models, left_out = within_recipe(models, request.models, request.preset)
     if left_out:
@@ -126,9 +119,6 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
 def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter) -> list[RunSpec]:
     """All runs of a request in the order of execution, each with the configuration that it is executed by.
 
-    Args:
-        context: of `asked.opening`.
-
     Raises:
         BenchError: of the tuned values.
         BadImage: an image that was checked before cannot be read any more.
@@ -161,15 +151,23 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
             change = varied.data.backbone.preprocessing.control
             opening = opening.model_copy(update={"control": change, "sees": {control.name: control.visual}})
     count = sum(spec.kind != "reference" for spec in (*specs, *changed))
-    jobs = request.engine.slots(
-        count,
-        context.execution.device,
-        execution.devices,
-        lambda: execution.devices * memory_bytes(specs, context),
-    )
-    execution = replace(execution, jobs=jobs)
-    configured = partial(_configured, execution=execution, tuned=tuned, budgets=budgets, files=files)
-    return [configured(spec, asked.opening) for spec in specs] + [configured(spec, opening) for spec in changed]
+    devices, room = execution.devices, partial(memory_bytes, specs, context)
+    jobs = request.engine.slots(count, context.execution.device, devices, lambda: devices * room())
+    planned = []
+    for spec, its in [*((spec, asked.opening) for spec in specs), *((spec, opening) for spec in changed)]:
+        tuning, longer = None, None
+        if spec.kind == "trained":
+            longer = next((each for each in budgets if each > budget_of(spec.config)), None)
+            tuning = None if tuned is None else tuned.of(spec.model)
+        config = RunConfig(
+            opening=its.resolved(),
+            execution=replace(execution, jobs=jobs),
+            tuned=tuning,
+            longer=longer,
+            captions=files.get((spec.model, spec.seed)) if spec.kind == "captions" else None,
+        )
+        planned.append(replace(spec, execution=config.model_dump(mode="json")))
+    return planned
 
 
 def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, captions: int) -> Iterator[str]:
@@ -180,25 +178,6 @@ def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, capti
             f"budgets: each is trained whole, since the learning rate of {schedule.name} is not constant for an epoch "
             "before it falls"
         )
-
-
-def _configured(
-    spec: RunSpec,
-    opening: Opening,
-    execution: ExecutionConfig,
-    tuned: Tuned | None,
-    budgets: Sequence[int],
-    files: Mapping[tuple[str, int], Path],
-) -> RunSpec:
-    """The spec with its `RunConfig`."""
-    tuning, longer = None, None
-    if spec.kind == "trained":
-        longer = next((each for each in budgets if each > budget_of(spec.config)), None)
-    if spec.kind == "trained" and tuned is not None and spec.model in tuned.values:
-        tuning = AppliedTuning(label=tuned.label, values=tuned.values[spec.model], stages=tuned.stages)
-    captions = files.get((spec.model, spec.seed)) if spec.kind == "captions" else None
-    config = RunConfig(opening=opening.resolved(), execution=execution, tuned=tuning, longer=longer, captions=captions)
-    return replace(spec, execution=config.model_dump(mode="json"))
 
 
 def choose_device(name: str) -> torch.device:

@@ -34,7 +34,6 @@ class Pretrained:
 
     Attributes:
         model: a registered name whose card names a repository.
-        where: a repository on the hub, or a folder.
     """
 
     model: str
@@ -171,9 +170,7 @@ def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: st
     """Fetch a repository's files into the hub's cache.
 
     Args:
-        source: the repository.
         revision: None for its default branch.
-        files: shell patterns of what is fetched.
         elsewhere, usual: hints where the hub cannot be reached, and where there is no such repository.
 
     Raises:

@@ -36,12 +36,9 @@ class Preview:
     """What is known before a benchmark starts.
 
     Attributes:
-        dataset: name of the data.
-        shape: of the data, and of an image's features.
         specs: all runs, as they would be executed or re-used; empty where `unknown` says why they are not known.
         finished: keys of those that would be re-used.
         unknown: why no finished run can be told; "" where they are known.
-        first: what would be made before the first run.
         record: the data set as the store has it, where it is here.
     """
 
@@ -55,11 +52,7 @@ class Preview:
 
 
 def preview(request: Request, asked: Asked, reporter: Reporter) -> Preview:
-    """Look at the data, the caches and the results of a request.
-
-    Raises:
-        BenchError: as `run_benchmark` would, of data, backbone and tuned values.
-    """
+    """Look at the data, the caches and the results of a request."""
     workspace, opening = request.workspace, asked.opening
     regions = request.features.regions
     folder = scenes_folder(workspace.cache, ScenesConfig())

@@ -12,7 +12,7 @@ import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.captions import CaptionsFile, find_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.hub_model import AS_USUAL, PREFIX, HubModel, HubOptions
+from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, refuse_options
 from harness.benchmark.identity.run_key import (
     built_with,
     code_of_hub,
@@ -24,7 +24,6 @@ from harness.benchmark.identity.run_key import (
 )
 from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
 from harness.benchmark.pretrained import Pretrained
-from harness.benchmark.run_config import AppliedTuning
 from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
 from harness.config.load import shipped_preset
 from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
@@ -51,12 +50,7 @@ class RequestedModel:
 
     Attributes:
         name: a registered model, a reference row, or the key of a saved run.
-        kind: which executor runs it.
-        visual: the kind of visual input.
         weights: the published weights that it starts from, None where it has none.
-        hub: the checkpoint of transformers' own interface, of a row of that kind.
-        graph: the kind of scene graph that it reads.
-        captions: the file of a row of captions.
         parts: the models of an ensemble, each with its number of seeds.
     """
 
@@ -89,7 +83,7 @@ def resolve_models(
     patterns: Sequence[str],
     workspace: Workspace,
     pretrained: Mapping[str, str] | None = None,
-    hub: HubOptions = AS_USUAL,
+    hub: HubOptions | None = None,
     cards: Path | None = None,
 ) -> list[RequestedModel]:
     """Resolve names, globs and `all`, each model once, in the order asked for.
@@ -100,8 +94,6 @@ def resolve_models(
 
     Args:
         pretrained: where pretrained models lie, by name, if not where their cards say.
-        hub: how all checkpoints of `hf:` caption.
-        cards: what is known of the systems that wrote files of captions.
 
     Raises:
         BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or an
@@ -113,8 +105,8 @@ def resolve_models(
         references=REFERENCE_ROWS,
         is_stored=lambda name: name.startswith((PREFIX, CAPTIONS, ENSEMBLE)) or is_saved(name, workspace),
     )
-    if hub.given and not any(name.startswith(PREFIX) for name in names):
-        raise BenchError(f"{hub.given} is for models of hf:, and --models names none", "add hf:ORG/NAME or hf:FOLDER")
+    if not any(name.startswith(PREFIX) for name in names):
+        refuse_options(hub or {}, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
     files = find_captions((name for name in names if name.startswith(CAPTIONS)), cards)
     if cards is not None and not files:
         raise BenchError(f"--cards {cards} is for files of captions", f"add {CAPTIONS}FILE to --models")
@@ -123,7 +115,9 @@ def resolve_models(
         if name in files:
             found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
         elif name.startswith(PREFIX):
-            found.append(_resolve_hub(name, hub))
+            model = HubModel.parse(name, hub)
+            model.refuse()
+            found.append(RequestedModel(model.row, "hub", "pixels", hub=model))
         else:
             resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
             found.append(resolve(name, workspace, pretrained or {}))
@@ -133,12 +127,6 @@ def resolve_models(
             "rename the model or the folder",
         )
     return found
-
-
-def _resolve_hub(name: str, options: HubOptions) -> RequestedModel:
-    model = HubModel.parse(name, options)
-    model.refuse()
-    return RequestedModel(model.row, "hub", "pixels", hub=model)
 
 
 def _resolve_ensemble(word: str, workspace: Workspace, pretrained: Mapping[str, str]) -> RequestedModel:
@@ -238,9 +226,8 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
     if model.captions is not None:
         return _captions(model.captions, context)
     values = {}
-    if model.kind == "trained" and tuned is not None and model.name in tuned.values:
-        values = tuned.record(model.name, context.preset)
-        context = context.tuned(AppliedTuning(label=tuned.label, values=tuned.values[model.name], stages=tuned.stages))
+    if model.kind == "trained" and tuned is not None and (applied := tuned.of(model.name)) is not None:
+        values, context = tuned.record(model.name, context.preset), context.tuned(applied)
     if model.hub is not None:
         spec = _hub(model.hub, context)
     elif model.weights is not None:
@@ -252,9 +239,8 @@ def _plan(model: RequestedModel, seed: int, context: RunContext, workspace: Work
 
 def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     card = model_card(model)
-    sizes = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
-    arguments = context.preset.model_arguments(model, **sizes)
-    _, unmatched = context.preset.matched_widths(model, **sizes)
+    arguments = context.preset.model_arguments(model, **context.sizes)
+    _, unmatched = context.preset.matched_widths(model, **context.sizes)
     grid = context.data.grid
     if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
         arguments = {**arguments, "grid_dim": grid.dim}
@@ -440,15 +426,15 @@ def _spec(
     code: CodeRecord,
     context: RunContext,
 ) -> RunSpec:
-    identity = identify(model, seed, settings, signature, code)
+    key, chosen = identify(model, seed, settings, signature, code)
     return RunSpec(
-        key=identity.key,
+        key=key,
         model=model,
         role="reference" if kind == "reference" else "model",
         seed=seed,
         track=signature["track"],
         dataset=context.signature["data"],
-        config={**config, "settings": identity.settings},
+        config={**config, "settings": chosen},
         signature=signature,
         code_version=harness.__version__,
         code=code,

@@ -40,7 +40,7 @@ from harness.training.losses import StepLoss
 from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
-from harness.utils.progress import EvaluationBegins, Reporter
+from harness.utils.progress import Reporter
 from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, budget_of
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends
@@ -98,9 +98,10 @@ def run(
     model, context, arguments = open_model(spec, context.under(budget_of(spec.config)).tuned(config.tuned), folder)
     if spec.kind != "stored":
         _save_description(spec, arguments, context, folder)
-    kept = (
-        None if spec.kind != "trained" or "pretrained" in spec.config else _kept_counts(spec.model, arguments, context)
-    )
+    kept = None
+    if spec.kind == "trained" and "pretrained" not in spec.config:  # counts that other seeds and runs made
+        built = {"arguments": built_with(spec.model, arguments), "sources": model_sources(spec.model, arguments)}
+        kept = KeptCounts(context.data.cache / "gmac", {"model": spec.model, **built})
     counted = count_costs(model, context, kept)
 
     # Training; the model then has the weights of the best epoch.
@@ -126,7 +127,7 @@ def run(
         costs = counted.costs | no_training(_NOT_TRAINED[spec.kind])
 
     # Captions and scores of every evaluated split.
-    reporter.watch(EvaluationBegins())
+    reporter.watch(stage="evaluation")
     execution, decoding, splits = context.execution, context.inputs.decoding, []
     for split, samples in context.data.evaluated.items():
         with PeakMemory(execution.device) as memory:
@@ -169,10 +170,6 @@ def run(
 def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
     """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
 
-    Args:
-        context: with the preset of the run's tuned values.
-        folder: of a stored run's weights.
-
     Raises:
         BenchError: a stored run is damaged or was trained on other features; the model does not fit into memory.
         BrokenLawError: a plug-in's model breaks a law of the interface.
@@ -186,15 +183,9 @@ def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captio
     if "pretrained" in spec.config:
         return Pretrained(spec.model, spec.config["pretrained"]).open(context)
     require_room(spec, context)
-    data = context.data
-    arguments = model_arguments(spec.model, spec.config["arguments"], data.backbone)
-    model = build_model(
-        spec.model,
-        arguments,
-        vocab_size=len(context.inputs.vocabulary),
-        visual_dim=data.visual_dim,
-        backbone=data.backbone,
-    )
+    backbone = context.data.backbone
+    arguments = model_arguments(spec.model, spec.config["arguments"], backbone)
+    model = build_model(spec.model, arguments, backbone=backbone, **context.sizes)
     model.to(context.execution.device)
     hold_to_laws(spec.model, model, context)
     return model, context, arguments
@@ -247,11 +238,7 @@ def build_model(
     """An untrained model, but for the backbone within it, which has the weights of the run's.
 
     Args:
-        name: a registered model.
-        arguments: as `model_arguments` gives them.
-        vocab_size: special tokens included.
         visual_dim: channels of the cached features; a model on pixels knows its own.
-        backbone: the run's.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
     if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:
@@ -261,12 +248,6 @@ def build_model(
             raise BenchError(f"the backbone {backbone.name} has no weights for {', '.join(missing[:4])}")
         inner.load_state_dict({name: given[name] for name in wanted})
     return model
-
-
-def _kept_counts(name: str, arguments: Mapping[str, Any], context: RunContext) -> KeptCounts:
-    """The counts of this model that other seeds and runs made."""
-    made_by = {"arguments": built_with(name, arguments), "sources": model_sources(name, arguments)}
-    return KeptCounts(context.data.cache / "gmac", {"model": name, **made_by})
 
 
 def _save_description(spec: RunSpec, arguments: dict[str, Any], context: RunContext, folder: Path) -> None:
@@ -297,12 +278,11 @@ def _score_reference(spec: RunSpec, data: BenchmarkData, evaluator: Evaluator) -
     for split, samples in data.evaluated.items():
         if spec.model == "human":
             result, seconds = score_people(split, data, evaluator)
-        elif spec.model == "majority":
-            captions = {sample.image_id: always for sample in samples}
-            result, seconds = score_split(split, captions, data, evaluator)
         else:
-            assert data.features is not None
-            captions = retrieved_captions(samples, data.train, data.features)
+            captions = {sample.image_id: always for sample in samples}
+            if spec.model == "retrieval":
+                assert data.features is not None
+                captions = retrieved_captions(samples, data.train, data.features)
             result, seconds = score_split(split, captions, data, evaluator)
         if split == "test":
             costs["score_seconds"] = Quantity(seconds, unit="s")

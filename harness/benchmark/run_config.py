@@ -14,7 +14,7 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.schedule import Strict
-from harness.config.tuning import TunedValues
+from harness.config.tuning import AppliedTuning
 from harness.data.images import Control
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
@@ -29,9 +29,7 @@ class Opening(Strict):
         data: as `bench run --data` takes it.
         preset: untuned.
         sees: the kind of visual input of each model of the benchmark, by its name.
-        graphs: the kinds of scene graphs that they read.
         device, precision: chosen, not `auto`; a device without a number is any of its kind.
-        spice: whether captions are scored by SPICE.
         control: the harmless change of the images' preprocessing (`harness.benchmark.control`).
         revision: the results revision of the code that planned, which workers then need not find by its sources.
     """
@@ -60,20 +58,11 @@ class Opening(Strict):
         return self.model_copy(update=changed)
 
 
-class AppliedTuning(Strict):
-    """Tuned values of a run's model, for all stages, so many first ones or a named one; `label` is the signature's."""
-
-    label: str
-    values: TunedValues
-    stages: int | str | None = None
-
-
 class RunConfig(Strict):
     """What a run's row says of its execution (`RunSpec.execution`); what is scored is in its `config`.
 
     Attributes:
         longer: the next budget of the ladder, whose run goes on from this one's trunk.
-        captions: the file of a row of captions.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer", "captions"})
@@ -85,11 +74,7 @@ class RunConfig(Strict):
 
     @classmethod
     def of(cls, spec: RunSpec) -> Self:
-        """Of a stored run.
-
-        Raises:
-            BenchError: the row does not say how it is executed, or not in this release's words.
-        """
+        """Of a stored run; BenchError where the row does not say how it is executed, or not in this release's words."""
         try:
             return cls.model_validate_json(json.dumps(spec.execution))
         except ValidationError as error:

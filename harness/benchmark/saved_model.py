@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_serializer
 
@@ -36,6 +36,7 @@ from zoo.weights.safety import no_larger_than
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
+Described = TypeVar("Described", bound=Strict)
 _AGAIN = "run it again: the same `bench run` command with --reuse none"
 
 
@@ -78,21 +79,11 @@ class SavedModel(Strict):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            BenchError: the folder holds no finished run, or a damaged one.
-        """
+        """Read what `save` wrote; BenchError where the folder holds no finished run, or a damaged one."""
         path = folder / FILE
         if not path.is_file():
             raise BenchError(f"{folder / FILE} is missing: an older version made this run", _AGAIN)
-        try:
-            text = read_text(path)
-            load_json(text)  # of a key that is there twice, pydantic would take the last
-            run = cls.model_validate_json(text)
-        except (OSError, ValueError, ValidationError) as error:
-            first = _first(error) if isinstance(error, ValidationError) else str(error)
-            raise BenchError(f"{path} cannot be read: {first}", _AGAIN) from error
+        run = read_description(cls, path)
         if run.trained and not run.members and not (folder / WEIGHTS).is_file():
             raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
         return run
@@ -167,18 +158,22 @@ def save_ensemble(members: Sequence[str], folder: Path) -> None:
     saved[chosen].model_copy(update={"members": tuple(members)}).save(folder)
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint, and the setting that it is about."""
-    found = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, found["loc"])), found["msg"])))
+def read_description(kind: type[Described], path: Path) -> Described:
+    """What a run's folder has as JSON; BenchError where it is damaged, with the first complaint."""
+    try:
+        text = read_text(path)
+        load_json(text)  # of a key that is there twice, pydantic would take the last
+        return kind.model_validate_json(text)
+    except (OSError, ValueError) as error:
+        said = str(error)
+        if isinstance(error, ValidationError):
+            found = error.errors()[0]
+            said = ": ".join(filter(None, (".".join(map(str, found["loc"])), found["msg"])))
+        raise BenchError(f"{path} cannot be read: {said}", _AGAIN) from error
 
 
 def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:
-    """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding.
-
-    Raises:
-        BenchError, ZooError: see `SavedModel.build`.
-    """
+    """The model on the device of `context`, and the context with its own vocabulary, preprocessing and decoding."""
     model, vocabulary = saved.build(folder)
     inputs = ModelInputs(vocabulary, saved.preprocessing, saved.decoding, saved.graph_entries)
     return model.to(context.execution.device), replace(context, inputs=inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from harness.benchmark.context import BenchmarkData
 from harness.metrics.chair import SCENES_FILE, objects_of_scenes
@@ -21,6 +21,7 @@ from results.runs.facts import PARSED
 from results.store.rescoring import add_influences, add_scores, missing_metrics, stored_captions
 from results.store.store import Store
 
+T = TypeVar("T")
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"
 OTHER_SCORE: Final = "the stored score is not what its captions score now"
@@ -48,9 +49,6 @@ def score_split(
     """Scores with their intervals, by domain where the data has some, and the seconds that they took.
 
     Beside them the scores with each reference left out in turn, as `score_people` scores people.
-
-    Args:
-        others: scores of each image by metrics that were computed elsewhere.
     """
     references = _references(split, data)
     evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), others=others))
@@ -91,18 +89,21 @@ def add_missing_scores(
             result, _ = score_people(split, data, evaluator)
         else:
             result, _ = score_split(split, captions[split], _scored(spec, split, captions[split], data), evaluator)
-        scores = {
-            domain: {metric: found[metric] for metric in found if metric in metrics}
-            for domain, found in result.scores.items()
-        }
-        per_image = {metric: values for metric, values in result.per_image.items() if metric in metrics}
-        held_out = {metric: score for metric, score in result.held_out.items() if metric in metrics}
-        influences = {metric: values for metric, values in result.influences.items() if metric in metrics}
-        found = replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
-        results.append(found)
-        reasons |= {metric: quantity.reason for metric, quantity in scores[OVERALL].items()}
+        results.append(_only(result, metrics))
+        reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
     add_scores(store, spec.key, results)
     return reasons
+
+
+def _only(result: SplitResult, metrics: Collection[str]) -> SplitResult:
+    """What there is of these metrics."""
+
+    def kept(found: Mapping[str, T]) -> dict[str, T]:
+        return {metric: value for metric, value in found.items() if metric in metrics}
+
+    scores = {domain: kept(found) for domain, found in result.scores.items()}
+    per_image, held_out, influences = kept(result.per_image), kept(result.held_out), kept(result.influences)
+    return replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
 
 
 def add_missing_influences(
@@ -112,19 +113,17 @@ def add_missing_influences(
 
     Gives by metric why they are still missing, None where they are not.
     """
-    captions = stored_captions(store, spec.key)
+
+    def rounds(tokens: dict[int, list[str]], said: dict[int, str]) -> list[Round]:
+        return held_out_rounds(tokens) if people else [Round(tokens, said)]
+
+    people, captions = spec.model == "human", stored_captions(store, spec.key)
     reasons: dict[str, str | None] = {}
     for split, metrics in missing.items():
         without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
         references = _references(split, _scored(spec, split, captions[split], data))
-        if spec.model == "human":
-            found = evaluator.evaluate_rounds(
-                references, {}, None, lambda tokens, _: held_out_rounds(tokens), without=without
-            )
-        else:
-            found = evaluator.evaluate_rounds(
-                references, captions[split], None, lambda *tokens: [Round(*tokens)], without=without
-            )
+        said = {} if people else captions[split]
+        found = evaluator.evaluate_rounds(references, said, None, rounds, without=without)
         influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
         refused = add_influences(store, spec.key, split, influences)
         for metric in sorted(metrics):
@@ -147,15 +146,8 @@ def _held_out(
     return _without_bounds(rounds)
 
 
-def _result(split: str, captions: dict[int, str], evaluation: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
-    return SplitResult(
-        split,
-        captions,
-        evaluation.scores,
-        evaluation.per_image,
-        held_out=held_out,
-        influences=evaluation.influences,
-    )
+def _result(split: str, captions: dict[int, str], of: Evaluation, held_out: dict[str, Quantity]) -> SplitResult:
+    return SplitResult(split, captions, of.scores, of.per_image, held_out=held_out, influences=of.influences)
 
 
 def _without_bounds(evaluation: Evaluation) -> dict[str, Quantity]:
@@ -192,20 +184,22 @@ def add_more_metrics(
         By stored name, why metrics that were asked for are still lacking of some run.
     """
     lacking: dict[str, str] = {}
-    left = {spec.key: missing_metrics(store, spec.key, evaluator.names()) for spec in specs}
-    left = {key: splits for key, splits in left.items() if splits}
-    by_key = {spec.key: spec for spec in specs}
+    left = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
+    left = [(spec, splits) for spec, splits in left if splits]
     with reporter.task("more metrics", len(left)) as task:
-        for key, splits in left.items():
-            captions = stored_captions(store, key)
-            results = [
-                _measured(by_key[key], split, captions[split], evaluator, data)
-                for split in splits
-                if split in data.evaluated
-            ]
-            add_scores(store, key, results)
-            for result in results:
-                lacking |= evaluator.settings.lacking(result.scores["overall"])
+        for spec, splits in left:
+            results, captions = [], stored_captions(store, spec.key)
+            for split in (each for each in splits if each in data.evaluated):
+                said, people = captions[split], spec.model == "human"
+                samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in said}
+                everything = {image_id: samples[image_id].captions for image_id in said}
+                # Of people the first references against the others, and all of them as a set.
+                others = {image_id: texts[1:] if people else texts for image_id, texts in everything.items()}
+                files = {image_id: data.dataset.path(sample) for image_id, sample in samples.items()}
+                found = evaluator.measure(ScoredCaptions(said, others, everything if people else {}, files))
+                results.append(SplitResult(split, said, {OVERALL: found.values}, found.per_image))
+                lacking |= evaluator.settings.lacking(found.values)
+            add_scores(store, spec.key, results)
             task.advance(1)
     return lacking
 
@@ -228,20 +222,3 @@ def add_facts(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, repor
     if unknown:
         few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
         reporter.note(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
-
-
-def _measured(
-    spec: RunSpec, split: str, captions: dict[int, str], evaluator: MoreEvaluator, data: BenchmarkData
-) -> SplitResult:
-    """The metrics of one split; people's are the first references against the others, and all of them as a set."""
-    samples = {sample.image_id: sample for sample in data.evaluated[split] if sample.image_id in captions}
-    everything = {image_id: samples[image_id].captions for image_id in captions}
-    people = spec.model == "human"
-    system = ScoredCaptions(
-        captions,
-        {image_id: texts[1:] if people else texts for image_id, texts in everything.items()},
-        everything if people else {},
-        {image_id: data.dataset.path(sample) for image_id, sample in samples.items()},
-    )
-    found = evaluator.measure(system)
-    return SplitResult(split, captions, {"overall": found.values}, found.per_image)

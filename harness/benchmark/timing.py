@@ -19,7 +19,6 @@ from harness.measure.captioning_costs import Effort, Timed, time_captioning, tim
 from harness.measure.energy import missing_energy
 from harness.measure.latency import missing_latency
 from harness.utils.plugins import contain_exits
-from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from results.store.rescoring import add_costs, runs_without_cost
 from zoo import Captioner, Visual
@@ -85,7 +84,8 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     keys = runs_without_cost(store, DEFERRED)
     by_model: dict[str, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
-        if _is_here(spec, workspace):
+        # In the workspace, or perhaps in its remote storage.
+        if spec.kind == "hub" or workspace.remote is not None or workspace.run_folder(_folder(spec)).is_dir():
             by_model.setdefault(spec.model, []).append(spec)
         else:
             add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
@@ -104,11 +104,6 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
     reporter.note(f"timed captions of {len(chosen)} models, one at a time")
-
-
-def _is_here(spec: RunSpec, workspace: Workspace) -> bool:
-    """Whether the run's folder is in the workspace, or may be in its remote storage."""
-    return spec.kind == "hub" or workspace.remote is not None or workspace.run_folder(_folder(spec)).is_dir()
 
 
 def _folder(spec: RunSpec) -> str:

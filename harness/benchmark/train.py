@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from harness.benchmark.context import Execution, RunContext
@@ -35,14 +34,14 @@ from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
 from harness.metrics.cider import CiderD
-from harness.training.distributed import Collective, Distributed, SingleProcess, start_training
+from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
-from harness.training.sentence_graphs import SentenceValidation, numbered_graphs, stages_for
+from harness.training.sentence_graphs import numbered_graphs, stages_for, validate_sentences
 from harness.training.stage import StageData, make_objective
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.training.trainer import Trainer
 from harness.utils.plugins import load_plugins
-from harness.utils.progress import Reporter, Validated
+from harness.utils.progress import Reporter, silent
 from results.records import EpochRecord
 from zoo import Captioner, HasBackbone, Visual, VisualSpec
 from zoo.models.end_to_end import grid_tokens
@@ -57,20 +56,17 @@ def fit(
     reporter: Reporter,
     on_step: Callable[[StepLoss], None] = lambda _: None,
     longer: Schedule | None = None,
-) -> TrainingSummary:
+) -> TrainState:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
     Args:
         longer: the same under a larger budget, for which the trunk of both is kept.
-
-    Raises:
-        BenchError: what `Trainer.fit` refuses, or another rank of a training on several devices failed.
     """
 
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(replace(record, stage=places[record.stage]))
         if record.val_cider is not None:
-            reporter.watch(Validated(record.val_cider))
+            reporter.watch(validated=record.val_cider)
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
         reporter.note(
             f"  {record.stage_name} epoch {record.epoch + 1}: loss {record.train_loss:.3f}{cider}, "
@@ -99,19 +95,22 @@ def fit(
     execution = context.execution
     others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
     with _collective(others, execution) as collective:
-        trained = task.compiled_model(execution.device)
-        cache, validation = partial(_cache, model, context, reporter), _Validation(trained, context, reporter)
+        trained = compiled_model(task.model, execution.device) if task.compiled else task.model
+        cache = partial(cache_own_features, model, context, reporter)
+        validation = _Validation(trained, context, reporter)
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
-        trainer = task.trainer(trained, data, execution.device, collective, report_epoch, reporter, on_step, trunk)
-        return trainer.fit()
+        return task.trainer(
+            trained, stage_data=data, device=execution.device, collective=collective, on_epoch=report_epoch,
+            on_step=on_step, reporter=reporter, trunk=trunk,
+        ).fit()  # fmt: skip
 
 
 @contextmanager
 def _collective(others: _Task | None, execution: Execution) -> Iterator[Collective]:
     """This process alone, or the first of the ranks that train `others` together."""
     if others is None:
-        yield SingleProcess()
+        yield Collective()
         return
     work = partial(_train_on_other_rank, pickle.dumps(others), execution.config)
     with start_training(work, execution.device.type, execution.config.devices) as collective:
@@ -134,45 +133,25 @@ class _Task:
     folder: Path
     sentences: SentenceGraphs | None = None
 
-    def compiled_model(self, device: torch.device) -> Captioner:
-        """The model to train: compiled where asked for, around the same layers; on a GPU replayed as CUDA graphs."""
-        if not self.compiled:
-            return self.model
-        model = copy.copy(self.model)  # what is compiled stays so; the one that came is traced for its costs later
-        # What is called with whole captions is compiled; decoding steps stay as they are.
-        if device.type == "cuda":
-            keep_gradients(model)
-            model.compile(mode="reduce-overhead")
-        else:
-            model.compile(dynamic=True)
-        return model
-
     def trainer(
         self,
         model: Captioner,
-        stage_data: Callable[[Stage], StageData],
-        device: torch.device,
-        collective: Collective,
-        on_epoch: Callable[[EpochRecord], None],
-        reporter: Reporter,
-        on_step: Callable[[StepLoss], None] = lambda _: None,
-        trunk: int = 0,
+        **of_rank: Any,
     ) -> Trainer:
-        """The training loop of this rank."""
-        return Trainer(
-            model,
-            self.schedule,
-            stage_data=stage_data,
-            folder=self.folder,
-            device=device,
-            precision=self.precision,
-            seed=self.seed,
-            on_epoch=on_epoch,
-            on_step=on_step,
-            reporter=reporter,
-            collective=collective,
-            trunk=trunk,
-        )
+        """The training loop of a rank, with what is its own."""
+        return Trainer(model, self.schedule, folder=self.folder, precision=self.precision, seed=self.seed, **of_rank)
+
+
+def compiled_model(model: Captioner, device: torch.device) -> Captioner:
+    """The model, compiled around the same layers; on a GPU its passes are replayed as CUDA graphs."""
+    model = copy.copy(model)  # what is compiled stays so; the one that came is traced for its costs later
+    # What is called with whole captions is compiled; decoding steps stay as they are.
+    if device.type == "cuda":
+        keep_gradients(model)
+        model.compile(mode="reduce-overhead")
+    else:
+        model.compile(dynamic=True)
+    return model
 
 
 def keep_gradients(model: Captioner) -> None:
@@ -191,7 +170,6 @@ class _StageDataMaker:
 
     Args:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
-        reporter: told where the features lie.
         validate: the score of a stage on what is seen of the images; called, as `cache_features`, on rank 0 alone.
     """
 
@@ -270,40 +248,30 @@ class _Validation:
         self._scorer = CiderD(self._references)
 
     def __call__(self, stage: Stage, source: VisualSource) -> float:
+        model, context = self._model, self._context
+        vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
         if not stage.gives_ciders:
-            return self._sentences()(stage)
+            graphs, seen, longest = (
+                context.data.sentences,
+                context.source(model.visual),
+                context.preset.vocabulary.max_len,
+            )
+            assert graphs is not None
+            return validate_sentences(
+                stage, model, self._samples, graphs, vocabulary, seen, longest, device, precision, self._reporter.note
+            )
         captions = caption_images(
-            self._model,
-            self._context.inputs.vocabulary,
+            model,
+            vocabulary,
             source,
             list(self._references),
-            Decoding(beam_size=stage.validation_beam_size, max_len=self._context.inputs.decoding.max_len),
-            device=self._context.execution.device,
-            precision=self._context.execution.precision,
+            Decoding(beam_size=stage.validation_beam_size, max_len=context.inputs.decoding.max_len),
+            device=device,
+            precision=precision,
             reporter=self._reporter,
             title="  validating",
         )
         return self._scorer.score(captions.by_image)[0]
-
-    def _sentences(self) -> SentenceValidation:
-        context = self._context
-        assert context.data.sentences is not None
-        return SentenceValidation(
-            self._model,
-            self._samples,
-            context.data.sentences,
-            context.inputs.vocabulary,
-            context.source(self._model.visual),
-            context.preset.vocabulary.max_len,
-            context.execution.device,
-            context.execution.precision,
-            self._reporter.note,
-        )
-
-
-def _cache(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
-    assert isinstance(model, HasBackbone)
-    return cache_own_features(model, context, reporter)
 
 
 def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:
@@ -313,9 +281,11 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
     device = collective.device
     task.model.to(device)
-    silent = Reporter(Console(file=io.StringIO()))
-    data = _StageDataMaker(task, collective, device, Path, silent)
-    task.trainer(task.compiled_model(device), data, device, collective, lambda _: None, silent).fit()
+    data = _StageDataMaker(task, collective, device, Path, silent())
+    trained = compiled_model(task.model, device) if task.compiled else task.model
+    task.trainer(
+        trained, stage_data=data, device=device, collective=collective, on_epoch=lambda _: None, reporter=silent()
+    ).fit()
 
 
 class CachedBackboneSource:
@@ -329,12 +299,13 @@ class CachedBackboneSource:
         return self._features.visual(image_ids, VisualSpec("grid", self._features.dim))
 
 
-def cache_own_features(model: HasBackbone, context: RunContext, reporter: Reporter) -> Path:
+def cache_own_features(model: Captioner, context: RunContext, reporter: Reporter) -> Path:
     """The folder with the features of the model's backbone in its present state, extracted or re-used.
 
     With the run's own weights they are the run's, which other models share; otherwise they are of the images to train
     and validate with alone.
     """
+    assert isinstance(model, HasBackbone)
     data = context.data
     backbone, skip = data.backbone, set(data.skipped)
     if not _same_weights(model.backbone, data.backbone):

@@ -12,16 +12,17 @@ import numpy as np
 import torch
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.pass_costs import pass_costs
 from harness.config.schedule import Stage
 from harness.data.vocabulary import as_read
 from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
-from harness.measure.flops.counting import FlopCounts
+from harness.measure.flops.counting import FlopCounts, count_encoder, count_flops
+from harness.measure.inputs import example_for, example_visual
 from harness.measure.memory import PeakMemory
+from harness.measure.model_modes import eval_mode
 from harness.measure.speed import a100_seconds, measure_speed, peak_macs
 from harness.training.dropout import DropoutRates
 from harness.training.sentence_graphs import stages_for
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
@@ -88,9 +89,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 
     Args:
         model: on the run's device; left as it was found.
-        visual: one image.
         counts: of the model on that image; without them there is no prediction.
-        context: of the run.
     """
     if counts is None:
         return Prediction(Quantity(None, "its multiply-accumulates could not be counted", "s"))
@@ -128,7 +127,7 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
 
 
 def training_costs(
-    summary: TrainingSummary, memory: PeakMemory, prediction: Prediction, context: RunContext
+    summary: TrainState, memory: PeakMemory, prediction: Prediction, context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
     elapsed = summary.seconds + summary.data_wait_seconds
@@ -136,7 +135,7 @@ def training_costs(
         "train_seconds": Quantity(summary.seconds),
         "predicted_train_seconds": prediction.seconds,
         "train_images_per_second": Quantity(summary.images / summary.seconds),
-        "train_steps": Quantity(float(summary.steps)),
+        "train_steps": Quantity(float(summary.total_steps)),
         "train_data_wait": Quantity(100 * summary.data_wait_seconds / elapsed),
         "train_beside": Quantity(float(context.execution.config.jobs - 1)),
         **_work(summary, prediction, context),
@@ -156,7 +155,7 @@ def _dropout(model: Captioner, stage: Stage) -> Iterator[None]:
         rates.restore()
 
 
-def _work(summary: TrainingSummary, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
+def _work(summary: TrainState, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
     device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
@@ -196,6 +195,36 @@ def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: in
         caption=round(decoder * length / counts.caption_length),
     )
     return costs, visual
+
+
+def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
+    """The costs of one image, and an example image to probe speed with.
+
+    Args:
+        cells: grid cells or regions, for models that do not find them themselves.
+    """
+    backbone, visual = 0, example_for(model, length=cells)
+    counted = model
+    if isinstance(model, HasBackbone):
+        visual = visual.to(next(model.parameters()).device)
+        with torch.inference_mode(), eval_mode(model):
+            tokens = model.encode(visual).features.shape[1]
+        whole = count_encoder(model, visual).macs
+        counted = model.body
+        inner = example_visual(counted.visual, length=tokens)
+    else:
+        inner = visual
+    counts = count_flops(counted, inner, caption_length=caption_length, beam_size=1)
+    if counted is not model:
+        backbone = whole - counts.encoder.macs
+    return PassCosts(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        encoder=counts.encoder.macs,
+        start=counts.start.macs,
+        step=counts.step.macs,
+        caption=counts.teacher_forced.macs - counts.encoder.macs,
+        backbone=backbone,
+    ), visual
 
 
 def usual_length(context: RunContext) -> int:

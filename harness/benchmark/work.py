@@ -11,11 +11,11 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -33,7 +33,6 @@ from harness.data.chunks import Spread
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
-from harness.metrics.influences import CORPUS_METRICS
 from harness.metrics.signature import EvaluationSettings
 from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
@@ -42,11 +41,12 @@ from harness.training.trainer import CHECKPOINTS, TRUNK
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
-from harness.utils.progress import EvaluationBegins, Reporter, RunEvent, TrainingStands, Validated, describe_seconds
+from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
-from results.records import EpochRecord, Outcome, RunSpec
+from results.records import EpochRecord, RunSpec
+from results.statistics.significance import SUMS
 from results.store.rescoring import missing_influences, missing_metrics
 
 LOG_TAIL_LINES = 40
@@ -57,13 +57,10 @@ KEPT_NOTES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
 
 
-class Services:
+class Services(AbstractContextManager["Services"]):
     """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
 
-    A context manager. Nothing is opened before it is asked for.
-
-    Args:
-        plugins: that this process has loaded already.
+    Nothing is opened before it is asked for.
     """
 
     def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:
@@ -77,9 +74,6 @@ class Services:
         self._warm = False
         self.unscored: set[str] = set()
         """Metrics that cannot be had here; they are not tried a second time."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -221,7 +215,10 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                     None if rerun else adopt_training(spec, workspace, store, context.execution, record, reporter)
                 )
                 outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
-                outcome = _as_seen(outcome, environment, begun_by)
+                if begun_by is not None:
+                    outcome = replace(outcome, costs=without_what_was_not_seen(outcome.costs, begun_by))
+                    environment = environment | {"first_stages_of": begun_by}
+                outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
         store.finish(spec.key, outcome)
     except KeyboardInterrupt:
@@ -245,13 +242,6 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
     return "finished"
 
 
-def _as_seen(outcome: Outcome, environment: Mapping[str, Any], begun_by: str | None) -> Outcome:
-    """The outcome with the environment of its process, and without costs of what another run trained."""
-    told = {**environment, **({"first_stages_of": begun_by} if begun_by else {}), **outcome.environment}
-    costs = outcome.costs if begun_by is None else without_what_was_not_seen(outcome.costs, begun_by)
-    return replace(outcome, environment=told, costs=costs)
-
-
 def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: Reporter) -> RunLog:
     """The experiment trackers of a run; rows without a model here have none."""
     names = () if spec.kind in {"captions", "reference"} else config.execution.log
@@ -265,7 +255,7 @@ def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -
     store, opening = services.store, config.opening
     tried = set(METRICS) - services.unscored - (set() if opening.spice else {"SPICE"})
     scores = missing_metrics(store, spec.key, tried)
-    influences = missing_influences(store, spec.key, tried & set(CORPUS_METRICS))
+    influences = missing_influences(store, spec.key, tried & set(SUMS))
     if not scores and not influences:
         return ""
     context, evaluator, notes = services.context(config), services.evaluator(opening), []
@@ -274,11 +264,11 @@ def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -
         reasons = add_missing_scores(spec, scores, context.data, evaluator, store)
         services.unscored |= {metric for metric, reason in reasons.items() if reason}
         notes = [f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items()]
-    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(CORPUS_METRICS)):
+    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(SUMS)):
         reasons = add_missing_influences(spec, missing, context.data, evaluator, store)
         services.unscored |= {metric for metric, reason in reasons.items() if reason not in {None, OTHER_SCORE}}
         for reason in dict.fromkeys(reasons.values()):
-            metrics = ", ".join(metric for metric in CORPUS_METRICS if reasons.get(metric, "") == reason)
+            metrics = ", ".join(metric for metric in SUMS if reasons.get(metric, "") == reason)
             notes.append(f"; influences on {metrics}: {reason or 'added'}")
     return "".join(notes)
 
@@ -301,23 +291,20 @@ class RunReporter(Reporter):
         self._store.report_progress(self._key, self._said)
 
     def task(self, title: str, total: int, done: int = 0) -> Any:
-        """See `Reporter.task`."""
         return self._reporter.task(title, total, done)
 
-    def watch(self, event: RunEvent) -> None:
+    def watch(self, **told: Any) -> None:
         """See `Reporter.watch`."""
-        now, said = time.monotonic(), self._said
-        if isinstance(event, EvaluationBegins):
-            said |= {"stage": "evaluation", "epoch": None, "epochs": None, "left_s": None}
-        elif isinstance(event, Validated):
-            said["best"] = max(event.score, said.get("best") or 0.0)
-        elif isinstance(event, TrainingStands):
-            best = event.best if said.get("stage") != event.stage else max(event.best or 0.0, said.get("best") or 0.0)
-            said |= {"stage": event.stage, "epoch": event.epoch, "epochs": event.epochs, "best": best or None}
-            self._first = self._first or (now, event.done)
-            moved = event.done - self._first[1]
-            said["left_s"] = (now - self._first[0]) / moved * (1 - event.done) if moved > 0 else None
-        if now - self._written >= PROGRESS_S or isinstance(event, EvaluationBegins):
+        now, said, stage, done = time.monotonic(), self._said, told.get("stage"), told.get("done")
+        known = said.get("best") if stage in {None, "evaluation", said.get("stage")} else None
+        said["best"] = max(told.get("best") or 0.0, told.get("validated") or 0.0, known or 0.0) or None
+        if stage is not None:
+            said |= {"stage": stage, "epoch": told.get("epoch"), "epochs": told.get("epochs"), "left_s": None}
+        if done is not None:
+            self._first = self._first or (now, done)
+            moved = done - self._first[1]
+            said["left_s"] = (now - self._first[0]) / moved * (1 - done) if moved > 0 else None
+        if now - self._written >= PROGRESS_S or stage == "evaluation":
             self._written = now
             self._store.report_progress(self._key, said)
 

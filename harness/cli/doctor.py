@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -14,14 +15,17 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
-from harness.cli.options import WorkspaceOption
+from harness.cli.options import DeviceOption, WorkspaceOption
+from harness.cli.output import check_out
 from harness.config.execution import usable_cores
+from harness.utils.errors import BenchError
 from harness.utils.files import disk_of
 from harness.utils.workspace import DEFAULT, Workspace
 
 EXAMPLES = """
 bench doctor
 bench doctor --workspace /scratch/bench
+bench doctor --gpu --out gpu.json
 """
 _LOW_DISK_GIB = 2.0
 _PROBE = "A dog, running (fast)."
@@ -45,11 +49,20 @@ class Check:
 
 def doctor(
     workspace: WorkspaceOption = DEFAULT,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Check a GPU, in ten minutes at most: see below.")] = False,
+    device: DeviceOption = "cuda",
+    out: Annotated[Path, typer.Option(help="With --gpu: JSON of all numbers; a page in Markdown beside it.")] = Path(
+        "gpu.json"
+    ),
 ) -> None:
     """Show what works on this machine, and what to type next.
 
-    Exit code 0: everything that a run needs works; 1: something does not.
+    --gpu asks whether a GPU computes what the processor does, what waits for it, and how fast it is. With --device cpu
+    it tries the check itself at toy sizes. Exit code 0: everything that a run needs works; 1: something does not.
     """
+    if gpu:
+        _check_gpu(device, out)
+        return
     place = Workspace(workspace)
     checks = [
         Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
@@ -65,6 +78,31 @@ def doctor(
         raise typer.Exit(1)
     command = "bench report" if Path(place.database).is_file() else "bench run --models all"
     typer.echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {place.root}'}")
+
+
+def _check_gpu(device: str, out: Path) -> None:
+    import torch
+
+    from harness.benchmark.gpu_check import Report, planned, reports_of, save
+    from harness.benchmark.plan import choose_device
+
+    check_out(out, "--out")
+
+    def told(report: Report) -> None:
+        typer.echo(f"{report.part}: {report.state}{'' if report.seconds is None else f', {report.seconds:.0f} s'}")
+        for line in (report.about, *(problem.splitlines()[0] for problem in report.problems)):
+            typer.echo(textwrap.indent(textwrap.fill(line, 76), "    "))
+
+    if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
+        for report in planned():
+            told(report)
+        raise BenchError("there is no GPU that torch can use", "bench doctor --gpu --device cpu tries the check itself")
+    choose_device(device)
+    reports = reports_of(device, told)
+    save(reports, device, out)
+    typer.echo(f"All numbers: {out} and {out.with_suffix('.md')}")
+    if any(report.state != "works" for report in reports):
+        raise typer.Exit(1)
 
 
 def _code() -> Check:

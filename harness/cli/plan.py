@@ -340,7 +340,7 @@ def _estimate(
 
     It is as stored, or else measured for a moment, unless `why` is said.
     """
-    from harness.benchmark.pass_costs import pass_costs
+    from harness.benchmark.training_costs import pass_costs
     from harness.measure.estimate import plan_captioning, plan_stages
     from harness.measure.memory import create_within_memory
     from harness.measure.speed import measure_speed

@@ -142,7 +142,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     check_engine(options.on, given, processes, tuning=tuning)
     load_plugins(options.plugin)
     if tuning:
-        from harness.benchmark.tune.storage import require_optuna
+        from harness.benchmark.tune.study import require_optuna
 
         require_optuna()
     if options.log:

@@ -68,7 +68,7 @@ def tune(
     """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
     The same command continues where it stopped. --jobs tunes several models at once, each by one process, --on ray
-    on a Ray cluster; typed in several terminals, the processes share the trials of each model.
+    on a Ray cluster; typed in several terminals, the processes share the models.
     """
     request = make_request(options, tuning=True)
 
@@ -82,7 +82,7 @@ def tune(
     typer.echo(_table(found))
     for name, error in found.errors.items():
         typer.echo(f"{name} failed: {error}", err=True)
-    chosen = tuning.finished_models(found)
+    chosen = found.done
     if export is not None and chosen:
         words = [f"bench tune --models {options.models} --trials {trials} --preset {options.preset}"]
         words += [f"--set {setting}" for setting in options.change or ()]
@@ -103,9 +103,9 @@ def _table(found: Tuning) -> str:
     for name, model in found.models.items():
         points = (model.default, model.best, model.deviation)
         scores = ["-" if score is None else f"{100 * score:.1f}" for score in points]
-        counts = [str(count) for count in (model.finished, model.pruned, model.failed)]
+        counts = [str(model.count(state)) for state in ("finished", "pruned", "failed")]
         values = "-" if model.best is None else model.values.describe()
-        rows.append((name, *scores, *counts, values if model.done else f"not done: {values}"))
+        rows.append((name, *scores, *counts, values if name in found.done else f"not done: {values}"))
     return format_table(header, rows, "table")
 
 

@@ -29,7 +29,6 @@ class ExecutionConfig:
     Attributes:
         devices: devices that train one model together, each on its share of every batch.
         jobs: models at a time, each in its own process; `AUTO`: one per usable core up to `MAX_JOBS`, one on a GPU.
-        compiled: whether training passes go through `torch.compile`.
         plugins: as given on the command line; worker processes load them too.
         digests: of the loaded plug-ins, by name; other ones execute no run that was planned with these.
         accept_mixed: whether a seed may join a row whose other seeds other versions of packages made.

@@ -165,7 +165,6 @@ def graph_config(
 
     Args:
         source: a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`.
-        regions: that the graphs are of.
 
     Raises:
         BenchError: an unknown setting, no regions, or regions whose places in the graph would be lost.

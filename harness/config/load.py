@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from results.comparison.claims import Claim
 
 _MOST_CLAIMS: Final = 200_000  # characters of a file
-_DEEPEST_CLAIMS: Final = 10
 _MEANT: Final = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr", "learningrate"), "peak"),
     **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
@@ -92,7 +91,6 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
 
     Args:
-        name: one of `list_presets()`.
         overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
             `stages=[xe]` keeps the named stages of the schedule alone, whatever the order of overrides.
 
@@ -166,11 +164,7 @@ def _settings(node: object, path: str) -> Iterator[str]:
 
 
 def _keep_stages(content: dict[str, Any]) -> None:
-    """Of the schedule those stages alone that `stages` names, where it is given.
-
-    Raises:
-        BenchError: the schedule has no stage of such a name.
-    """
+    """Of the schedule those stages alone that `stages` names, where it is given."""
     if "stages" not in content:
         return
     chosen, stages = content.pop("stages"), content["schedule"]["stages"]
@@ -309,9 +303,7 @@ def load_claims(name: str) -> tuple[Claim, ...]:
             f"name a YAML file, or claims that ship: {', '.join(list_claims())}",
         ) from error
     try:
-        if len(text) > _MOST_CLAIMS:
-            raise ValueError(f"it has {len(text):,} characters, and at most {_MOST_CLAIMS:,} are read")
-        return ClaimFile.model_validate(load_bounded(text, _DEEPEST_CLAIMS)).claims
+        return ClaimFile.model_validate(load_bounded(text, longest=_MOST_CLAIMS)).claims
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

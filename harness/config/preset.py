@@ -95,14 +95,12 @@ class Recipe(Strict):
     """A paper's data preparation, and whose training it has, for its models.
 
     Args:
-        models: names or shell patterns.
         captions: how captions are split into words (`harness.data.vocabulary.PREPARATIONS`); `karpathy-tokens` are
             those of the data set's file, and their words are counted over all of its splits.
         restval: whether images that Karpathy's file keeps apart as `restval` are trained on.
         non_rgb: what becomes of images that are not stored as RGB.
         by: whose training it is, that of the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not
             known.
-        published: the scores to reproduce.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"by", "restval"})
@@ -196,11 +194,7 @@ class Preset(Strict):
         )
 
     def check_model(self, model: str) -> None:
-        """Refuse a model that the preset is not for.
-
-        Raises:
-            BenchError: the preset is a recipe for other models.
-        """
+        """Refuse a model that the preset is not for; BenchError where the preset is a recipe for other models."""
         if self.recipe is not None and not self.recipe.covers(model):
             raise BenchError(
                 f"the preset {self.name!r} is a paper's recipe for other models than {model}",
@@ -213,7 +207,6 @@ class Preset(Strict):
         """The keyword arguments to create `model` with.
 
         Args:
-            model: a registered name.
             vocab_size, visual_dim: as of `zoo.create_model`; a preset with `parameters` needs both.
 
         Raises:

@@ -50,7 +50,6 @@ class Budget(Strict):
         trials: trainings, the untuned one included, and those that were stopped early.
         updates: most optimiser steps of one of them, in what is searched.
         startup_trials: trainings before the sampler learns from scores, and before any is stopped early.
-        seed: of the sampler.
         finalists: the best trials, which are trained again as the preset is, on so many further training `seeds`.
     """
 
@@ -111,6 +110,14 @@ class TunedTrial(TunedValues):
     seed: int = TRIAL_SEED
 
 
+class AppliedTuning(Strict):
+    """Tuned values of a run's model, for all stages, so many first ones or a named one; `label` is the signature's."""
+
+    label: str
+    values: TunedValues
+    stages: int | str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """Tuned values by model, and the trials that they were chosen from, where these are known.
@@ -124,6 +131,11 @@ class Tuned:
     values: Mapping[str, TunedValues]
     trials: Mapping[str, Sequence[TunedTrial]] = field(default_factory=dict)
     stages: int | str | None = None
+
+    def of(self, model: str) -> AppliedTuning | None:
+        """Those of a model, if it has any."""
+        values = self.values.get(model)
+        return None if values is None else AppliedTuning(label=self.label, values=values, stages=self.stages)
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
         """What a run of the model stores: its values, and learning rate and score of each trial.
@@ -142,11 +154,7 @@ class Tuned:
 
 
 def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -> dict[str, float]:
-    """The point of the space that is nearest to the untuned preset, by which a sampler knows it.
-
-    Args:
-        updates: of each stage.
-    """
+    """The point of the space that is nearest to the untuned preset, by which a sampler knows it."""
     place = -1 if space.stage else 0
     stage, steps = preset.schedule.stages[place], updates[place]
     found = {

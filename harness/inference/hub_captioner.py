@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +29,10 @@ SHARE_OF_FREE = 0.5
 """Of the free memory: the rest is for larger images, and for what kernels take for themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """The captions of a batch, and the tokens generated for each, the end token included."""
-
-    captions: list[str]
-    lengths: list[int]
-
-
 class HubCaptioner:
     """A network of transformers with its processor, in evaluation mode.
 
     Args:
-        checkpoint: checked before.
-        prompt: the same for every image.
-        device: of the network.
-        rules: of `choose_rules`, for every caption.
         precision: of `DTYPES`, the type of the weights and of the arithmetic.
         attention: how it is computed: of `ATTENTION`, or None for the network's own choice.
 
@@ -105,26 +92,24 @@ class HubCaptioner:
     def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
         """Images, each with its text, as the network takes them; shorter texts are padded."""
         # One list of images per text: processors that allow several images cannot tell them apart otherwise.
-        nested: list[Any] = [[image] for image in images] if self._nests() else list(images)
+        nested: list[Any] = [[image] for image in images] if "{image}" in self.prompt.layout else list(images)
         begin = self.processor.tokenizer.bos_token
         # A chat template may write the begin token itself, which the tokenizer must not repeat.
         again = {"add_special_tokens": False} if begin and texts[0].startswith(begin) else {}
         return self._placed(self.processor(images=nested, text=list(texts), padding=True, return_tensors="pt", **again))
 
-    def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> Generated:
-        """Caption a batch of RGB images; see `generate`."""
+    def caption(self, images: Sequence[Image.Image], decoding: Decoding) -> tuple[list[str], list[int]]:
+        """The captions of RGB images, and the tokens generated for each, the end token included; see `generate`."""
         said = self.generate(self.inputs(images), decoding)
         captions = self.processor.tokenizer.batch_decode(said, skip_special_tokens=True)
         cleaned = [clean(caption.strip(), self.prompt.text, self.rules) for caption in captions]
-        return Generated(cleaned, [self._length(row) for row in said.tolist()])
+        return cleaned, [self._length(row) for row in said.tolist()]
 
     @torch.inference_mode()
     def generate(self, inputs: dict[str, Tensor], decoding: Decoding, *, full_length: bool = False) -> Tensor:
         """The tokens (B, T) of the captions, without the prompt's, by the network's own beam search without sampling.
 
         Args:
-            inputs: of `inputs`.
-            decoding: width, most tokens and length penalty.
             full_length: no caption ends before it has the most tokens.
         """
         before = _TokensBefore()
@@ -157,9 +142,6 @@ class HubCaptioner:
             for name, value in tensors.items()
         }
 
-    def _nests(self) -> bool:
-        return "{image}" in self.prompt.layout
-
     def _text(self) -> str:
         """The prompt as the processor takes it, from its chat template where it has one."""
         prompt = self.prompt
@@ -181,7 +163,6 @@ class _TokensBefore(LogitsProcessor):
         self.count: int = -1
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """See `LogitsProcessor`."""
         if self.count < 0:
             self.count = input_ids.shape[1]
         return scores
@@ -216,7 +197,7 @@ def caption_with_hub(
             ids = image_ids[first : first + size]
             images = [load_image(paths[image_id]) for image_id in ids]
             started = time.monotonic()
-            found: Generated | None = None
+            found = None
             try:
                 found = captioner.caption(images, decoding)
             except (RuntimeError, MemoryError) as error:
@@ -234,8 +215,8 @@ def caption_with_hub(
                 reporter.note(f"  out of memory: from now on {size} images at once", style="yellow")
                 continue
             seconds += time.monotonic() - started
-            captions.update(zip(ids, found.captions, strict=True))
-            generated += sum(found.lengths)
+            captions.update(zip(ids, found[0], strict=True))
+            generated += sum(found[1])
             first += len(ids)
             task.advance(len(ids))
     return Captions(captions, {}, generated, seconds)

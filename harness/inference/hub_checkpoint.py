@@ -43,7 +43,6 @@ class Checkpoint:
     """A folder as transformers writes it: `config.json`, weights as safetensors, and the files of a processor.
 
     Attributes:
-        folder: where it lies.
         asked: as the user named it, for messages.
     """
 

@@ -19,7 +19,7 @@ from harness.measure.energy import measure_energy, missing_energy
 from harness.measure.environment import describe_state
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
-from harness.measure.flops.generation import GenerationCounts, count_generation
+from harness.measure.flops.generation import GenerationCounts
 from harness.measure.flops.kept import KeptCounts
 from harness.measure.latency import missing_latency, time_work
 from harness.measure.model_modes import eval_mode
@@ -66,28 +66,14 @@ def count_captioning(
 
     Args:
         model: left as it was found.
-        visual: one image.
-        beam_size: width of the search.
-        max_len: tokens of the caption.
         kept: counts to take up and to add to; without it everything is counted.
     """
     counting = count_flops if kept is None else kept.flops
-    return _counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
+    return counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
 
 
-def count_generating(
-    network: nn.Module,
-    vision: nn.Module | None,
-    generate: Callable[[int, int], None],
-    *,
-    beam_size: int,
-    max_len: int,
-) -> Counted:
-    """Count captioning of one image by a network's own `generate`; arguments as of `count_generation`."""
-    return _counted(network, lambda: count_generation(vision, generate, beam_size=beam_size, max_len=max_len))
-
-
-def _counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCounts]) -> Counted:
+def counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCounts]) -> Counted:
+    """The parameters of a network, and what `count` counts for one image."""
     found = Counted()
 
     def costs() -> dict[str, Quantity]:
@@ -111,10 +97,7 @@ def count_mean_caption(
 
     Args:
         model: left as it was found.
-        visual: one image.
-        beam_size: width of the search.
         length: mean tokens of a caption, the end token included.
-        kept: as in `count_captioning`.
     """
 
     def count() -> dict[str, Quantity]:
@@ -147,8 +130,6 @@ def time_captioning(
         model: left as it was found, training flags included.
         visuals: the batches, of one size; batches of 1 give the latency of a single image.
         beam_size, max_len, bos, eos: of the search; captions that end early take less time.
-        effort, threads: as in `time_generation`.
-        precision: of `harness.utils.precision.autocast`.
         full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
     """
     device = next(model.parameters()).device
@@ -164,7 +145,7 @@ def time_captioning(
 
 
 def time_generation(
-    work: Callable[[], None],
+    work: Callable[[], object],
     count: int,
     device: torch.device,
     *,
@@ -175,11 +156,7 @@ def time_generation(
     """Measure time and energy of captioning `count` batches, one by one.
 
     Args:
-        work: captions the next batch on the device.
-        count: different batches.
-        effort: how long to measure.
         threads: torch's intra-op threads; None keeps the current number. Reported either way.
-        batch: images of each.
     """
     found = Timed()
 

@@ -94,18 +94,12 @@ COSTS = {"energy_per_image": "J", "energy_per_image_above_idle": "J", "idle_powe
 
 
 def measure_energy(
-    work: Callable[[], None], images: int, device: torch.device, *, window_s: float
+    work: Callable[[], object], images: int, device: torch.device, *, window_s: float
 ) -> dict[str, Quantity]:
     """Joules per captioned image: the total that the device draws meanwhile, and the part above its idle power.
 
     A device updates its counter about ten times a second, so windows of several seconds are needed. Idle power is
     measured first, over half a window in which this process leaves the device idle.
-
-    Args:
-        work: captions one batch.
-        images: in that batch.
-        device: where it runs.
-        window_s: seconds for which the batch is repeated.
 
     Returns:
         The costs of `COSTS`; NULL with the reason if there is no such counter.

@@ -30,7 +30,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "os": _operating_system(),
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "cpu": _processor(),
+        "cpu": _first_match(Path("/proc/cpuinfo"), r"^model name\s*:\s*(.+)$") or platform.processor() or None,
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         "threads": torch.get_num_threads(),
@@ -71,10 +71,6 @@ def _operating_system() -> str:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
     except (OSError, KeyError):
         return platform.system()
-
-
-def _processor() -> str | None:
-    return _first_match(Path("/proc/cpuinfo"), r"^model name\s*:\s*(.+)$") or platform.processor() or None
 
 
 def _ram_gib() -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.config.schedule import Schedule, SelfCritical, Stage
@@ -22,7 +21,6 @@ class DataShape:
 
     Attributes:
         train, val, test: images; `test` counts all evaluated splits.
-        captions: mean number per training image.
         words: size of the vocabulary, special tokens included.
         caption_length: tokens of the longest caption of a batch, the end token included.
         cells, channels: of an image's features, unless given by options.
@@ -57,9 +55,6 @@ class PassCosts:
     """Multiply-accumulates of a model on one image, as `harness.measure.flops.counting.FlopCounts` has them.
 
     Attributes:
-        parameters: of the model.
-        encoder, start: once per image.
-        step: one word of one row.
         caption: one pass of the decoder over a whole caption.
         backbone: one pass of the model's own backbone, which cached features save; 0 if it has none.
     """
@@ -114,7 +109,7 @@ class StagePlan:
 def plan_stages(schedule: Schedule, costs: PassCosts, data: DataShape, max_len: int) -> list[StagePlan]:
     """The stages of a schedule for a model; `max_len` is the length that captions are decoded to."""
     return [
-        _plan_stage(stage, costs, data, max_len, tuned=_follows_training(schedule.stages[:number]))
+        _plan_stage(stage, costs, data, max_len, tuned=number > 0 and schedule.stages[number - 1].backbone == "trained")
         for number, stage in enumerate(schedule.stages)
     ]
 
@@ -173,7 +168,3 @@ def _rewarded(settings: SelfCritical, costs: PassCosts, seen: int, max_len: int)
     drawn = max_len * costs.step if settings.gradient == "steps" else (max_len + 1) * costs.caption // 2
     without = seen - costs.encoder + costs.decoding(1, max_len) if greedy else 0
     return seen + costs.start + rows * drawn, without
-
-
-def _follows_training(before: Sequence[Stage]) -> bool:
-    return bool(before) and before[-1].backbone == "trained"

@@ -6,19 +6,22 @@ output; what the model's code prints goes to standard error.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import harness
-from harness.measure.captioning_costs import Effort, time_captioning
+from harness.measure.captioning_costs import Effort, Timed, time_captioning
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_for
 from harness.measure.memory import PeakMemory, create_within_memory
@@ -35,16 +38,10 @@ class BenchmarkJob:
 
     Attributes:
         model, arguments, vocab_size, visual_dim: of `zoo.create_model`.
-        regions: grid cells or regions an image.
-        max_len: tokens of a caption.
         batches, widths: images at once, and beams (1 is greedy): all pairs are measured.
-        device: of torch.
-        precisions: "fp32" or "bf16".
         threads: of the processor; as many of its cores are pinned.
-        effort: how long to measure each pair.
-        plugins: that the model needs.
         checkpoint: of a model that is none of the zoo's, what `answered_by` opens; its weights are its own.
-        answered_by: the module whose `answer` measures it.
+        answered_by: the module whose `measure` measures it.
     """
 
     model: str
@@ -87,7 +84,7 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
     environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": paths}
     program = (
         f"from harness.utils.processes import die_with; die_with({os.getpid()}); "  # before torch is imported
-        f"from {job.answered_by} import answer; answer()"
+        f"from {__name__} import answer; answer()"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(
@@ -111,24 +108,26 @@ def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     model = create_within_memory(job.model, vocab_size=job.vocab_size, visual_dim=job.visual_dim, **job.arguments)
     model.to(job.device).eval()
     one = example_for(model, length=job.regions)
+
+    def timed(precision: str, batch: int, width: int) -> Timed:
+        return time_captioning(
+            model, [batch_of(one, batch)], beam_size=width, max_len=job.max_len, bos=_BOS, eos=_EOS, effort=job.effort,
+            precision=precision, full_length=True,
+        )  # fmt: skip
+
+    return measure_all(job, lambda precision: partial(timed, precision))
+
+
+def measure_all(job: BenchmarkJob, opened: Callable[[str], Callable[[int, int], Timed]]) -> list[BenchmarkResult]:
+    """What is timed by what is opened for each precision, by number of images at once and width of the search."""
     results = []
     for precision in job.precisions:
-        for batch in job.batches:
-            for width in job.widths:
-                with PeakMemory(job.device) as memory:
-                    timed = time_captioning(
-                        model,
-                        [batch_of(one, batch)],
-                        beam_size=width,
-                        max_len=job.max_len,
-                        bos=_BOS,
-                        eos=_EOS,
-                        effort=job.effort,
-                        precision=precision,
-                        full_length=True,
-                    )
-                costs = timed.costs | memory.quantities("caption")
-                results.append(BenchmarkResult(job.model, batch, width, precision, costs, timed.state))
+        timed = opened(precision)
+        for batch, width in product(job.batches, job.widths):
+            with PeakMemory(job.device) as memory:
+                found = timed(batch, width)
+            costs = found.costs | memory.quantities("caption")
+            results.append(BenchmarkResult(job.model, batch, width, precision, costs, found.state))
     return results
 
 
@@ -142,7 +141,7 @@ def _pin(threads: int) -> list[int] | None:
     return cores
 
 
-def answer(measured: Callable[[BenchmarkJob], list[BenchmarkResult]] = measure) -> None:
+def answer() -> None:
     """In the new process: read a job, measure it, and write the results."""
     given = json.load(sys.stdin)
     job = BenchmarkJob(**{**given, "effort": Effort(**given["effort"])})
@@ -152,6 +151,6 @@ def answer(measured: Callable[[BenchmarkJob], list[BenchmarkResult]] = measure) 
     cores = _pin(job.threads)
     torch.manual_seed(0)
     environment = describe_environment(job.device) | {"pinned_cores": cores}
-    results = [asdict(result) for result in measured(job)]
+    results = [asdict(result) for result in importlib.import_module(job.answered_by).measure(job)]
     with answers:
         json.dump({"results": results, "environment": environment}, answers)

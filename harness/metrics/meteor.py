@@ -22,7 +22,7 @@ import tempfile
 import threading
 import zipfile
 from array import array
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -268,12 +268,11 @@ def meteor_paraphrases() -> Path:
 class MeteorProcess:
     """One JVM that answers statistics, about 1 ms a caption, started once for many systems.
 
-    Three daemon threads handle the child's pipes (writer, reader, drain of stderr), so that neither side can block the
-    other; the caller only waits on a queue, with a timeout. The child ends at end of file on its standard input, hence
-    also when this process is killed.
+    Two daemon threads handle the child's pipes, a writer and a reader, so that neither side can block the other; the
+    caller only waits on a queue, with a timeout. What the child says of errors goes to a file. The child ends at end of
+    file on its standard input, hence also when this process is killed.
 
     Args:
-        java: the runtime.
         timeout_s: longest wait for the next answer, start-up included.
         paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
             be closed afterwards, and needs no name.
@@ -289,27 +288,25 @@ class MeteorProcess:
             paraphrases.seek(0)
             options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
         command = java_command(java, _COMPILER, "-jar", str(meteor_jar()), *options, heap_mb=_HEAP_MB)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._said,
                 env=java_environment(),
                 pass_fds=[] if paraphrases is None else [paraphrases.fileno()],
             )
         except OSError as error:
             raise JavaError(f"METEOR: {java} cannot be started: {error.strerror or error}") from error
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        assert stderr is not None
         self._stdin: IO[bytes] = stdin
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._said: deque[bytes] = deque(maxlen=5)
         self._writer: threading.Thread | None = None
         self._reader = _start_thread(self._read, stdout)
-        self._stderr_drain = _start_thread(self._drain, stderr)
 
     def statistics(
         self,
@@ -348,8 +345,7 @@ class MeteorProcess:
         if self._writer is None or not self._writer.is_alive():
             with suppress(OSError):  # what a dead child did not read cannot be flushed
                 self._stdin.close()  # the end of a JVM whose `java` was a script, so that only the script was killed
-        for thread in (self._reader, self._stderr_drain):
-            thread.join(_GRACE_S)
+        self._reader.join(_GRACE_S)
 
     def _answer(self) -> list[float]:
         try:
@@ -373,8 +369,9 @@ class MeteorProcess:
         return self._process.returncode
 
     def _last_words(self) -> str:
-        self._stderr_drain.join(_GRACE_S)
-        said = b" / ".join(line.strip() for line in self._said).decode("utf-8", "replace")
+        self._said.seek(0)
+        lines = [line.strip() for line in self._said if not line.startswith(b"\tat ")]  # traces hide the message
+        said = b" / ".join(lines[-5:]).decode("utf-8", "replace")
         return f": {said[-300:]}" if said else ""
 
     def _write(self, lines: Iterable[bytes]) -> None:
@@ -388,10 +385,6 @@ class MeteorProcess:
             for line in stdout:
                 self._answers.put(line)
         self._answers.put(None)
-
-    def _drain(self, stderr: IO[bytes]) -> None:
-        with stderr:
-            self._said.extend(line for line in stderr if not line.startswith(b"\tat "))  # traces hide the message
 
 
 def _start_thread(work: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -410,7 +403,6 @@ class MeteorSession:
 
     Args:
         find_java: returns the runtime, or raises JavaError.
-        timeout_s: longest time to wait for each answer.
     """
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:

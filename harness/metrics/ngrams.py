@@ -6,19 +6,13 @@ their pairs of words first. Images are processed in blocks, to bound the memory.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from harness.utils.atomic import replacing
-from harness.utils.errors import BenchError
-from results.files import check_regular
 
 MAX_ORDER: Final = 4
 _BITS: Final = 16
@@ -222,12 +216,6 @@ class DocumentFrequencies:
     images: int
 
     @classmethod
-    def of_numbers(cls, references: Sequence[Sequence[Sequence[int]]]) -> DocumentFrequencies:
-        """From references by image as token numbers (0 to 65,533), special tokens included as any other."""
-        captions = Tokenised.of_numbers(caption for image in references for caption in image)
-        return cls.of_captions(captions, np.cumsum([0, *map(len, references)]))
-
-    @classmethod
     def of_captions(cls, captions: Tokenised, first: Ints) -> DocumentFrequencies:
         """From references as `Tokenised.of_numbers` makes them; image i has those from `first[i]` to `first[i + 1]`."""
         parts = []
@@ -245,21 +233,6 @@ class DocumentFrequencies:
             known = self.keys[place] == keys
             counts[known] = self.counts[place[known]]
         return np.log(float(self.images)) - np.log(counts) if self.images else np.zeros(len(keys))
-
-    def save(self, path: Path) -> None:
-        """Write to a compressed .npz file (about 3 bytes an n-gram)."""
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, keys=self.keys, counts=self.counts, images=self.images)
-
-    @classmethod
-    def load(cls, path: Path) -> DocumentFrequencies:
-        """Load what `save` wrote; BenchError if the file is invalid."""
-        try:
-            check_regular(path)
-            with np.load(path, allow_pickle=False) as file:
-                return cls(file["keys"].astype(np.uint64), file["counts"].astype(np.int32), int(file["images"]))
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise BenchError(f"{path} contains no document frequencies: {error}") from error
 
 
 def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArray[np.int32]]:

@@ -62,9 +62,7 @@ def evaluation_signature(
     """The signature of an evaluation.
 
     Args:
-        settings: of the evaluation.
         references: references by image id; the signature has their digest.
-        name: name of the references.
         of: number of images in the reference file, if only a subset was scored.
         domains: image ids by domain; the signature has their counts.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,37 +78,24 @@ def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str
     Raises:
         BenchError: the disk does not take it; earlier ones are as they were.
     """
-
-    def write(unfinished: Path) -> None:
+    with _writing(folder, number) as unfinished:
         save_weights(model, unfinished / MODEL)
         _save_state(unfinished, state)
-
-    _save_checkpoint(folder, number, write)
 
 
 def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) -> None:
     """Begin the checkpoints of a training with the weights of another one; BenchError as `save_checkpoint`."""
-
-    def write(unfinished: Path) -> None:
+    with _writing(folder, 1) as unfinished:
         shutil.copyfile(weights, unfinished / MODEL)
         _save_state(unfinished, state)
 
-    _save_checkpoint(folder, 1, write)
-
 
 def copy_checkpoint(checkpoint: Path, folder: Path, best: Path) -> None:
-    """Keep a checkpoint in another folder too, with the `best` weights if there are any yet.
-
-    Raises:
-        BenchError: as `save_checkpoint`.
-    """
-
-    def write(unfinished: Path) -> None:
+    """Keep a checkpoint in another folder too, with the `best` weights if there are any yet."""
+    with _writing(folder, int(checkpoint.name.removeprefix(PREFIX))) as unfinished:
         shutil.copytree(checkpoint, unfinished, dirs_exist_ok=True)
         if best.is_file():
             shutil.copyfile(best, unfinished / best.name)
-
-    _save_checkpoint(folder, int(checkpoint.name.removeprefix(PREFIX)), write)
 
 
 def read_position(checkpoint: Path) -> dict[str, Any] | None:
@@ -125,14 +112,16 @@ def _save_state(folder: Path, state: dict[str, Any]) -> None:
         torch.save(state, temporary)
 
 
-def _save_checkpoint(folder: Path, number: int, write: Callable[[Path], None]) -> None:
+@contextmanager
+def _writing(folder: Path, number: int) -> Iterator[Path]:
+    """A folder to write into, which becomes a checkpoint at the end of the block; older ones go then."""
     unfinished = folder / f".{PREFIX}{number:09d}"
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         try:
-            write(unfinished)
+            yield unfinished
             target = folder / f"{PREFIX}{number:09d}"
             shutil.rmtree(target, ignore_errors=True)
             unfinished.rename(target)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -49,67 +49,38 @@ Work = Callable[["Distributed"], object]
 """What a rank does in a training; it and all that it holds must be picklable."""
 
 
-class Collective(Protocol):
-    """What the training loop asks of the others; every rank must call the same methods in the same order."""
+class Collective:
+    """What the training loop asks of the others, where there are none; every rank calls the same methods in order."""
 
-    rank: int
+    rank: int = 0
     """0 validates, saves and reports for all."""
-    world_size: int
+    world_size: int = 1
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
         """The sums of every rank's values."""
-        ...
-
-    def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """Replace each gradient by the sum of all ranks' gradients, where any rank has one."""
-        ...
-
-    def broadcast(self, value: T) -> T:
-        """Rank 0's value, plain data."""
-        ...
-
-    def all_gather(self, value: T) -> list[T]:
-        """Each rank's value, plain data."""
-        ...
-
-    def broadcast_weights(self, model: nn.Module) -> None:
-        """Give every rank the weights of rank 0."""
-        ...
-
-
-class SingleProcess:
-    """The collective of one process."""
-
-    rank, world_size = 0, 1
-
-    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """See `Collective.all_reduce_sum`."""
         return list(values)
 
     def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """There are no others."""
+        """Replace each gradient by the sum of all ranks' gradients, where any rank has one."""
 
     def broadcast(self, value: T) -> T:
-        """See `Collective.broadcast`."""
+        """Rank 0's value, plain data."""
         return value
 
     def all_gather(self, value: T) -> list[T]:
-        """See `Collective.all_gather`."""
+        """Each rank's value, plain data."""
         return [value]
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """There are no others."""
+        """Give every rank the weights of rank 0."""
 
 
 class PeerFailedError(Exception):
     """A collective failed because another rank left the training."""
 
 
-class Distributed:
-    """One rank of a training of several processes; see `Collective`. Made on every rank at the same time.
-
-    Attributes:
-        device: this rank's.
+class Distributed(Collective):
+    """One rank of a training of several processes. Made on every rank at the same time.
 
     Raises:
         PeerFailedError: from any method, where another rank left the training.
@@ -146,21 +117,18 @@ class Distributed:
                 work.wait()
 
     def broadcast(self, value: T) -> T:
-        """See `Collective.broadcast`."""
         box = [value]
         with _peer_errors():
             dist.broadcast_object_list(box, 0, group=self._control)
         return box[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """See `Collective.all_gather`."""
         values: list[T] = [value] * self.world_size
         with _peer_errors():
             dist.all_gather_object(values, value, group=self._control)
         return values
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """See `Collective.broadcast_weights`."""
         self.all_reduce_sum([0.0])  # a rank that failed is noticed here; on GPUs, NCCL would wait for it
         for tensor in model.state_dict().values():
             whole = tensor.contiguous()
@@ -289,12 +257,7 @@ def serve() -> None:
 
 @contextmanager
 def _training(device_type: str) -> Iterator[Distributed]:
-    """One training's collectives; however it ends, each rank then tells the others how it went.
-
-    Raises:
-        BenchError: on rank 0, where another rank failed.
-        ProcessLostError: another process has ended, or this one has no such device.
-    """
+    """One training's collectives; however it ends, each rank then tells the others how it went."""
     try:
         collective = Distributed(device_type)
     except Exception as error:  # the other ranks wait for this one, and notice only its end
@@ -401,13 +364,11 @@ def other_ranks(count: int) -> Iterator[None]:
                 os.environ[name] = value
     if lost is not None:
         ended = ((rank, other.exitcode) for rank, other in enumerate(others, 1))
-        known = [(rank, code) for rank, code in ended if code and code != -signal.SIGTERM]  # by which others are ended
-        raise ProcessLostError(_how_ended(*known[0], count) if known else str(lost)) from lost
-
-
-def _how_ended(rank: int, code: int, count: int) -> str:
-    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"training process {rank} of {count} {how}"
+        for rank, code in ended:
+            if code and code != -signal.SIGTERM:  # by which others are ended
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                raise ProcessLostError(f"training process {rank} of {count} {how}") from lost
+        raise ProcessLostError(str(lost)) from lost
 
 
 def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:

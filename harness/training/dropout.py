@@ -27,9 +27,6 @@ class DropoutRates:
         """Set the rates of a stage, and how masks are drawn.
 
         Without `dropout` and `dropout_scale`, the rates are those that the model was built with.
-
-        Raises:
-            BenchError: see `scaled`.
         """
         self.restore()
         if stage.dropout is not None:

@@ -106,11 +106,6 @@ class BatchGradient:
 
     Attributes:
         micro_batches: how many passes a batch takes at least, since memory ran out; 1 before.
-
-    Args:
-        precision: of `harness.utils.precision.autocast`.
-        collective: all ranks that train together.
-        on_split: told the new number of micro-batches.
     """
 
     def __init__(
@@ -132,9 +127,6 @@ class BatchGradient:
         """This rank's shares of the loss, and the number of images over all ranks, in at least `micro_batches` passes.
 
         The shares are left on the device, one a pass; their sum over all ranks (`harness.training.losses`) is the loss.
-
-        Args:
-            parameters: all that the objective depends on.
 
         Raises:
             BenchError: memory does not even take one image.

@@ -37,7 +37,6 @@ class CrossEntropy:
     pad: int = PAD
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        """See `cross_entropy`."""
         inputs = batch.tokens[:, :-1]
         sampling = self.stage.scheduled_sampling
         probability = sampling.probability(epoch) if sampling is not None else 0.0
@@ -60,7 +59,6 @@ def cross_entropy(logits: Tensor, tokens: Tensor, label_smoothing: float = 0.0, 
         logits: (R, T, V), position t predicting token t + 1.
         tokens: (R, T + 1), begin token first, right-padded.
         label_smoothing: share of the target spread evenly over the vocabulary (Szegedy et al. 2016).
-        pad: the padding's number.
     """
     return F.cross_entropy(
         logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), ignore_index=pad, label_smoothing=label_smoothing
@@ -89,9 +87,7 @@ def scheduled_sampling_inputs(model: Captioner, memory: Memory, inputs: Tensor, 
     not, and draws from torch's own generator, which checkpoints hold.
 
     Args:
-        memory: of B images.
         inputs: (B * n, T), begin token first.
-        probability: of each input but the first to be replaced.
     """
     rows, length = inputs.shape
     state = model.start(memory).expand(rows // memory.batch_size)

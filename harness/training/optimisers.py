@@ -34,9 +34,6 @@ class RAdamLiu(Optimizer):
     of the second moment before its bias is corrected.
 
     Args:
-        parameters: what to train, in at least single precision.
-        lr: step size, usually set anew before each step.
-        betas: decay of the two moments.
         eps: added to the root of the uncorrected second moment.
     """
 
@@ -50,9 +47,8 @@ class RAdamLiu(Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        loss = closure() if closure is not None else None
         for group in self.param_groups:
             alike: dict[int, list[Parameter]] = defaultdict(list)  # what has moved as often moves together
             for parameter in group["params"]:
@@ -67,7 +63,6 @@ class RAdamLiu(Optimizer):
                 # On a processor, where kernels start at once, one by one: that takes less memory.
                 for parts in [members] if members[0].is_cuda else [[member] for member in members]:
                     self._move(step, parts, group)
-        return loss
 
     def _move(self, step: int, parameters: Sequence[Parameter], group: dict[str, Any]) -> None:
         first, second = group["betas"]
@@ -88,7 +83,6 @@ def step_scale(step: int, first: float, second: float) -> float | None:
 
     Args:
         step: counted from 1.
-        first: beta1.
         second: beta2.
     """
     decayed = second**step
@@ -111,11 +105,7 @@ class Muon(AdamW):
     Args:
         matrices: parameters (rows, columns) of hidden layers, each with the number of matrices that its rows hold, as
             the gates of an LSTM are four.
-        others: all other parameters.
         lr: step size of both, usually set anew before each step.
-        betas: of AdamW's moments.
-        eps: of AdamW.
-        weight_decay: decoupled, of both.
     """
 
     def __init__(
@@ -136,9 +126,8 @@ class Muon(AdamW):
         self._momenta: dict[torch.Size, Tensor] = {}
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        loss = closure() if closure is not None else None
         groups = self.param_groups
         for group in groups:
             if "parts" in group:
@@ -148,7 +137,6 @@ class Muon(AdamW):
             super().step()
         finally:
             self.param_groups = groups
-        return loss
 
     def _move(self, group: dict[str, Any]) -> None:
         alike: dict[tuple[int, int], list[tuple[Parameter, Tensor, int, bool]]] = defaultdict(list)

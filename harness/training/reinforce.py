@@ -33,11 +33,7 @@ class HasStates(Protocol):
 
 
 def require_states(model: Captioner, stage: Stage) -> HasStates:
-    """The model, if its decoder has the states that a stage with this objective needs.
-
-    Raises:
-        BenchError: it has none.
-    """
+    """The model, if its decoder has the states that a stage with this objective needs; BenchError where it has none."""
     if isinstance(model, HasStates):
         return model
     raise BenchError(
@@ -56,8 +52,6 @@ class ReinforceLoss(nn.Module):
 
     Args:
         stage: its `reinforce` settings are used.
-        rewards: CIDEr-D of sampled captions.
-        width: of h_t.
     """
 
     def __init__(self, stage: Stage, vocabulary: Vocabulary, rewards: CaptionRewards, width: int) -> None:
@@ -68,7 +62,6 @@ class ReinforceLoss(nn.Module):
         nn.init.zeros_(self.baseline.bias)
 
     def forward(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
-        """See `harness.training.objectives.Objective`."""
         assert isinstance(model, HasStates)
         drawn = self._explore(model, batch)
         told = at_hand(drawn)

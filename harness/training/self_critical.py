@@ -155,11 +155,8 @@ class CaptionRewards:
     def _read(self, tokens: Sequence[int]) -> list[int]:
         """Numbers of a sampled caption's words; those that are nothing but white space do not count."""
         words = (word for word in self._vocabulary.words_of(tokens) if word is None or word.strip())
-        return self._count(words, self._with_end and self._vocabulary.eos in tokens)
-
-    def _count(self, words: Iterable[str | None], ended: bool) -> list[int]:
         numbers = [_UNKNOWN if word is None else self._numbers.get(word, _UNKNOWN) for word in words]
-        return [*numbers, _END] if ended else numbers
+        return [*numbers, _END] if self._with_end and self._vocabulary.eos in tokens else numbers
 
 
 class WholePrefixes(Captioner):
@@ -179,11 +176,9 @@ class WholePrefixes(Captioner):
         self.visual, self.vocab_size, self.max_len = model.visual, model.vocab_size, model.max_len
 
     def encode(self, visual: Visual) -> Memory:
-        """See `Captioner.encode`."""
         return self._decoded[0].encode(visual)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
-        """See `Captioner.decode`."""
         return self._decoded[0].decode(memory, tokens)
 
     def start(self, memory: Memory) -> DecodingState:

@@ -125,11 +125,7 @@ def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool
 def open_sentences(
     dataset: Dataset, file: Path | None, preset: Preset, splits: Mapping[str, Sequence[Sample]]
 ) -> SentenceGraphs | None:
-    """Graphs of the training and validation captions: of the file, or parsed of scenes; None where no stage reads any.
-
-    Raises:
-        BenchError: as `check_sentences`, or the file has no graph for each.
-    """
+    """Graphs of the training and validation captions, of the file or parsed of scenes; None: no stage reads any."""
     if not check_sentences(dataset, file, preset):
         return None
     samples = [sample for name in TRAINING_SPLITS for sample in splits[name]]
@@ -179,51 +175,43 @@ class SentenceGraphLoss:
         return float((batch.tokens[:, 1:] != self.pad).sum())
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceValidation:
-    """How likely the validation captions are, told from their graphs.
+def validate_sentences(
+    stage: Stage,
+    model: Captioner,
+    samples: Sequence[Sample],
+    graphs: SentenceGraphs,
+    vocabulary: Vocabulary,
+    source: VisualSource,
+    max_len: int,
+    device: torch.device,
+    precision: str,
+    note: Callable[[str], None],
+) -> float:
+    """The geometric mean of the words' probabilities of captions that are told from their graphs; 0 if not finite.
 
-    Args:
-        model: that is trained.
-        samples: the validation split, as the vocabulary reads it.
-        note: told the loss.
+    It is above 0, and more is better, as of CIDEr-D: exp(-loss), where the loss, which `note` is told, is the mean
+    cross-entropy of a word, without label smoothing.
     """
-
-    model: Captioner
-    samples: Sequence[Sample]
-    graphs: SentenceGraphs
-    vocabulary: Vocabulary
-    source: VisualSource
-    max_len: int
-    device: torch.device
-    precision: str
-    note: Callable[[str], None]
-
-    def __call__(self, stage: Stage) -> float:
-        """The geometric mean of the words' probabilities: above 0, and more is better, as of CIDEr-D; 0 if not finite.
-
-        That is exp(-loss), where the loss is the mean cross-entropy of a word, without label smoothing.
-        """
-        batches = CaptionBatches(
-            self.samples,
-            self.vocabulary,
-            self.source,
-            self.model.visual,
-            batch_size=stage.batch_size,
-            captions_per_image=max(len(sample.captions) for sample in self.samples),
-            seed=0,
-            max_len=self.max_len,
-            graphs=numbered_graphs(self.samples, self.graphs, self.vocabulary),
-        )
-        objective, total, words = SentenceGraphLoss(stage, self.vocabulary.pad), 0.0, 0.0
-        with eval_mode(self.model), torch.no_grad():
-            for batch in batches.epoch(0):
-                weight = objective.weight(batch)
-                with autocast(self.device, self.precision):
-                    loss = objective(self.model, batch.to(self.device))
-                total, words = total + weight * loss.item(), words + weight
-        self.note(f"  {stage.name}: validation loss {total / words:.3f}")
-        return math.exp(-total / words) if math.isfinite(total) else 0.0
+    batches = CaptionBatches(
+        samples,
+        vocabulary,
+        source,
+        model.visual,
+        batch_size=stage.batch_size,
+        captions_per_image=max(len(sample.captions) for sample in samples),
+        seed=0,
+        max_len=max_len,
+        graphs=numbered_graphs(samples, graphs, vocabulary),
+    )
+    objective, total, words = SentenceGraphLoss(stage, vocabulary.pad), 0.0, 0.0
+    with eval_mode(model), torch.no_grad():
+        for batch in batches.epoch(0):
+            weight = objective.weight(batch)
+            with autocast(device, precision):
+                loss = objective(model, batch.to(device))
+            total, words = total + weight * loss.item(), words + weight
+    note(f"  {stage.name}: validation loss {total / words:.3f}")
+    return math.exp(-total / words) if math.isfinite(total) else 0.0
 
 
 def _reads_sentences(schedule: Schedule) -> bool:

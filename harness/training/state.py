@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from harness.config.schedule import LearningRate, Schedule, Stage
-from harness.utils.progress import TrainingStands, describe_seconds
+from harness.utils.progress import describe_seconds
 from results.records import EpochRecord
 from results.statistics.learning import CHANCE
 
@@ -53,18 +54,13 @@ class TrainState:
 
     def next_stage(self, last: bool) -> TrainState:
         """The state after the stage; the end of training where it was the last one."""
+        kept = ("total_steps", "best_epoch", "seconds", "images", "data_wait_seconds", "saves", "micro_batches")
         return TrainState(
             stage=self.stage if last else self.stage + 1,
-            total_steps=self.total_steps,
             best=self.best if last else -math.inf,
-            best_epoch=self.best_epoch,
-            seconds=self.seconds,
-            images=self.images,
-            data_wait_seconds=self.data_wait_seconds,
             finished=last,
-            saves=self.saves,
             stage_start_score=self.best,
-            micro_batches=self.micro_batches,
+            **{name: getattr(self, name) for name in kept},
         )
 
     def validated(self, cider: float, annealed: LearningRate) -> bool:
@@ -117,29 +113,11 @@ class TrainState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingSummary:
-    """What training came to: seconds and images over all stages (validation not counted), best validation CIDEr-D.
-
-    Attributes:
-        micro_batches: how many passes a batch took in the end, since memory ran out; 1 where it never did.
-        data_wait_seconds: beside `seconds`, in which the next batch was not there yet.
-    """
-
-    seconds: float
-    images: int
-    steps: int
-    best_cider: float
-    micro_batches: int = 1
-    data_wait_seconds: float = 0.0
-
-
 def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
     """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations.
 
     Args:
         state: after at least one batch of the epoch.
-        batches: of an epoch.
     """
     cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
@@ -149,17 +127,13 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
 
 
-def standing(state: TrainState, schedule: Schedule, batches: int) -> TrainingStands:
-    """How far training is, of the epochs of all stages; a stage that stops early ends before its share.
-
-    Args:
-        state: within an epoch.
-        batches: of an epoch.
-    """
+def standing(state: TrainState, schedule: Schedule, batches: int) -> dict[str, Any]:
+    """How far training is, for `Reporter.watch`; a stage that stops early ends before its share."""
     stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
     passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
     best = None if state.best == -math.inf or not stage.gives_ciders else state.best
-    return TrainingStands(stage.name, state.epoch + 1, stage.epochs, best, passed / sum(epochs))
+    done = passed / sum(epochs)
+    return {"stage": stage.name, "epoch": state.epoch + 1, "epochs": stage.epochs, "best": best, "done": done}
 
 
 def warn_if_worse(state: TrainState, stage: Stage, cider: float) -> str | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from harness.utils.errors import BenchError
@@ -32,7 +31,6 @@ class TrackedRun:
     Attributes:
         key: of the run; a run that is resumed goes on under it.
         group: what the run is compared with: data set and schedule.
-        settings: flat names to values.
         folder: of the workspace for trackers' files.
     """
 
@@ -68,12 +66,10 @@ class TensorBoardTracker:
         self._writer.add_text("settings", "\n".join(lines))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Scalars of a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def summarise(self, values: Mapping[str, float]) -> None:
-        """Scalars of step 0."""
         self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
@@ -105,7 +101,6 @@ class WandbTracker:
         self._run.log(dict(values), step=step)
 
     def summarise(self, values: Mapping[str, float]) -> None:
-        """The run's summary."""
         self._run.summary.update(dict(values))
 
     def close(self, *, finished: bool) -> None:
@@ -140,18 +135,15 @@ class MlflowTracker:
         self._client.log_batch(self._id, params=settings[:100])
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Metrics of a step."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
         self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
 
     def summarise(self, values: Mapping[str, float]) -> None:
-        """Metrics of step 0."""
         self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
-        """End the run."""
         self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
 
 
@@ -190,9 +182,7 @@ class RunLog:
             self._try(name, partial(self._start, name))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for name, tracker in list(self._open.items()):
             self._try(name, partial(tracker.close, finished=self._finished))
 

@@ -28,7 +28,7 @@ from harness.training.checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from harness.training.distributed import Collective, SingleProcess
+from harness.training.distributed import Collective
 from harness.training.dropout import DropoutRates
 from harness.training.losses import (
     BatchGradient,
@@ -39,7 +39,7 @@ from harness.training.losses import (
 )
 from harness.training.optimisers import make_optimiser, set_rate
 from harness.training.stage import StageData, validate_schedule
-from harness.training.state import TrainingSummary, TrainState, describe_progress, standing, warn_if_worse
+from harness.training.state import TrainState, describe_progress, standing, warn_if_worse
 from harness.utils.errors import BenchError
 from harness.utils.precision import set_products
 from harness.utils.progress import Reporter, Task
@@ -67,7 +67,6 @@ class Trainer:
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
-        precision: "bf16" autocasts, "fp32" does not.
         trunk: after so many epochs of the first stage, its checkpoint is kept in the folder `TRUNK` too, for a longer
             training to go on from; 0: none is.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
@@ -92,7 +91,7 @@ class Trainer:
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
-        self._on_step, self._seed, self._collective = on_step, seed, collective or SingleProcess()
+        self._on_step, self._seed, self._collective = on_step, seed, collective or Collective()
         self._is_first, self._trunk = self._collective.rank == 0, trunk
         set_products(device, precision)
         self._gradient = BatchGradient(
@@ -106,7 +105,7 @@ class Trainer:
         self.state = TrainState()
         self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
 
-    def fit(self) -> TrainingSummary:
+    def fit(self) -> TrainState:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
 
         Raises:
@@ -127,10 +126,7 @@ class Trainer:
         except BenchError as error:
             raise BenchError(f"{error}; last good checkpoint: {self._last_checkpoint()}", error.hint) from error
         self._load_best()
-        state = self.state
-        return TrainingSummary(
-            state.seconds, state.images, state.total_steps, state.best, state.micro_batches, state.data_wait_seconds
-        )
+        return self.state
 
     def _run_stage(self, stage: Stage, checkpoint: dict[str, Any] | None) -> None:
         self._dropout.apply(stage)
@@ -243,7 +239,7 @@ class Trainer:
         state.stepped(images, time.monotonic() - started)
         if read:
             self._progress = describe_progress(state, stage, batches)
-            self._reporter.watch(standing(state, self.schedule, batches))
+            self._reporter.watch(**standing(state, self.schedule, batches))
         task.reach(state.batch, self._progress)
 
     def _read_losses(self) -> None:

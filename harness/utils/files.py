@@ -18,7 +18,6 @@ def require_file(path: Path, what: str, hint: str | None = None) -> None:
 
     Args:
         what: what the file is, with its option if it has one, as messages begin: "the checkpoint".
-        hint: what to type next.
     """
     try:
         check_regular(path)

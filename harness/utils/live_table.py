@@ -31,7 +31,6 @@ class RunTable:
     """What all runs of a command are at.
 
     Args:
-        names: of its runs, by key, as the table shows them.
         read: gives status and what was last said of every run.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
+import multiprocessing
 import os
 import sys
 import traceback
@@ -38,10 +39,8 @@ class Plugin:
     """A plug-in that this process has loaded, or loads.
 
     Attributes:
-        name: of its file, or of its module.
         folders: its own, that of its file or its package: as it was named, and with links followed.
         opened: the files there that it opened: name, time of change and size, by path.
-        sealed: whether its digest was asked for.
     """
 
     name: str
@@ -131,7 +130,7 @@ def load_plugin(name: str) -> None:
         ) from error
     except BaseException as error:
         raise _load_error(name, module, error) from error
-    if (said := printed.getvalue().split()) and _is_first():
+    if (said := printed.getvalue().split()) and multiprocessing.parent_process() is None:
         sys.stderr.write(f"--plugin {shortened(name)} printed while it was loaded: {shortened(' '.join(said))}\n")
 
 
@@ -264,13 +263,6 @@ def _exit_by_exception(status: int) -> NoReturn:
             raise SystemExit(status)
         frame = frame.f_back
     _exit(status)
-
-
-def _is_first() -> bool:
-    """Whether no other process of this command started this one."""
-    import multiprocessing
-
-    return multiprocessing.parent_process() is None
 
 
 def _import(name: str, path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -17,39 +15,6 @@ from rich.table import Column
 from results.errors import without_passwords
 
 PLAIN_INTERVAL_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingStands:
-    """How far the training of a worker's run is.
-
-    Attributes:
-        epoch: from 1; of `epochs` of the stage, which may stop early.
-        best: validation CIDEr-D of the stage, a fraction; None before the first validation.
-        done: share of the epochs of all stages.
-    """
-
-    stage: str
-    epoch: int
-    epochs: int
-    best: float | None
-    done: float
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """The validation CIDEr-D of an epoch, a fraction."""
-
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationBegins:
-    """The run is trained, or needs no training: its captions are made and scored."""
-
-
-RunEvent = TrainingStands | Validated | EvaluationBegins
-"""What is said of a run while it goes on."""
 
 
 class Task:
@@ -110,17 +75,20 @@ class Reporter:
         """What a terminal shows while tasks go on; given what `Progress` takes."""
         return Progress(*columns, **options)
 
-    def watch(self, event: RunEvent) -> None:
-        """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it."""
+    def watch(self, **said: Any) -> None:
+        """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it.
+
+        Args:
+            said: `stage`, "evaluation" after training, its `epoch` from 1 of `epochs`, its `best` validation CIDEr-D as
+                a fraction, and `done`, the share of all stages; or what was `validated` just now.
+        """
 
     def __enter__(self) -> Self:
         if self.bars:
             self.bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.bars:
             self.bars.stop()
 

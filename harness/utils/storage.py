@@ -29,7 +29,6 @@ from results.files import load_json
 
 CHECKPOINTS = "checkpoint/"
 """Where files lie that become old; their objects are deleted when a manifest no longer names them."""
-_PIECE = 2**20
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NEEDED = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 _INSTALL = install_extra("storage")
@@ -196,11 +195,8 @@ class Storage:
 
 def sha256_of(path: Path) -> str:
     """The hex digest of a file's bytes."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_entry(found: object) -> bool:

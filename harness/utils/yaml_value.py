@@ -39,7 +39,6 @@ def parse_yaml_value(setting: str, text: str) -> Any:
 
     Args:
         setting: the whole option value, for messages.
-        text: its part behind the first "=".
 
     Raises:
         BenchError: it is no YAML, or too long or too deeply nested.
@@ -51,17 +50,19 @@ def parse_yaml_value(setting: str, text: str) -> Any:
             "change single settings, each with a --set of its own",
         )
     try:
-        return load_bounded(text, _DEEPEST)
+        return load_bounded(text)
     except ValueError as error:
         raise BenchError(f"--set {shortened(setting)!r}: {error}", hint) from error
 
 
-def load_bounded(text: str, deepest: int) -> Any:
+def load_bounded(text: str, deepest: int = _DEEPEST, longest: int | None = None) -> Any:
     """The value of YAML text whose brackets and indents are at most `deepest` inside each other, without aliases.
 
     Raises:
-        ValueError: it is none; the message says why.
+        ValueError: it is none, or too long; the message says why.
     """
+    if longest is not None and len(text) > longest:
+        raise ValueError(f"it has {len(text):,} characters, and at most {longest:,} are read")
     try:
         refused = _why_refused(text, deepest)
         if refused is None:

@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
-from optuna.trial import TrialState
 
-from harness.benchmark.tune.storage import open_studies
+from harness.benchmark.tune.study import Study, read_study, studies_folder
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.utils.workspace import Workspace
 from results import Store
@@ -139,25 +137,13 @@ def test_two_devices_train_each_run(cluster: Any, tmp_path: Path) -> None:
     assert scores_and_captions(there) == scores_and_captions(here)
 
 
-def _trials(workspace: Path) -> dict[str, list[tuple[object, ...]]]:
+def _trials(workspace: Path) -> dict[str, Study]:
     """Of each model, all that its values depend on."""
-    storage = open_studies(Workspace(workspace))
-    found = {}
-    for name in optuna.get_all_study_names(storage):
-        trials = optuna.load_study(study_name=name, storage=storage).trials
-        repeated = {trial.user_attrs.get("repeats") for trial in trials}
-        found[name.split()[0]] = [
-            (trial.state, trial.params, trial.value, trial.intermediate_values)
-            for trial in trials
-            if trial.number not in repeated
-        ]
-    return found
+    return {file.stem: read_study(file) for file in studies_folder(Workspace(workspace)).glob("*.json")}
 
 
 def _finished_trials(workspace: Path) -> int:
-    if not (workspace / "tuning.sqlite").exists():
-        return 0
-    return sum(trial[0] == TrialState.COMPLETE for trials in _trials(workspace).values() for trial in trials)
+    return sum(trial.state == "finished" for study in _trials(workspace).values() for trial in study.trials)
 
 
 def test_a_tuning_whose_driver_is_killed(cluster: Any, tmp_path: Path) -> None:

@@ -62,7 +62,6 @@ class Resources:
         cpus: cores, or fractions of one; also how many threads it computes with.
         gpus: GPUs, or fractions of one; None: one where it computes on a GPU, else none.
         memory_gb: of the host; None: as `harness.benchmark.engines.estimate` says.
-        hours: a limit of time, for schedulers that ask for one.
     """
 
     cpus: float = 1.0
@@ -97,7 +96,6 @@ class Engine(Protocol):
 
         Args:
             device: that each computes on, of which `devices` work together.
-            memory: estimates the bytes of the host's memory that one takes.
 
         Raises:
             BenchError: there is room for none.
@@ -125,7 +123,6 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, 
 
     Args:
         resources: what was given, by option; None where it was not.
-        devices: that train one model together.
         tuning: whether it is for trials, which are no jobs of Slurm.
 
     Raises:
@@ -172,11 +169,7 @@ def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
 
 
 def spread_over(engine: Engine, device: torch.device, memory: int) -> Spread | None:
-    """Has an engine compute chunks of features, where that is worth it; None where this process does.
-
-    Args:
-        memory: bytes of the host's that a worker takes.
-    """
+    """Has an engine compute chunks of features, where that is worth it; None where this process does."""
     if not engine.spreads:
         return None
 

@@ -34,5 +34,4 @@ def _parameters(spec: RunSpec, context: RunContext) -> int:
     """Of a model that is trained from random weights on features; others are counted as nothing."""
     if spec.kind != "trained" or "pretrained" in spec.config:
         return 0
-    sizes = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
-    return counted_parameters(spec.model, **sizes, **spec.config["arguments"])
+    return counted_parameters(spec.model, **context.sizes, **spec.config["arguments"])

@@ -41,7 +41,6 @@ class RayEngine:
     Args:
         address: of a cluster's head node; None: that of RAY_ADDRESS, or a cluster that was started on this machine, or
             else one is started here for the length of the command.
-        resources: of each run.
         jobs: at most so many runs at a time; 0: as many as the cluster has room for.
     """
 
@@ -150,9 +149,6 @@ def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: lis
     Args:
         folder: the driver's current folder, in which relative paths were meant.
         shared: holds the reference of the pickled call.
-
-    Raises:
-        BenchError: this node does not see the driver's folder.
     """
     import ray
 

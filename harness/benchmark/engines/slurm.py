@@ -176,11 +176,7 @@ class _Job:
 
 
 def is_shared(folder: Path) -> bool:
-    """False where the folder's file system is of a kind that one machine has; True for others, and where none is known.
-
-    Args:
-        folder: it need not exist yet.
-    """
+    """False where the file system of a folder is of a kind that one machine has; True where another, or unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -22,17 +22,16 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
     """The runs to execute, and notes on finished runs that other code made.
 
     Args:
-        specs: as planned.
         accept: whether a finished run of the same settings is re-used even if other code made it.
-        rerun: whether everything is trained anew anyway.
     """
     stored = sorted(finished(store), key=lambda run: run.ended)
     by_key = {run.key: run for run in stored}
     settled: list[RunSpec] = []
     said: dict[str, list[str]] = {}
     for spec in specs:
-        own = by_key.get(spec.key)
-        twin = own or _nearest([run for run in stored if _same_settings(run, spec)], spec)
+        own, what_is_run = by_key.get(spec.key), (spec.model, spec.role, spec.seed, spec.dataset)
+        alike = [run for run in stored if (run.model, run.role, run.seed, run.fingerprint) == what_is_run]
+        twin = own or _nearest([run for run in alike if run.config.get("settings") == spec.config["settings"]], spec)
         what = None if twin is None or rerun else _difference(twin, spec)
         if twin is not None and what is not None:
             if own is not None:
@@ -49,9 +48,6 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
     """Refuse to add a seed to a row whose finished seeds were made by other versions of packages that bits depend on.
-
-    Args:
-        environment: in which the run would be executed.
 
     Raises:
         BenchError: naming the versions.
@@ -100,13 +96,6 @@ def _difference(run: Run, spec: RunSpec) -> str | None:
     if run.code.revision != spec.code.revision:
         return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"
     return None
-
-
-def _same_settings(run: Run, spec: RunSpec) -> bool:
-    """Whether the two differ in nothing but code."""
-    if (run.model, run.role, run.seed, run.fingerprint) != (spec.model, spec.role, spec.seed, spec.dataset):
-        return False
-    return bool(run.config.get("settings") == spec.config["settings"])
 
 
 def _listed(names: Sequence[str], most: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
@@ -43,28 +42,19 @@ def built_with(model: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {**complete, **inner}
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A run's key, which is a folder's name too, and the digest of all that is in it but the code."""
-
-    key: str
-    settings: str
-
-
 def identify(
     model: str, seed: int, settings: Mapping[str, Any], signature: Mapping[str, str], code: CodeRecord
-) -> Identity:
-    """The identity of a run.
+) -> tuple[str, str]:
+    """A run's key, which is a folder's name too, and the digest of all that is in it but the code.
 
     Args:
         settings: everything that may move its score and is not in the signature.
         signature: what its score depends on; the release is no part of the identity, the results revision is.
-        code: what makes it.
     """
     conditions = {name: value for name, value in signature.items() if name not in CODE_FIELDS}
     chosen = {"model": model, "seed": seed, "settings": dict(settings), "signature": conditions}
     whole = {**chosen, "code": {"model": code.model, "revision": code.revision}}
-    return Identity(f"{key_name(model)}-s{seed}-{digest(whole, 10)}", digest(chosen, 16))
+    return f"{key_name(model)}-s{seed}-{digest(whole, 10)}", digest(chosen, 16)
 
 
 def key_name(model: str) -> str:

@@ -71,6 +71,8 @@ def model_signature(
     `revision` is that of the results; `sentences` says where the scene graphs of captions are from that a stage learns
     from, if any does.
     """
+    # Most of all whether the end token is a part of what is rewarded.
+    rewards = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in preset.schedule.stages))))
     return {
         "data": data,
         "nrefs": nrefs,
@@ -82,7 +84,7 @@ def model_signature(
         "vocab": vocabulary,
         "trainlen": str(preset.vocabulary.max_len),
         **training_fields(preset),
-        **_rewards(preset.schedule),
+        **({"reward": rewards} if rewards else {}),
         **({} if sentences is None else {"sentences": sentences}),
         "prec": precision,
         **_track(preset),
@@ -120,12 +122,6 @@ def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
     finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""
     stage = f":{space.stage}" if space.stage else ""
     return f"{budget.trials}x{budget.updates}{finals}#{digest(searched, 6)}{stage}"
-
-
-def _rewards(schedule: Schedule) -> dict[str, str]:
-    """What training rewards, where it does; most of all whether the end token is a part of it."""
-    found = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in schedule.stages))))
-    return {"reward": found} if found else {}
 
 
 def _track(preset: Preset) -> dict[str, str]:

@@ -8,7 +8,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,9 +66,6 @@ def plugin_digests() -> dict[str, str]:
 
 def check_plugins(planned: Mapping[str, str]) -> None:
     """Refuse to execute what was planned with other plug-ins than this process has loaded.
-
-    Args:
-        planned: their digests.
 
     Raises:
         BenchError: naming the plug-ins that differ.
@@ -174,12 +170,8 @@ def _module_of(card: ModelCard) -> tuple[str, Path]:
     return name, found
 
 
-@dataclass(frozen=True, slots=True)
-class _Import:
-    """One imported module, or a `name` imported from it."""
-
-    module: str
-    name: str | None
+_Import = tuple[str, str | None]
+"""One imported module, or a name imported from it."""
 
 
 def _closure(module: str, file: Path) -> set[Path]:
@@ -231,17 +223,17 @@ def _under(folder: Path, name: str) -> Path | None:
 
 def _resolve(imported: _Import, find: Callable[[str], Path | None]) -> list[str]:
     """The modules that an import runs code of: the submodule, or where a package's name comes from."""
-    if imported.name is None:
-        return [imported.module]
-    submodule = f"{imported.module}.{imported.name}"
-    if find(submodule) is not None:
-        return [submodule]
-    place = find(imported.module)
+    module, name = imported
+    if name is None:
+        return [module]
+    if find(f"{module}.{name}") is not None:
+        return [f"{module}.{name}"]
+    place = find(module)
     if place is not None and place.name == "__init__.py":
-        for inner in _imports(imported.module, place, typing_too=True):
-            if inner.name == imported.name and inner.module != imported.module:
+        for inner in _imports(module, place, typing_too=True):
+            if inner[1] == name and inner[0] != module:
                 return _resolve(inner, find)
-    return [imported.module]
+    return [module]
 
 
 def _imports(module: str, path: Path, *, typing_too: bool = False) -> tuple[_Import, ...]:
@@ -260,14 +252,14 @@ def _imports_in(source: bytes, package: str, typing_too: bool) -> tuple[_Import,
             node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         )
         unseen = {inner for guard in guards for each in guard.body for inner in ast.walk(each)}
-    found = []
+    found: list[_Import] = []
     for node in ast.walk(tree):
         if node in unseen:
             continue
         if isinstance(node, ast.Import):
-            found += [_Import(alias.name, None) for alias in node.names]
+            found += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             within = [*parents, *([node.module] if node.module else [])]
-            found += [_Import(".".join(within), alias.name) for alias in node.names]
+            found += [(".".join(within), alias.name) for alias in node.names]
     return tuple(found)

@@ -5,40 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import RequestedModel
-from harness.benchmark.tune.storage import open_studies, studies_file, studies_lock
+from harness.benchmark.tune.study import TunedModel, studies_folder, studies_of
 from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
-from harness.config.tuning import Budget, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
+from harness.config.tuning import Budget, SearchSpace, Tuned, with_stages
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.progress import Reporter
-from harness.utils.workspace import Workspace, locked
+from harness.utils.workspace import Workspace
 from harness.utils.yaml_value import load_bounded
 from results.files import read_text
 
-if TYPE_CHECKING:
-    from harness.benchmark.tune.study import StudyStanding
-
-_MAX_CHARACTERS, _MAX_DEPTH = 1_000_000, 10
+_MAX_CHARACTERS = 1_000_000
 """Of a file of tuned values; those of a hundred models have a tenth of it."""
-
-
-class TunedModel(Strict):
-    """What a model's tuning came to; scores are validation CIDEr-D as fractions, as in `StudyStanding`."""
-
-    values: TunedValues
-    default: float | None = None
-    best: float
-    deviation: float | None = None
-    trials: tuple[TunedTrial, ...]
 
 
 class TunedFile(Strict):
@@ -58,17 +44,6 @@ FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned]
 """Finds the tuned values of models under these conditions."""
 
 
-def chosen_of(found: StudyStanding) -> TunedModel:
-    """What is kept of a study that is done, with a best trial."""
-    return TunedModel(
-        values=found.values,
-        default=found.default,
-        best=found.best or 0.0,
-        deviation=found.deviation,
-        trials=found.trials,
-    )
-
-
 def from_workspace(workspace: Workspace) -> FindTuned:
     """Finds the tuned values of models in the workspace's studies.
 
@@ -84,7 +59,7 @@ def from_workspace(workspace: Workspace) -> FindTuned:
         if not common:
             missing = [name for name, by_label in found.items() if not by_label] or list(found)
             raise BenchError(
-                f"--tuned workspace: no finished tuning under these conditions in {studies_file(workspace)} "
+                f"--tuned workspace: no finished tuning under these conditions in {studies_folder(workspace)} "
                 f"for {', '.join(missing)}",
                 f"type: bench tune --models {','.join(found)} --preset {context.preset.name} "
                 f"--workspace {workspace.root}, with this command's options of data and features",
@@ -172,8 +147,11 @@ def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
         stages = preset.schedule.stages[:count]
         if _are_searched(stages, content, preset):
             return stages
-        if len(lengths) == count and _are_searched(tuple(map(_as_long_as, stages, lengths)), content, preset):
-            return stages
+        if len(lengths) == count:
+            kept = [{"epochs": other.epochs, "validate_every": other.validate_every} for other in lengths]
+            as_long = tuple(stage.model_copy(update=each) for stage, each in zip(stages, kept, strict=True))
+            if _are_searched(as_long, content, preset):
+                return stages
     return ()
 
 
@@ -181,10 +159,6 @@ def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset)
     """Whether the preset with these stages alone is the searched one, whatever its name."""
     searched = with_stages(preset.model_copy(update={"name": content.preset}), stages)
     return tuned_field(content.space, content.budget, searched) == content.tuned
-
-
-def _as_long_as(stage: Stage, other: Stage) -> Stage:
-    return stage.model_copy(update={"epochs": other.epochs, "validate_every": other.validate_every})
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool) -> str:
@@ -202,25 +176,11 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
 
 def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
     """What came of the model's finished tunings under these conditions, by label."""
-    if not studies_file(workspace).is_file():
-        return {}
-    with locked(studies_lock(workspace), lambda: None):
-        storage = open_studies(workspace)
-
-    import optuna
-
-    from harness.benchmark.tune.study import standing
     from harness.benchmark.tune.trials import trial_spec
 
-    run, found = trial_spec(model, context, workspace).key, {}
-    for name in optuna.get_all_study_names(storage):
-        if not name.startswith(f"{run} "):
-            continue
-        study = optuna.load_study(study_name=name, storage=storage)
-        stands = standing(study, Budget.model_validate(study.user_attrs["budget"]))
-        if stands.done and stands.best is not None:
-            found[name.removeprefix(f"{run} ")] = chosen_of(stands)
-    return found
+    studies = studies_of(workspace, trial_spec(model, context, workspace).key)
+    found = {study.label: study.chosen() for study in studies if study.done}
+    return {label: chosen for label, chosen in found.items() if chosen.best is not None}
 
 
 def _read(name: str) -> TunedFile:
@@ -234,9 +194,7 @@ def _read(name: str) -> TunedFile:
             f"{hint}, or a preset whose values ship: {ships}",
         ) from error
     try:
-        if len(text) > _MAX_CHARACTERS:
-            raise ValueError(f"it has {len(text):,} characters, and at most {_MAX_CHARACTERS:,} are read")
-        return TunedFile.model_validate(load_bounded(text, _MAX_DEPTH))
+        return TunedFile.model_validate(load_bounded(text, longest=_MAX_CHARACTERS))
     except ValueError as error:  # pydantic's, too
         said = " ".join(str(error).splitlines()[0].split())
         raise BenchError(f"--tuned {shortened(name)} holds no tuned values: {said}", hint) from error

@@ -1,306 +1,224 @@
-"""The study of one model: its trials, and how a process takes the next one, so that none is done twice.
+"""The study of one model: its trials in a JSON file of the workspace, what is trained next, and what was chosen.
 
-A trial belongs to the process that holds the lock of its folder. Where a trial runs and nobody holds its lock, its
-process was ended: the trial is queued again with the same values, and goes on from its last checkpoint.
+A trial is in the file before it begins, so that one whose process was ended is done again with the same values, from
+its last checkpoint. Optuna draws the values, and keeps nothing.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.pruners import MedianPruner
-from optuna.trial import FrozenTrial, TrialState
+from pydantic import ValidationError
 
+from harness.config.schedule import Strict
 from harness.config.tuning import TRIAL_SEED, Budget, EndedAs, SearchSpace, TunedTrial, TunedValues
 from harness.utils.atomic import write_text
+from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
-from harness.utils.workspace import is_locked, locked
+from harness.utils.workspace import Workspace
+from results.errors import install_extra
+from results.files import read_text
 from results.statistics.architecture import t_quantile
 from results.statistics.significance import ALPHA
 
-DEFAULT = "default"
-"""User attribute of the trial that trains the preset as it is, whatever the nearest point of the space is."""
-REPEATS = "repeats"
-"""User attribute: the number of the trial of an ended process that this one does again."""
-FOLDER = "folder"
-"""User attribute: the number of the first of the trials that repeat each other, which names their folder."""
-REASON = "reason"
-"""User attribute: why a trial failed."""
-SEED = "seed"
-"""User attribute of a trial that trains the preset or a finalist again: its further training seed."""
-_REPORTS = "reported.json"
-_STATES: Final[Mapping[TrialState, EndedAs]] = {
-    TrialState.COMPLETE: "finished",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
 
-
-@dataclass(frozen=True, slots=True)
-class ClaimedTrial:
-    """A trial that this process does.
-
-    Attributes:
-        seed: of its training; that of further seeds is never pruned.
-        place: its number in the budget, from 1.
-        known: the steps that were reported before an interruption.
-    """
-
-    trial: optuna.Trial
-    values: TunedValues
-    seed: int
-    place: int
-    folder: Path
-    known: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class StudyStanding:
-    """Where a study stands; `trials` are those that ended.
+class TunedModel(Strict):
+    """What a model's tuning came to; `trials` are those that ended.
 
     Scores are validation CIDEr-D as fractions, means over seeds, None where no trial gave one. `deviation` is that over
     seeds, pooled over the preset and the finalists; None with one seed.
     """
 
-    default: float | None
-    best: float | None
-    deviation: float | None
     values: TunedValues
-    finished: int
-    pruned: int
-    failed: int
-    done: bool
+    default: float | None = None
+    best: float | None = None
+    deviation: float | None = None
     trials: tuple[TunedTrial, ...]
 
+    def count(self, state: EndedAs) -> int:
+        """How many trials ended so."""
+        return sum(trial.state == state for trial in self.trials)
 
-class ModelStudy:
-    """The study of one model.
 
-    Args:
-        study: Optuna's, of whatever sampler and pruner.
-        start: the point of the space that stands for the untuned preset.
-        folder: of its trials.
-        lock: of all studies of the workspace.
+class Trial(Strict):
+    """A training of a model.
+
+    Attributes:
+        params: the point of the space that the sampler knows it by.
+        is_default: whether it trains the preset as it is, whatever the nearest point of the space is.
+        seed: of its training; that of further seeds is never pruned.
+        state: None before it has ended.
     """
 
-    def __init__(
-        self, study: optuna.Study, space: SearchSpace, budget: Budget, start: dict[str, float], folder: Path, lock: Path
-    ) -> None:
-        self.study, self._budget, self._start, self._folder, self._lock = study, budget, start, folder, lock
-        self._distributions = distributions(space)
-        study.pruner = pruner(budget)
+    params: dict[str, float]
+    is_default: bool = False
+    seed: int = TRIAL_SEED
+    state: EndedAs | None = None
+    score: float | None = None
+    reported: Mapping[int, float] = {}
+    reason: str | None = None
 
-    @contextmanager
-    def claim(self) -> Iterator[ClaimedTrial | None]:
-        """Take the next trial and hold it; None where all are done or other processes are at work on them."""
-        with ExitStack() as held:
-            with locked(self._lock, lambda: None):
-                claim = self._take()
-                if claim is not None:
-                    held.enter_context(locked(claim.folder / "lock", lambda: None))
-            yield claim
+    @property
+    def values(self) -> TunedValues:
+        """What it trains with."""
+        return TunedValues() if self.is_default else TunedValues.of_params(self.params)
 
+
+class Study(Strict):
+    """The trials of a model in their order, the last of which may not have ended; `label` is the signature's."""
+
+    label: str
+    budget: Budget
+    space: SearchSpace
+    trials: tuple[Trial, ...] = ()
+
+    @property
     def done(self) -> bool:
         """Whether all that the budget asks for has ended."""
-        return standing(self.study, self._budget).done
+        return sum(trial.state is not None for trial in self.trials) >= self.budget.trials and not self._finals()
 
-    def clear(self) -> None:
-        """Delete what trials shared on disk, once none is left."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def begin(self, start: dict[str, float]) -> Study | None:
+        """The study with a trial at its end that has not ended; None where there is nothing left to do.
 
-    def running(self) -> list[Path]:
-        """The locks of trials that have been taken and are not done."""
-        return [self._lock_of(trial) for trial in counted(self.study) if trial.state == TrialState.RUNNING]
+        Args:
+            start: the point of the space that stands for the untuned preset, which is trained first.
+        """
+        if self.trials and self.trials[-1].state is None:
+            return self
+        if not self.trials:
+            return self._with(Trial(params=start, is_default=True))
+        if sum(trial.seed == TRIAL_SEED for trial in self.trials) < self.budget.trials:
+            return self._with(Trial(params=self._draw()))
+        left = self._finals()
+        return self._with(left[0]) if left else None
 
-    def finish(
-        self, claim: ClaimedTrial, state: TrialState, value: float | None = None, reason: str | None = None
-    ) -> None:
-        """Store how a trial of this process ended, and delete what it left on disk."""
-        if reason is not None:
-            claim.trial.set_user_attr(REASON, reason)
-        self.study.tell(claim.trial, value, state=state)
-        shutil.rmtree(claim.folder, ignore_errors=True)
+    def end(self, **how: Any) -> Study:
+        """The study with how its last trial ended: its state and what else is known."""
+        last = self.trials[-1].model_copy(update=how)
+        return self.model_copy(update={"trials": (*self.trials[:-1], last)})
 
-    def _take(self) -> ClaimedTrial | None:
-        if not self.study.get_trials(deepcopy=False):
-            self._queue(self._start, {DEFAULT: True}, {})
-        for trial in counted(self.study):
-            if trial.state == TrialState.RUNNING and self._is_left(trial):
-                self._repeat(trial)
-        trials, draw = counted(self.study), dict[str, BaseDistribution]()
-        if all(trial.state != TrialState.WAITING for trial in trials):
-            if sum(SEED not in trial.user_attrs for trial in trials) < self._budget.trials:
-                draw = dict(self._distributions)
-                if len(trials) % 2 == 0:  # every other place keeps the preset's dropout
-                    del draw["dropout_scale"]
-            elif left := finals(trials, self._budget):
-                trial, further = left[0]
-                kept = {name: value for name, value in trial.user_attrs.items() if name == DEFAULT}
-                self._queue(trial.params, kept | {SEED: further}, {})
-            else:
-                return None
-        # A seed for each place: a new process goes on with the numbers that an undisturbed one would draw.
-        seed = int(digest([self._budget.seed, len(trials)], 8), 16)
-        self.study.sampler = optuna.samplers.TPESampler(n_startup_trials=self._budget.startup_trials, seed=seed)
-        taken = self.study.ask(draw)
-        known = self.study.get_trials(deepcopy=False)[taken.number]
-        place = [_first(trial) for trial in counted(self.study)].index(_first(known)) + 1
-        folder = self._lock_of(known).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        steps = frozenset(known.intermediate_values)
-        return ClaimedTrial(taken, values_of(known), seed_of(known), place, folder, steps)
+    def _with(self, trial: Trial) -> Study:
+        return self.model_copy(update={"trials": (*self.trials, trial)})
 
-    def _is_left(self, trial: FrozenTrial) -> bool:
-        """Whether the process of a trial was ended; one that finishes it lets go of the lock after it has said so."""
-        if is_locked(self._lock_of(trial)):
-            return False
-        return self.study.get_trials(deepcopy=False)[trial.number].state == TrialState.RUNNING
+    def _draw(self) -> dict[str, float]:
+        """The next point, by Optuna's sampler; every other place keeps the preset's dropout."""
+        import optuna
+        from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+        from optuna.trial import TrialState
 
-    def _repeat(self, trial: FrozenTrial) -> None:
-        """Queue the trial of an ended process again; one whose values were not all drawn yet is as if it never was."""
-        if list(self._distributions)[-1] in trial.params:  # they are drawn in this order
-            attributes = {**trial.user_attrs, REPEATS: trial.number, FOLDER: _first(trial)}
-            reported = trial.intermediate_values | kept_reports(self._lock_of(trial).parent)
-            self._queue(trial.params, attributes, reported)
-        self.study.tell(trial.number, state=TrialState.FAIL)
-
-    def _queue(self, params: dict[str, Any], attributes: dict[str, Any], reported: dict[int, float]) -> None:
-        self.study.add_trial(
-            optuna.create_trial(
-                state=TrialState.WAITING,
-                params=params,
-                distributions={name: self._distributions[name] for name in params},
-                user_attrs=attributes,
-                intermediate_values=reported,
+        states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+        space: dict[str, BaseDistribution] = {
+            "learning_rate": FloatDistribution(*self.space.learning_rate, log=True),
+            "dropout_scale": FloatDistribution(*self.space.dropout_scale),
+            "warmup": FloatDistribution(*self.space.warmup),
+            "clip_norm": CategoricalDistribution(self.space.clip_norm),
+        }
+        if self.space.width:
+            space["width"] = CategoricalDistribution(self.space.width)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        # A seed for each place: another process goes on with the numbers that an undisturbed one would draw.
+        seed = int(digest([self.budget.seed, len(self.trials)], 8), 16)
+        sampler = optuna.samplers.TPESampler(n_startup_trials=self.budget.startup_trials, seed=seed)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in self.trials:
+            study.add_trial(
+                optuna.create_trial(
+                    state=states[trial.state or "failed"],
+                    value=trial.score,
+                    params=trial.params,
+                    distributions={name: space[name] for name in trial.params},
+                    intermediate_values=dict(trial.reported),
+                )
             )
+        if len(self.trials) % 2 == 0:
+            del space["dropout_scale"]
+        return dict(study.ask(space).params)
+
+    def _finals(self) -> list[Trial]:
+        """What is to be trained again and is not yet: the preset and the best others, each with further seeds.
+
+        Nothing before all trials of the budget have ended, nor where none but the preset's has finished.
+        """
+        drawn = [trial for trial in self.trials if trial.seed == TRIAL_SEED]
+        if sum(trial.state is not None for trial in drawn) < self.budget.trials:
+            return []
+        finished = [trial for trial in drawn if trial.state == "finished"]
+        others = [trial for trial in finished if not trial.is_default]
+        best = sorted(others, key=lambda trial: -(trial.score or 0.0))[: self.budget.finalists]
+        again = [*(trial for trial in finished if trial.is_default), *best] if best else []
+        there = {(trial.values, trial.seed) for trial in self.trials}
+        return [
+            Trial(params=trial.params, is_default=trial.is_default, seed=seed)
+            for seed in range(TRIAL_SEED + 1, TRIAL_SEED + 1 + self.budget.seeds)
+            for trial in again
+            if (trial.values, seed) not in there
+        ]
+
+    def chosen(self) -> TunedModel:
+        """Mean scores of the preset and of what is chosen, its values, and the deviation over seeds.
+
+        Chosen is the best mean over the most seeds of what never failed, the first of equal ones; the preset, unless
+        that is above it by more than noise: t's one-sided 95 % quantile times the standard error of a difference of
+        two means.
+        """
+        scores: dict[TunedValues, list[float]] = {}
+        for trial in self.trials:
+            if trial.state == "finished":
+                scores.setdefault(trial.values, []).append(trial.score or 0.0)
+        failed = {trial.values for trial in self.trials if trial.state == "failed"}
+        seeds = max((len(found) for values, found in scores.items() if values not in failed), default=0)
+        final = {values: found for values, found in scores.items() if values not in failed and len(found) == seeds}
+        means = {values: fmean(found) for values, found in final.items()}
+        best = max(means, key=lambda values: means[values], default=TunedValues())
+        default, deviation, noise = means.get(TunedValues()), None, 0.0
+        if seeds > 1:
+            deviation = fmean(variance(found) for found in final.values()) ** 0.5
+            degrees = np.asarray(len(final) * (seeds - 1))
+            noise = float(t_quantile(1 - 2 * ALPHA, degrees)) * deviation * (2 / seeds) ** 0.5
+        if default is not None and means[best] - default <= noise:
+            best = TunedValues()
+        trials = tuple(
+            TunedTrial(**trial.values.model_dump(), state=trial.state, score=trial.score, seed=trial.seed)
+            for trial in self.trials
+            if trial.state is not None
         )
-
-    def _lock_of(self, trial: FrozenTrial) -> Path:
-        return self._folder / f"trial-{_first(trial)}" / "lock"
+        return TunedModel(values=best, default=default, best=means.get(best), deviation=deviation, trials=trials)
 
 
-def pruner(budget: Budget) -> MedianPruner:
-    """What ends trials early; none in the first third of its updates, where warm-ups still differ."""
-    return MedianPruner(budget.startup_trials, n_warmup_steps=budget.updates // 3)
+def require_optuna() -> None:
+    """BenchError where Optuna is not installed."""
+    if find_spec("optuna") is None:
+        raise BenchError("tuning needs Optuna, which is not installed", install_extra("tune"))
 
 
-def keep_reports(folder: Path, reported: Mapping[int, float]) -> None:
-    """Keep in a trial's folder what it has reported, by steps, where its process does not open the study."""
-    write_text(folder / _REPORTS, json.dumps(dict(reported)))
+def studies_folder(workspace: Workspace) -> Path:
+    """Where studies are, each a file, beside it the folder of its trials while there are some."""
+    return workspace.root / "tuning"
 
 
-def kept_reports(folder: Path) -> dict[int, float]:
-    """What `keep_reports` kept last."""
-    if not (folder / _REPORTS).is_file():
-        return {}
-    return {int(step): cider for step, cider in json.loads((folder / _REPORTS).read_text(encoding="utf-8")).items()}
+def study_file(workspace: Workspace, run: str, label: str) -> Path:
+    """The study of a model; `run` is the key that its trials have where nothing is tuned."""
+    return studies_folder(workspace) / f"{run}-{digest(label, 6)}.json"
 
 
-def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """What Optuna draws from, by the names of `TunedValues`; `dropout_scale` is not the last."""
-    found: dict[str, BaseDistribution] = {
-        "learning_rate": FloatDistribution(*space.learning_rate, log=True),
-        "dropout_scale": FloatDistribution(*space.dropout_scale),
-        "warmup": FloatDistribution(*space.warmup),
-        "clip_norm": CategoricalDistribution(space.clip_norm),
-    }
-    return found | ({"width": CategoricalDistribution(space.width)} if space.width else {})
+def studies_of(workspace: Workspace, run: str) -> Iterator[Study]:
+    """All studies of a model under the conditions that its key tells."""
+    return map(read_study, sorted(studies_folder(workspace).glob(f"{run}-*.json")))
 
 
-def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials that count, in order: not those that were repeated, or were ended before their values were drawn."""
-    trials = study.get_trials(deepcopy=False)
-    repeated = {trial.user_attrs.get(REPEATS) for trial in trials}
-    left = [trial for trial in trials if trial.number not in repeated]
-    drawn = [trial for trial in left if trial.state != TrialState.FAIL or REASON in trial.user_attrs]
-    return sorted(drawn, key=_first)
+def read_study(file: Path) -> Study:
+    """A study that was saved; BenchError where it is damaged."""
+    try:
+        return Study.model_validate_json(read_text(file))
+    except (OSError, ValidationError, ValueError) as error:
+        raise BenchError(f"the study {file} cannot be read: {error}", "move the file away to start anew") from error
 
 
-def values_of(trial: FrozenTrial) -> TunedValues:
-    """What a trial trains with; the default is the preset as it is."""
-    return TunedValues() if trial.user_attrs.get(DEFAULT) else TunedValues.of_params(trial.params)
-
-
-def seed_of(trial: FrozenTrial) -> int:
-    """The seed of a trial's training."""
-    return int(trial.user_attrs.get(SEED, TRIAL_SEED))
-
-
-def finals(trials: Sequence[FrozenTrial], budget: Budget) -> list[tuple[FrozenTrial, int]]:
-    """What is to be trained again and is not among `trials`: the preset and the best others, each with further seeds.
-
-    Nothing before all trials of the budget have ended, nor where none but the preset's has finished.
-    """
-    drawn = [trial for trial in trials if SEED not in trial.user_attrs]
-    if sum(trial.state.is_finished() for trial in drawn) < budget.trials:
-        return []
-    finished = [trial for trial in drawn if trial.state == TrialState.COMPLETE]
-    default = [trial for trial in finished if DEFAULT in trial.user_attrs]
-    others = [trial for trial in finished if DEFAULT not in trial.user_attrs]
-    best = sorted(others, key=lambda trial: -(trial.value or 0.0))[: budget.finalists]
-    there = {(values_of(trial), seed_of(trial)) for trial in trials}
-    again = [(trial, TRIAL_SEED + 1 + more) for more in range(budget.seeds) for trial in (*default, *best) if best]
-    return [(trial, seed) for trial, seed in again if (values_of(trial), seed) not in there]
-
-
-def standing(study: optuna.Study, budget: Budget) -> StudyStanding:
-    """Where a study stands, and what it has chosen so far."""
-    trials = [trial for trial in counted(study) if trial.state in _STATES]
-    states = [trial.state for trial in trials]
-    default, best, values, deviation = _chosen(trials)
-    return StudyStanding(
-        default=default,
-        best=best,
-        deviation=deviation,
-        values=values,
-        finished=states.count(TrialState.COMPLETE),
-        pruned=states.count(TrialState.PRUNED),
-        failed=states.count(TrialState.FAIL),
-        done=len(trials) >= budget.trials and not finals(trials, budget),
-        trials=tuple(
-            TunedTrial(
-                **values_of(trial).model_dump(), state=_STATES[trial.state], score=trial.value, seed=seed_of(trial)
-            )
-            for trial in trials
-        ),
-    )
-
-
-def _chosen(trials: Sequence[FrozenTrial]) -> tuple[float | None, float | None, TunedValues, float | None]:
-    """Mean scores of the preset and of what is chosen, its values, and the deviation over seeds.
-
-    Chosen is the best mean over the most seeds of what never failed; the preset, unless that is above it by more than
-    noise: t's one-sided 95 % quantile times the standard error of a difference of two means.
-    """
-    scores: dict[TunedValues, list[float]] = {}
-    for trial in trials:
-        if trial.state == TrialState.COMPLETE:
-            scores.setdefault(values_of(trial), []).append(trial.value or 0.0)
-    failed = {values_of(trial) for trial in trials if trial.state == TrialState.FAIL}
-    seeds = max((len(found) for values, found in scores.items() if values not in failed), default=0)
-    final = {values: found for values, found in scores.items() if values not in failed and len(found) == seeds}
-    means = {values: fmean(found) for values, found in final.items()}
-    best = max(means, key=lambda values: means[values], default=TunedValues())  # of equal ones the first: the preset
-    default, deviation, noise = means.get(TunedValues()), None, 0.0
-    if seeds > 1:
-        deviation = fmean(variance(found) for found in final.values()) ** 0.5
-        degrees = np.asarray(len(final) * (seeds - 1))
-        noise = float(t_quantile(1 - 2 * ALPHA, degrees)) * deviation * (2 / seeds) ** 0.5
-    if default is not None and means[best] - default <= noise:
-        best = TunedValues()
-    return default, means.get(best), best, deviation
-
-
-def _first(trial: FrozenTrial) -> int:
-    """The number of the trial, or of the first that it repeats."""
-    return int(trial.user_attrs.get(FOLDER, trial.number))
+def save_study(file: Path, study: Study) -> None:
+    """Write a study in one instant."""
+    write_text(file, study.model_dump_json(indent=1) + "\n")

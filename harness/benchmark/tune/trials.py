@@ -1,7 +1,7 @@
 """Trials: each a training of a model with given values, judged by its validation CIDEr-D alone.
 
-The command alone opens the studies. It takes the trials, has an engine do them, and stores how they ended, so that the
-file of the studies need not be shared between machines. What a trial reports is kept in its folder, beside its
+The command alone reads and writes studies, each of which it holds the lock of meanwhile: other commands do those of
+other models, and wait. It has an engine do the trials. What a trial reports is kept in its folder, beside its
 checkpoints, before the checkpoint that comes after it: wherever the trial goes on, it knows what was reported, and is
 pruned as it would have been. A model's trials are done one after another, as the sampler chooses each by the scores of
 those before: so the values are the same with however many workers. One model's failure stops no other.
@@ -9,39 +9,51 @@ those before: so the values are the same with however many workers. One model's 
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import optuna
+import numpy as np
 import torch
-from optuna.trial import FrozenTrial, TrialState
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines import Engine, Failure
 from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.benchmark.run import open_model
-from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
-from harness.benchmark.tune.storage import open_studies, studies_lock
-from harness.benchmark.tune.study import ClaimedTrial, ModelStudy, keep_reports, kept_reports, pruner
+from harness.benchmark.tune.study import Study, read_study, save_study, study_file
 from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
-from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, Tuned, TunedValues, default_params, with_stages
+from harness.config.tuning import (
+    TRIAL_SEED,
+    AppliedTuning,
+    Budget,
+    EndedAs,
+    SearchSpace,
+    Tuned,
+    TunedValues,
+    default_params,
+    with_stages,
+)
 from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
 from harness.training.losses import TrainingDivergedError
 from harness.training.trainer import CHECKPOINTS
+from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
-from harness.utils.hashing import digest
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter, Task
-from harness.utils.workspace import Workspace, locked
+from harness.utils.workspace import Workspace, is_locked, locked
 from results.records import EpochRecord, RunSpec
+
+_REPORTED = "reported.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +71,22 @@ class Search:
         """How its trials are executed."""
         return RunConfig(opening=self.opening, execution=self.execution)
 
+    def file(self, model: RequestedModel, context: RunContext) -> Path:
+        """The study of a model."""
+        return study_file(self.workspace, trial_spec(model, context, self.workspace).key, self.label)
+
+    def read(self, file: Path) -> Study:
+        """What was done of a study."""
+        return read_study(file) if file.exists() else Study(label=self.label, budget=self.budget, space=self.space)
+
 
 @dataclass(frozen=True, slots=True)
 class TrialOrder:
     """A trial for a worker.
 
     Attributes:
-        seed: of its training.
         place: its number in the budget, from 1.
-        known: validation CIDEr-D by steps, as reported before an interruption.
-        finished: trials of the same model, for the pruner; none for one that it may not end.
+        others: what finished trials of the model reported, by updates; it is stopped where it is below their median.
         stage: the one that the values are for; None is all.
     """
 
@@ -77,48 +95,23 @@ class TrialOrder:
     seed: int
     place: int
     folder: Path
-    known: Mapping[int, float]
-    finished: Sequence[FrozenTrial]
+    others: Sequence[Mapping[int, float]] = ()
     stage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """How a trial ended; `reported` holds all that it reported, by steps, and `said` tells the end in words."""
+    """How a trial ended; `reported` holds all that it reported, by updates, and `said` tells the end in words."""
 
-    state: TrialState
+    state: EndedAs
     said: str
     reported: dict[int, float]
     score: float | None = None
     reason: str | None = None
 
 
-def open_study(model: RequestedModel, search: Search, context: RunContext) -> ModelStudy:
-    """The study of a model under these conditions, made where there is none."""
-    run = trial_spec(model, context, search.workspace).key
-    lock = studies_lock(search.workspace)
-    with locked(lock, lambda: None):
-        study = optuna.create_study(
-            storage=open_studies(search.workspace),
-            study_name=f"{run} {search.label}",
-            direction="maximize",
-            load_if_exists=True,
-        )
-        described = {
-            "model": model.name,
-            "run": run,
-            "label": search.label,
-            "budget": search.budget.model_dump(mode="json"),
-            "space": search.space.model_dump(mode="json"),
-            "preset": context.preset.model_dump(mode="json"),
-            "data": context.signature["data"],
-        }
-        for key, value in described.items():
-            if key not in study.user_attrs:
-                study.set_user_attr(key, value)
-    start = default_params(context.preset, search.space, context.updates())
-    folder = lock.parent / f"{run}-{digest(search.label, 6)}"
-    return ModelStudy(study, search.space, search.budget, start, folder, lock)
+class TrialPruned(Exception):  # noqa: N818 - no error
+    """Enough of the other trials are ahead."""
 
 
 def trial_spec(
@@ -134,91 +127,87 @@ def trial_spec(
 
 
 def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
-    """Do all trials that are left, and wait for those of other commands; gives by model why it could not go on."""
-    context = services.context(search.config())
-    studies = {model.name: open_study(model, search, context) for model in models}
-    trials = _Trials(studies, search, engine, services)
-    waiting = list(models)
-    while waiting:
-        trials.do(waiting)
-        waiting = [model for model in waiting if model.name not in trials.errors and not studies[model.name].done()]
-        if waiting:
-            services.reporter.note(f"{waiting[0].name}: another process works on its last trials; waiting")
-            wait_for(studies[waiting[0].name])
-    for study in studies.values():
-        if study.done():
-            study.clear()
+    """Do all trials that are left, and wait for other commands that do them; gives by model why it could not go on."""
+    context, reporter = services.context(search.config()), services.reporter
+    files = {model.name: search.file(model, context) for model in models}
+    start = default_params(context.preset, search.space, context.updates())
+    trials, left = _Trials(files, start, search, engine, services), list(models)
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+    while left:
+        mine = [model for model in left if not is_locked(_lock_of(files[model.name]))] or left[:1]
+        with ExitStack() as held:
+            for model in mine:
+                said = f"{model.name}: another process works on its trials; waiting"
+                held.enter_context(locked(_lock_of(files[model.name]), lambda said=said: reporter.note(said)))  # type: ignore[misc]
+            trials.do(mine)
+        left = [model for model in left if model not in mine]
     return trials.errors
 
 
-def wait_for(study: ModelStudy) -> None:
-    """Wait for a trial that another process does, if there is one."""
-    if locks := study.running():
-        with suppress(FileNotFoundError), locked(locks[0], lambda: None):  # a trial that ends deletes its folder
-            pass
+def _lock_of(file: Path) -> Path:
+    return file.with_suffix(".lock")
 
 
 @dataclass(slots=True)
 class _Trials:
-    """The trials that this command holds, by model, and why models could not go on."""
+    """The studies that this command works on, by model, and why models could not go on."""
 
-    studies: Mapping[str, ModelStudy]
+    files: Mapping[str, Path]
+    start: dict[str, float]
     search: Search
     engine: Engine
     services: Services
     errors: dict[str, str] = field(default_factory=dict)
-    claims: dict[str, tuple[ClaimedTrial, ExitStack]] = field(default_factory=dict)
 
     def do(self, models: Sequence[RequestedModel]) -> None:
-        """Do trials until all are done or taken by others; a model's next one is taken when the one before ended."""
-        work, waiting = TrialWork(self.search, self.services), list(models)
+        """Do the trials of these models, whose next one begins when the one before has ended."""
+        waiting, at_work = list(models), set[str]()
 
         def take() -> TrialOrder | None:
-            for model in [model for model in waiting if model.name not in self.claims]:
-                if (order := self._next(model)) is not None:
+            for model in [model for model in waiting if model.name not in at_work]:
+                order = None
+                try:
+                    order = self._next(model)
+                except Exception as error:  # the other models go on
+                    self._fail(model.name, str(Failure.of(error)))
+                if order is not None:
+                    at_work.add(model.name)
                     return order
                 waiting.remove(model)
             return None
 
-        try:
-            with closing(self.engine.perform(work, take)) as ending:
-                for order, found in ending:
-                    claim, lock = self.claims.pop(order.model.name)
-                    with lock:
-                        if isinstance(found, Failure):
-                            waiting.remove(order.model)
-                            self._fail(order.model.name, str(found))
-                        else:
-                            self._store(order.model.name, claim, found)
-        finally:
-            for _, lock in self.claims.values():
-                lock.close()
+        with closing(self.engine.perform(TrialWork(self.search, self.services), take)) as ending:
+            for order, found in ending:
+                at_work.remove(order.model.name)
+                if isinstance(found, Failure):
+                    waiting.remove(order.model)
+                    self._fail(order.model.name, str(found))
+                else:
+                    self._store(order, found)
 
     def _next(self, model: RequestedModel) -> TrialOrder | None:
-        """The next trial of a model, which is held until it has ended; None where nothing is left of them."""
-        study, lock = self.studies[model.name], ExitStack()
-        try:
-            claim = lock.enter_context(study.claim())
-        except Exception as error:  # the other models go on
-            self._fail(model.name, str(Failure.of(error)))
+        """The next trial of a model; None where nothing is left of them, nor on disk of what they shared."""
+        file = self.files[model.name]
+        folder, study = file.with_suffix(""), self.search.read(file).begin(self.start)
+        if study is None:
+            shutil.rmtree(folder, ignore_errors=True)
             return None
-        if claim is None:
-            return None
-        self.claims[model.name] = claim, lock
-        trials = study.study.get_trials(deepcopy=False)
-        known = trials[claim.trial.number].intermediate_values
-        finished = [] if claim.seed != TRIAL_SEED else [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        stage = self.search.space.stage
-        return TrialOrder(model, claim.values, claim.seed, claim.place, claim.folder, known, finished, stage)
+        save_study(file, study)
+        place, trial = len(study.trials), study.trials[-1]
+        own = folder / f"trial-{place}"
+        own.mkdir(parents=True, exist_ok=True)
+        others = [other.reported for other in study.trials if other.state == "finished" and trial.seed == TRIAL_SEED]
+        return TrialOrder(model, trial.values, trial.seed, place, own, others, self.search.space.stage)
 
-    def _store(self, name: str, claim: ClaimedTrial, ended: TrialEnd) -> None:
-        for step, cider in ended.reported.items():
-            if step not in claim.known:
-                claim.trial.report(cider, step)
-        self.studies[name].finish(claim, ended.state, ended.score, ended.reason)
-        place = f"{claim.place}/{self.search.budget.trials + self.search.budget.further}"
-        said = f"{ended.said} ({claim.values.describe()}; seed {claim.seed})"
-        self.services.reporter.note(f"{name} trial {place}: {said}")
+    def _store(self, order: TrialOrder, ended: TrialEnd) -> None:
+        name, budget = order.model.name, self.search.budget
+        study = self.search.read(self.files[name])
+        how = {"state": ended.state, "score": ended.score, "reported": ended.reported, "reason": ended.reason}
+        save_study(self.files[name], study.end(**how))
+        shutil.rmtree(order.folder, ignore_errors=True)
+        said = f"{ended.said} ({order.values.describe()}; seed {order.seed})"
+        self.services.reporter.note(f"{name} trial {order.place}/{budget.trials + budget.further}: {said}")
 
     def _fail(self, name: str, said: str) -> None:
         self.errors[name] = said
@@ -257,23 +246,22 @@ class TrialWork:
         self.services.load(self.search.execution.plugins)
         check_plugins(self.search.execution.digests)
         with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
-            reports = _Reports(order, self.search.budget)
+            reports = Reports(order, self.search.budget)
             try:
                 score = train_trial(order, self.services.context(self.search.config()), reports, self.services)
-            except optuna.TrialPruned as pruned:
-                return TrialEnd(TrialState.PRUNED, str(pruned), reports.values)
+            except TrialPruned as pruned:
+                return TrialEnd("pruned", str(pruned), reports.values, [*reports.values.values()][-1])
             except TrainingDivergedError as error:
-                return TrialEnd(TrialState.FAIL, "diverged", reports.values, reason=str(error))
-            return TrialEnd(TrialState.COMPLETE, f"validation CIDEr-D {100 * score:.1f}", reports.values, score)
+                return TrialEnd("failed", "diverged", reports.values, reason=str(error))
+            return TrialEnd("finished", f"validation CIDEr-D {100 * score:.1f}", reports.values, score)
 
 
-def train_trial(order: TrialOrder, context: RunContext, reports: _Reports, services: Services) -> float:
+def train_trial(order: TrialOrder, context: RunContext, reports: Reports, services: Services) -> float:
     """The best validation CIDEr-D, as a fraction, of the last stage of a training with a trial's values.
 
     Raises:
         TrialPruned: enough of the other trials are ahead.
         TrainingDivergedError: the loss is no number any more.
-        BenchError: as `harness.benchmark.train.fit`.
     """
     values = Tuned("trial", {order.model.name: order.values}, stages=order.stage)
     spec = trial_spec(order.model, context, services.workspace, values, order.seed)
@@ -288,7 +276,7 @@ def train_trial(order: TrialOrder, context: RunContext, reports: _Reports, servi
     tuned = context.tuned(AppliedTuning(label="trial", values=order.values, stages=order.stage))
     torch.manual_seed(spec.seed)
     model, own, _ = open_model(spec, tuned, order.folder)
-    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best_cider
+    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best
 
 
 def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Reporter) -> int:
@@ -296,38 +284,38 @@ def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Repo
     shared = order.folder.parent / f"before-{order.seed}"
     shared.mkdir(exist_ok=True)
     earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
-    with locked(shared / "lock", lambda: None):
-        torch.manual_seed(spec.seed)
-        model, own, _ = open_model(spec, earlier, shared)
-        steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).steps  # at once where it has ended
-        if last_checkpoint(order.folder / CHECKPOINTS) is None:
-            position = read_position(last_checkpoint(shared / CHECKPOINTS) or shared)
-            assert position is not None, "training has just read it"
-            position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}
-            save_first_checkpoint(order.folder / CHECKPOINTS, shared / WEIGHTS, {"position": position})
+    torch.manual_seed(spec.seed)
+    model, own, _ = open_model(spec, earlier, shared)
+    steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).total_steps  # at once where it has ended
+    if last_checkpoint(order.folder / CHECKPOINTS) is None:
+        position = read_position(last_checkpoint(shared / CHECKPOINTS) or shared)
+        assert position is not None, "training has just read it"
+        position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}
+        save_first_checkpoint(order.folder / CHECKPOINTS, shared / WEIGHTS, {"position": position})
     return steps
 
 
-class _Reports:
-    """What a trial reports, kept in its folder, and whether it is pruned by it, as Optuna's own would be."""
+class Reports:
+    """What a trial reports, kept in its folder, and whether it is stopped, as by Optuna's `MedianPruner`.
+
+    None is in the first third of its updates, where warm-ups still differ.
+    """
 
     def __init__(self, order: TrialOrder, budget: Budget) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        study = optuna.create_study(direction="maximize", pruner=pruner(budget))
-        study.add_trials(order.finished)
-        self._trial, self._folder = study.ask(), order.folder
-        self.values = {**order.known, **kept_reports(order.folder)}
-        for step, cider in self.values.items():
-            self._trial.report(cider, step)
+        self._others, self._budget, self._file = order.others, budget, order.folder / _REPORTED
+        told = json.loads(self._file.read_text(encoding="utf-8")) if self._file.is_file() else {}
+        self.values = {int(step): float(cider) for step, cider in told.items()}
 
     def report(self, cider: float, step: int, *, last: bool) -> None:
         """Keep a validation's CIDEr-D; TrialPruned where others are ahead, but for the last one."""
         if step not in self.values:
-            self._trial.report(cider, step)
             self.values[step] = cider
-            keep_reports(self._folder, self.values)
-        if not last and self._trial.should_prune():
-            raise optuna.TrialPruned(f"pruned after {step} updates, validation CIDEr-D {100 * cider:.1f}")
+            write_text(self._file, json.dumps(self.values))
+        there = [other[step] for other in self._others if step in other]
+        if last or not there or len(self._others) < self._budget.startup_trials or step < self._budget.updates // 3:
+            return
+        if max(self.values.values()) < np.percentile(there, 50):
+            raise TrialPruned(f"pruned after {step} updates, validation CIDEr-D {100 * cider:.1f}")
 
 
 class TrialReporter(Reporter):
@@ -341,6 +329,5 @@ class TrialReporter(Reporter):
 
     @contextmanager
     def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
-        """See `Reporter.task`."""
         with self._reporter.task(title, total, done) as task:
             yield task

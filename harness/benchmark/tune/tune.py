@@ -15,9 +15,9 @@ from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.plan import Request, opening_of
 from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.run_config import RunConfig
-from harness.benchmark.tune.chosen import TunedFile, chosen_of
-from harness.benchmark.tune.study import StudyStanding, standing
-from harness.benchmark.tune.trials import Search, do_trials, open_study
+from harness.benchmark.tune.chosen import TunedFile
+from harness.benchmark.tune.study import TunedModel
+from harness.benchmark.tune.trials import Search, do_trials
 from harness.benchmark.work import Services
 from harness.config.preset import Preset
 from harness.config.tuning import Budget, SearchSpace, scaled, with_stages
@@ -28,14 +28,15 @@ from harness.utils.progress import Reporter
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a tuning ended: by model, where its study stands, or why it could not go on.
+    """How a tuning ended: by model, what its trials came to, and why it could not go on.
 
-    `signature` is that of untuned runs under the same conditions.
+    `signature` is that of untuned runs under the same conditions; `done` are the models that have tuned values.
     """
 
     search: Search
     signature: dict[str, str]
-    models: dict[str, StudyStanding]
+    models: dict[str, TunedModel]
+    done: list[str]
     errors: dict[str, str]
 
 
@@ -89,8 +90,10 @@ def tune(
         reporter.note(f"tuning {len(models)} models, {said}, of {updates} updates each: {label}")
         with limit_threads(jobs):
             errors = do_trials(models, search, engine, services)
-        standings = {model.name: standing(open_study(model, search, context).study, budget) for model in models}
-        return Tuning(search, context.signature, standings, errors)
+        studies = {model.name: search.read(search.file(model, context)) for model in models}
+        found = {name: study.chosen() for name, study in studies.items()}
+        done = [name for name, study in studies.items() if study.done and found[name].best is not None]
+        return Tuning(search, context.signature, found, done, errors)
 
 
 def _trained(request: Request, reporter: Reporter) -> list[RequestedModel]:
@@ -130,11 +133,6 @@ def _check(preset: Preset, space: SearchSpace) -> None:
         raise BenchError("--stage and --tune-width contradict each other: a width is of all stages", "leave one out")
 
 
-def finished_models(tuning: Tuning) -> list[str]:
-    """The models that have tuned values."""
-    return [name for name, found in tuning.models.items() if found.done and found.best is not None]
-
-
 def exported(tuning: Tuning, command: str) -> str:
     """The YAML of the values of all finished models, which `command` found."""
     search = tuning.search
@@ -146,7 +144,7 @@ def exported(tuning: Tuning, command: str) -> str:
         tuned=search.label,
         budget=search.budget,
         space=search.space,
-        models={name: chosen_of(tuning.models[name]) for name in finished_models(tuning)},
+        models={name: tuning.models[name] for name in tuning.done},
     )
     # A trial is a line.
     dumped = content.model_dump(mode="json", exclude_none=True)

@@ -30,7 +30,6 @@ def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
     """Count a timm model without its head; needs no weights.
 
     Args:
-        name: a timm model.
         image_size: side of the square image; None for the backbone's own.
 
     Raises:

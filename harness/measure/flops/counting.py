@@ -196,7 +196,6 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
 
     Args:
         model: left as it was found: gradients, training flags, buffers, random generators.
-        visual: one image on the model's device.
         tokens: (1, T), the input of the decoder.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

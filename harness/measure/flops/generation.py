@@ -27,7 +27,6 @@ class GenerationCounts:
         vision: the vision part, once; None where the network has no module of its own for it.
         prefill: all else up to the first token: the projection, the prompt, and an encoder of text if there is one.
         step: one token of one row, the last of a caption of `max_len` unless another position was asked for.
-        greedy: a whole caption of `max_len` tokens.
         beam: the same by beam search, as the network's own search does it.
     """
 
@@ -68,7 +67,6 @@ def count_generation(
     Args:
         vision: the module of the network that sees; None where there is none.
         generate: captions the image with a number of tokens and a beam size, without an early end.
-        beam_size, max_len: of the beam search and of the captions.
         step_position: of the one step, from 2, since the first token is that of the prefill.
     """
 

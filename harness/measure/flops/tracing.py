@@ -211,7 +211,6 @@ class PartCount:
     """One part of a model's work.
 
     Attributes:
-        macs: multiply-accumulates.
         by_operator: the same by operator, most first.
         uncounted: operators that are not counted, by occurrences.
         element_wise: estimated operations of these (`PASSES`), where known.
@@ -234,22 +233,19 @@ def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | M
 
     Args:
         inside: the module whose parameters the call uses; in evaluation mode.
-        call: runs without gradients.
         argument: rebuilt with traced tensors for the call.
     """
     traced = _Traced(inside, call, argument)
     traced.training = False
     analysis = FlopCountAnalysis(traced, tuple(_tensors(argument)))
-    macs, times, operations = _separate(_by_operator(analysis))
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+    element_wise = {f"aten::{name}": _element_wise_handler(name, passes) for name, passes in PASSES.items()}
+    analysis.set_op_handle(**HANDLERS, **element_wise, **dict.fromkeys(MOVES))
+    counted = {name: int(number) for name, number in analysis.by_operator().most_common() if number}
+    macs, times, operations = _separate(counted)
     unknown = {name.removeprefix("aten::"): count for name, count in analysis.unsupported_ops().items()}
     uncounted = dict(sorted({**times, **unknown}.items(), key=lambda entry: -entry[1]))
     return PartCount(sum(macs.values()), macs, uncounted, operations)
-
-
-def _by_operator(analysis: FlopCountAnalysis) -> dict[str, int]:
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
-    analysis.set_op_handle(**HANDLERS, **_element_wise_handlers(), **dict.fromkeys(MOVES))
-    return {name: int(number) for name, number in analysis.by_operator().most_common() if number}
 
 
 @contextmanager
@@ -304,11 +300,6 @@ def _rebuild(template: Visual | Memory | DecodingState, tensors: tuple[Tensor, .
     return replace(template, **parts)
 
 
-def _element_wise_handlers() -> dict[str, Callable[[Sequence[Any], Sequence[Any]], Counter[str]]]:
-    """Handlers for fvcore that count an operator's occurrences and operations, under names that `_separate` splits."""
-    return {f"aten::{name}": _element_wise_handler(name, passes) for name, passes in PASSES.items()}
-
-
 def _separate(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Split fvcore's counts into multiply-accumulates, occurrences and element-wise operations, each by operator."""
     macs, times, operations = {}, {}, {}
@@ -323,6 +314,8 @@ def _separate(counted: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int
 
 
 def _element_wise_handler(name: str, passes: int) -> Callable[[Sequence[Any], Sequence[Any]], Counter[str]]:
+    """Counts an operator's occurrences and operations, under names that `_separate` splits."""
+
     def handler(inputs: Sequence[Any], outputs: Sequence[Any]) -> Counter[str]:
         elements = max(_elements(inputs[0]), _elements(outputs[0]))
         return Counter({f"{_TIMES}{name}": 1, f"{_OPERATIONS}{name}": passes * elements})

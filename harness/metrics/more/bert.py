@@ -28,10 +28,6 @@ _NO_LIMIT: Final = 1_000_000
 class BertScorer:
     """A BERT-like encoder, up to the layer that bert-score recommends for its name, or else the last.
 
-    Args:
-        weights: where they lie.
-        device: of the network.
-
     Raises:
         WeightsAbsent: they are not on this machine.
         BenchError: the package is not installed, or the model is of another kind.

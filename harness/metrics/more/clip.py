@@ -32,10 +32,6 @@ _BATCH: Final = 64
 class ClipScorer:
     """A CLIP model; embeddings of images and texts are kept, since the captions of many runs are of the same images.
 
-    Args:
-        weights: where they lie.
-        device: of the network.
-
     Raises:
         WeightsAbsent: they are not on this machine.
         BenchError: they are of another model, or its tokenizer or image processor cannot be used.
@@ -76,7 +72,6 @@ class ClipScorer:
 
         Args:
             references: of the same images; where an image has none, RefCLIPScore is NULL.
-            images: the files of the same images.
 
         Raises:
             BadImage: a file cannot be read.

@@ -49,7 +49,6 @@ class MoreSettings:
 
     Attributes:
         clip, bert: the models of CLIPScore and BERTScore; None: these are NULL.
-        instances: COCO's files of objects, for CHAIR.
     """
 
     clip: HubWeights | None = None
@@ -88,7 +87,6 @@ class ScoredCaptions:
         captions: one of each image, by image id.
         references: of the same images; a caption that is one of them is no reference of its own.
         sets: several captions of each image where the system gives several, for self-CIDEr.
-        images: files, where they are known.
     """
 
     captions: Mapping[int, str]
@@ -97,19 +95,10 @@ class ScoredCaptions:
     images: Mapping[int, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Absent:
-    """A model that cannot be opened, as it was asked for."""
-
-    reason: str
-    depends_on: str = ""
-
-
 class MoreEvaluator:
     """Computes the further metrics of one system after another; models are opened once, on first use.
 
     Args:
-        settings: models and files.
         objects: of the images, where the data set itself knows them; COCO's of `settings` go first.
         device: of the models; None: a GPU where there is one.
 
@@ -127,7 +116,9 @@ class MoreEvaluator:
         found = self._words(captions)
         found |= measure_self_cider(system.sets, references, tokenize_ptb)
         found |= measure_hallucination(captions, references, self._objects)
-        return found | self._by_clip(system) | self._by_bert(captions, references)
+        bert = self._bert
+        by_bert = bert if isinstance(bert, Measured) else bert.measure(captions, references)
+        return found | self._by_clip(system) | by_bert
 
     def names(self) -> set[str]:
         """The stored names of what a caption of each image has a value of, as far as models and files are named."""
@@ -138,7 +129,9 @@ class MoreEvaluator:
             (self._clip, self.settings.clip, CLIP_NAMES),
             (self._bert, self.settings.bert, (BERT_NAME,)),
         ):
-            if named is not None:
+            if isinstance(scorer, Measured):
+                found |= scorer.values.keys() if named is not None else set()
+            else:
                 found |= {stored_name(name, scorer.depends_on) for name in names}
         return found
 
@@ -151,38 +144,35 @@ class MoreEvaluator:
         return Measured(values | mean.values, mean.per_image)
 
     @cached_property
-    def _clip(self) -> ClipScorer | _Absent:
+    def _clip(self) -> ClipScorer | Measured:
+        """The model, or the NULLs that there are without it."""
         if self.settings.clip is None:
-            return _Absent(NO_CLIP)
+            return not_measured(CLIP_NAMES, NO_CLIP)
         from harness.metrics.more.clip import ClipScorer
 
-        return _opened(ClipScorer, self.settings.clip, self._device)
+        return _opened(ClipScorer, self.settings.clip, self._device, CLIP_NAMES)
 
     @cached_property
-    def _bert(self) -> BertScorer | _Absent:
+    def _bert(self) -> BertScorer | Measured:
         if self.settings.bert is None:
-            return _Absent(NO_BERT)
+            return not_measured([BERT_NAME], NO_BERT)
         from harness.metrics.more.bert import BertScorer
 
-        return _opened(BertScorer, self.settings.bert, self._device)
+        return _opened(BertScorer, self.settings.bert, self._device, [BERT_NAME])
 
     def _by_clip(self, system: ScoredCaptions) -> Measured:
         scorer = self._clip
-        if isinstance(scorer, _Absent):
-            return not_measured(CLIP_NAMES, scorer.reason, scorer.depends_on)
+        if isinstance(scorer, Measured):
+            return scorer
         try:
             return scorer.measure(system.captions, system.references, system.images)
         except BadImage as error:
             return not_measured(CLIP_NAMES, f"an image cannot be read: {error}", scorer.depends_on)
 
-    def _by_bert(self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> Measured:
-        scorer = self._bert
-        if isinstance(scorer, _Absent):
-            return not_measured([BERT_NAME], scorer.reason, scorer.depends_on)
-        return scorer.measure(captions, references)
 
-
-def _opened(scorer: Callable[[HubWeights, torch.device], T], weights: HubWeights, device: str | None) -> T | _Absent:
+def _opened(
+    scorer: Callable[[HubWeights, torch.device], T], weights: HubWeights, device: str | None, names: Sequence[str]
+) -> T | Measured:
     """The model, or why there is none and what to type."""
     import torch
 
@@ -191,7 +181,7 @@ def _opened(scorer: Callable[[HubWeights, torch.device], T], weights: HubWeights
         return scorer(weights, place)
     except (BenchError, ZooError) as error:
         said = f"{error} ({error.hint})" if error.hint else str(error)
-        return _Absent(said, f"{weights.option.removeprefix('--')}:{weights.asked}")
+        return not_measured(names, said, f"{weights.option.removeprefix('--')}:{weights.asked}")
 
 
 def measure_hallucination(

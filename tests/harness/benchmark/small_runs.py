@@ -12,13 +12,14 @@ import torch
 from rich.console import Console
 
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.run_config import AppliedTuning, Opening, RunConfig
+from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.saved_model import SavedModel
 from harness.benchmark.work import Services
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
+from harness.config.tuning import AppliedTuning
 from harness.data.chunks import Spread
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import Evaluator

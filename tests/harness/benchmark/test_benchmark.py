@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from harness.benchmark.timing import DEFERRED
-from harness.metrics.influences import CORPUS_METRICS
 from harness.utils.errors import BenchError
 from results import Quantity, Store
 from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures
+from results.statistics.significance import SUMS
 from results.store.rescoring import add_costs
 from results.store.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from tests.harness.benchmark.kills import PLUGINS, ends_of, killed_at, rows, scores_and_captions
@@ -177,7 +177,7 @@ def test_missing_influences_are_computed_from_stored_captions(
     assert len(again) == 2 * 9, "of both splits"
     for place, values in again.items():
         assert values == pytest.approx(made[place], abs=1e-12)
-    assert {metric for _, _, metric in made} == set(CORPUS_METRICS)
+    assert {metric for _, _, metric in made} == set(SUMS)
     done = bench(*words(data, workspace, "human", "--more-metrics"))
     assert "influences on" not in done.stdout
     assert "More metrics, scenes test" in done.stdout

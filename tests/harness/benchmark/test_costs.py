@@ -15,9 +15,8 @@ from torch import nn
 from harness.benchmark import timing
 from harness.benchmark import training_costs as module
 from harness.benchmark.context import Execution, RunContext
-from harness.benchmark.pass_costs import pass_costs
 from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
-from harness.benchmark.training_costs import COSTS, Prediction, predict_training, training_costs
+from harness.benchmark.training_costs import COSTS, Prediction, pass_costs, predict_training, training_costs
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
@@ -29,7 +28,7 @@ from harness.measure.latency import COSTS as LATENCIES
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.measure.speed import measure_speed, peak_macs
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.utils.workspace import Workspace
 from results.records import Quantity
 from tests.harness.benchmark.small_runs import FixedServices, make_spec
@@ -66,7 +65,7 @@ def test_a_models_own_backbone_is_counted_apart() -> None:
 
 
 STAGE = {"name": "xe", "epochs": 3, "batch_size": 4, "captions_per_image": 2, "learning_rate": {"peak": 0.1}}
-SUMMARY = TrainingSummary(seconds=30.0, images=24, steps=6, best_cider=1.0, data_wait_seconds=10.0)
+SUMMARY = TrainState(seconds=30.0, images=24, total_steps=6, best=1.0, data_wait_seconds=10.0)
 
 
 def context_of(*stages: dict[str, Any], device: str = "cpu", precision: str = "fp32", devices: int = 1) -> Any:

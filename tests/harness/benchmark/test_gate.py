@@ -22,6 +22,7 @@ from harness.data.scenes.dataset import ScenesConfig
 from harness.inference import generate
 from harness.training import trainer
 from harness.utils.errors import BenchError
+from harness.utils.progress import silent
 from harness.utils.workspace import Workspace
 from results.comparison.recording import FILE, Finding, Recording, Request, judge_recording
 from tests.harness.conftest import ROOT, bench_or_raise
@@ -42,18 +43,18 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("gate") / "baseline"
         folder.mkdir()
         opened = open_gate(folder)
-        train_weights(opened, folder, gate._silent())
-        (folder / FILE).write_text(record(opened, folder, gate._silent()).text(), encoding="utf-8")
+        train_weights(opened, folder, silent())
+        (folder / FILE).write_text(record(opened, folder, silent()).text(), encoding="utf-8")
         yield folder
 
 
 def open_gate(folder: Path, request: Request = REQUEST) -> Gate:
-    return Gate.open(request, Workspace(folder.parent / "workspace"), gate._silent())
+    return Gate.open(request, Workspace(folder.parent / "workspace"), silent())
 
 
 def findings(folder: Path, request: Request = REQUEST) -> tuple[Finding, ...]:
     expected = Recording.read(folder)
-    found = record(open_gate(folder, request), folder, gate._silent(), expected)
+    found = record(open_gate(folder, request), folder, silent(), expected)
     return judge_recording(expected, found, 0.0).findings
 
 

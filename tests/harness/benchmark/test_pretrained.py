@@ -22,7 +22,7 @@ import harness.inference.generate
 import harness.measure.captioning_costs
 import zoo
 from harness.benchmark.context import Execution, ModelInputs, RunContext
-from harness.benchmark.hub_model import HubModel, HubOptions, SavedHubModel, hub_options, prefetch_hub
+from harness.benchmark.hub_model import HubModel, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.identity.signature import pretraining_field
 from harness.benchmark.pretrained import Pretrained, WeightsMissing, parse_places, prefetch_model
 from harness.benchmark.rows import plan_runs, resolve_models
@@ -166,7 +166,7 @@ def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monke
         signature={"data": "d#1", "track": "controlled", "feat": "f"},
         preset=load_preset("smoke"),
         tuned=None,
-        inputs=SimpleNamespace(vocabulary=range(9)),
+        sizes={"vocab_size": 9, "visual_dim": 4},
         data=SimpleNamespace(feature_config=FeatureConfig(), evaluated={}, visual_dim=4, grid=None),
     )
     context.under = lambda _: context
@@ -340,7 +340,8 @@ def test_prompt_attention_and_type_are_signed_where_they_are_not_the_usual(llava
     assert signed(clean=("quotes",)) == usual | {"clean": "quotes"}
     assert len({signed(prompt=asked)["prompt"] for asked in (None, "detailed", "Why?", "")}) == 4
     model = HubModel(str(llava), attention="eager", dtype="fp16")
-    assert SavedHubModel.of(model, Decoding()).model == model
+    saved = SavedHubModel(model=model, decoding=Decoding())
+    assert SavedHubModel.model_validate_json(saved.model_dump_json()).model == model
     captioner = model.open(torch.device("cpu"), "fp32")
     assert (captioner.attention, captioner.dtype) == ("eager", torch.float16)
 
@@ -350,7 +351,7 @@ def test_what_attention_lacks_is_said_in_one_sentence(
 ) -> None:
     def refused(folder: Path, attention: str) -> str:
         with pytest.raises(BenchError, match=f"--hub attention={attention}") as caught:
-            resolve_models([f"hf:{folder}"], Workspace(tmp_path), hub=HubOptions(attention=attention))
+            resolve_models([f"hf:{folder}"], Workspace(tmp_path), hub={"attention": attention})
         assert "\n" not in str(caught.value)
         assert caught.value.hint
         return str(caught.value)
@@ -372,13 +373,13 @@ def test_names_are_folders_or_repositories(llava: Path, tmp_path: Path, monkeypa
     assert HubModel.parse(f"hf:{llava}") == HubModel(str(llava))
     monkeypatch.chdir(llava.parent)
     assert HubModel.parse("hf:llava").row == "hf:llava"
-    assert HubModel.parse("hf:org/name@v1.0", HubOptions("photo")) == HubModel("org/name", "v1.0", "photo")
+    assert HubModel.parse("hf:org/name@v1.0", {"prompt": "photo"}) == HubModel("org/name", "v1.0", "photo")
     assert HubModel.parse("hf:org/name@v1.0").row == "hf:org/name@v1.0"
     for wrong in ("hf:", "hf:name", "hf:/nowhere/at/all", "hf:a/b/c", "hf:a/b@"):
         with pytest.raises(BenchError, match="no such folder"):
             HubModel.parse(wrong)
     with pytest.raises(BenchError, match="--hub prompt is for models of hf:"):
-        resolve_models(["blind"], Workspace(tmp_path), hub=HubOptions("photo"))
+        resolve_models(["blind"], Workspace(tmp_path), hub={"prompt": "photo"})
 
 
 def test_a_repository_that_is_not_here_is_skipped_with_what_to_type(tmp_path: Path) -> None:

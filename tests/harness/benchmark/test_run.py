@@ -23,7 +23,7 @@ from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.inference.generate import Captions
 from harness.measure.captioning_costs import Counted, Timed
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import Outcome, RunSpec
@@ -33,7 +33,7 @@ from zoo.laws import BrokenLawError
 from zoo.models.show_attend_tell import ShowAttendTell
 
 END_TO_END = "expansionnet_v2/end-to-end"
-SUMMARY = TrainingSummary(seconds=3.0, images=4, steps=2, best_cider=1.0, micro_batches=3)
+SUMMARY = TrainState(seconds=3.0, images=4, total_steps=2, best=1.0, micro_batches=3)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What training and captioning are asked for; neither is done."""
     found: dict[str, Any] = {}
 
-    def fit(model: Captioner, seed: int, _: object, folder: Path, *__: object) -> TrainingSummary:
+    def fit(model: Captioner, seed: int, _: object, folder: Path, *__: object) -> TrainState:
         weights = {name: value.clone() for name, value in model.state_dict().items()}
         found.update(seed=seed, folder=folder, initial=weights, drawn=torch.initial_seed())
         return SUMMARY

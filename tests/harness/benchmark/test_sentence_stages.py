@@ -95,7 +95,7 @@ def test_three_stages_train_what_they_are_for_and_go_on_after_a_kill(context: Ru
         ("xe", "cross_entropy", False),
     ]
     assert said.getvalue().count("validation loss") == 4
-    assert summary.best_cider == undisturbed[-1].val_cider
+    assert summary.best == undisturbed[-1].val_cider
 
     def moved(name: str, since: Mapping[str, torch.Tensor], until: Mapping[str, torch.Tensor]) -> bool:
         return not torch.equal(since[name], until[name])

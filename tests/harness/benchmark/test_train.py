@@ -16,13 +16,13 @@ from rich.console import Console
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.run import build_model, model_arguments
 from harness.benchmark.run_config import Opening
-from harness.benchmark.train import CachedBackboneSource, _Task, _Tuned, fit
+from harness.benchmark.train import CachedBackboneSource, _Tuned, compiled_model, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
 from harness.data import pixels
-from harness.data.features import Features, NullSource
+from harness.data.features import Features
 from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.training.distributed import other_ranks
@@ -119,7 +119,7 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
     assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
     assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
     assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)
-    assert (again.steps, again.images) == (summary.steps, summary.images)
+    assert (again.total_steps, again.images) == (summary.total_steps, summary.images)
     assert not torch.distributed.is_initialized()
 
 
@@ -214,12 +214,8 @@ def test_a_gpu_replays_compiled_passes_and_keeps_their_gradients(
 ) -> None:
     asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
-    context = context_of(data, tmp_path, [STAGE])
-    model = model_of("transformer_base", context)
-    task = _Task(
-        model, 0, context.preset.schedule, (), context.inputs.vocabulary, NullSource(), 9, "fp32", True, tmp_path
-    )
-    compiled = task.compiled_model(torch.device("cuda"))
+    model = model_of("transformer_base", context_of(data, tmp_path, [STAGE]))
+    compiled = compiled_model(model, torch.device("cuda"))
     assert asked == [(compiled, {"mode": "reduce-overhead"})]
     weight = next(compiled.parameters())
     memory = torch.ones_like(weight)

@@ -16,7 +16,6 @@ from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.work import LOCK, LOG_TAIL_LINES, RunReporter, Work, mark_interrupted, next_free, work_off
 from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
-from harness.utils.progress import EvaluationBegins, TrainingStands, Validated
 from harness.utils.workspace import Workspace, locked
 from results import Outcome, Quantity, SplitResult
 from results.records import EpochRecord, RunSpec
@@ -192,17 +191,17 @@ def test_a_run_says_in_the_store_what_it_is_at(fake: Fake, monkeypatch: pytest.M
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     fake.store.begin("a", {})
     reporter = RunReporter(fake.services.reporter, fake.store, "a")
-    reporter.watch(TrainingStands("xe", 1, 4, None, 0.0))
+    reporter.watch(stage="xe", epoch=1, epochs=4, done=0.0)
     now = 1.0
-    reporter.watch(Validated(0.5))
+    reporter.watch(validated=0.5)
     assert fake.store.progress(["a"])["a"][1]["epoch"] == 1  # type: ignore[index]
     now = 5.0
-    reporter.watch(TrainingStands("xe", 2, 4, None, 0.25))
+    reporter.watch(stage="xe", epoch=2, epochs=4, done=0.25)
     status, said = fake.store.progress(["a"])["a"]
     assert (status, said) == ("running", said)
     assert said is not None
     assert {name: said[name] for name in ("stage", "epoch", "epochs", "best", "left_s")} == {
         "stage": "xe", "epoch": 2, "epochs": 4, "best": 0.5, "left_s": 15.0,
     }  # fmt: skip
-    reporter.watch(EvaluationBegins())
+    reporter.watch(stage="evaluation")
     assert fake.store.progress(["a"])["a"][1]["stage"] == "evaluation"  # type: ignore[index]

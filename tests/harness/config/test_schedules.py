@@ -98,7 +98,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     summary = trainer.fit()
     assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}
     assert all(np.isfinite(record.train_loss) for record in records)
-    assert summary.steps == len(records)
+    assert summary.total_steps == len(records)
     changed = [name for name, value in model.named_parameters() if not torch.equal(value, before[name])]
     still = all(stage.optimiser.name == "radam_liu" for stage in schedule.stages)  # which waits for five steps
     assert bool(changed) != still

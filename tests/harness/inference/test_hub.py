@@ -81,9 +81,9 @@ def test_a_batch_of_odd_sizes_is_captioned_as_its_images_one_by_one(
     captioner = opened(family)
     found = captioner.caption(PICTURES, DECODING)
     alone = [captioner.caption([picture], DECODING) for picture in PICTURES]
-    assert found.captions == [each.captions[0] for each in alone]
-    assert found.lengths == [each.lengths[0] for each in alone]
-    assert all(1 <= length <= DECODING.max_len for length in found.lengths)
+    assert found[0] == [each[0][0] for each in alone]
+    assert found[1] == [each[1][0] for each in alone]
+    assert all(1 <= length <= DECODING.max_len for length in found[1])
     assert read(folders(family)).caption(PICTURES, DECODING) == found
 
 
@@ -124,9 +124,9 @@ def test_a_prompt_may_be_empty_and_is_never_part_of_the_caption(opened: OpenFami
     captioner = opened(family, prompt)
     assert captioner.prompt.name == OWN
     found = captioner.caption(PICTURES, SHORT)
-    assert len(found.captions) == len(PICTURES)
-    assert all(1 <= length <= SHORT.max_len for length in found.lengths)
-    assert not any("ebra" in caption for caption in found.captions)
+    assert len(found[0]) == len(PICTURES)
+    assert all(1 <= length <= SHORT.max_len for length in found[1])
+    assert not any("ebra" in caption for caption in found[0])
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in SHIFTED])
@@ -164,7 +164,7 @@ def test_the_end_token_ends_a_caption(opened: OpenFamily, family: str, monkeypat
     if family == "blip":
         monkeypatch.setattr(captioner.network.config.text_config, "sep_token_id", tokens[place])
     assert captioner.generate(inputs, greedy)[0].tolist() == tokens[: place + 1]
-    assert captioner.caption(PICTURES[:1], greedy).lengths == [place + 1]
+    assert captioner.caption(PICTURES[:1], greedy)[1] == [place + 1]
     assert captioner.generate(inputs, greedy, full_length=True).shape[1] == greedy.max_len
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from harness.config.preset import Decoding
 from harness.data.dataset import Dataset, Sample
-from harness.inference.hub_captioner import Generated, HubCaptioner, caption_with_hub
+from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
 from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -29,12 +29,12 @@ class Stub:
         self.room = room
         self.sizes: list[int] = []
 
-    def caption(self, images: list[Image.Image], _: Decoding) -> Generated:
+    def caption(self, images: list[Image.Image], _: Decoding) -> tuple[list[str], list[int]]:
         self.sizes.append(len(images))
         if len(images) > self.room:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
         pixels = torch.zeros(len(images), MIB, dtype=torch.uint8)
-        return Generated([str(np.asarray(image).mean()) for image in images], [len(pixels[:1])] * len(images))
+        return [str(np.asarray(image).mean()) for image in images], [len(pixels[:1])] * len(images)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from harness.config.schedule import Optimiser, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.training.distributed import SingleProcess
+from harness.training.distributed import Collective
 from harness.training.losses import BatchGradient
 from harness.training.objectives import Objective
 from harness.training.optimisers import make_optimiser
@@ -52,7 +52,7 @@ def with_objective(model: Captioner, changes: dict[str, Any]) -> tuple[Captioner
 
 def trained(model: Captioner, objective: Objective, batch: Batch, precision: str = "bf16") -> Watch:
     """What a step asks the GPU for."""
-    gradient = BatchGradient(model, CUDA, precision=precision, collective=SingleProcess(), on_split=pytest.fail)
+    gradient = BatchGradient(model, CUDA, precision=precision, collective=Collective(), on_split=pytest.fail)
     weights = list(model.parameters())
     with Watch() as watch:
         losses, _ = gradient(objective, weights, batch, 0, 1)

@@ -15,7 +15,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training import reinforce, self_critical
-from harness.training.distributed import Collective, SingleProcess
+from harness.training.distributed import Collective
 from harness.training.losses import BatchGradient, read_losses
 from harness.training.objectives import CrossEntropy
 from harness.training.stage import make_objective
@@ -71,7 +71,7 @@ def maker(
 ) -> BatchGradient:
     """On the CPU, by default in one process."""
     return BatchGradient(
-        model, torch.device("cpu"), precision=precision, collective=collective or SingleProcess(), on_split=on_split
+        model, torch.device("cpu"), precision=precision, collective=collective or Collective(), on_split=on_split
     )
 
 
@@ -132,7 +132,7 @@ def test_a_rank_without_images_adds_nothing() -> None:
     model = model_of()
     told: list[int] = []
 
-    class Others(SingleProcess):
+    class Others(Collective):
         """The other process has all six images, of a loss of 2."""
 
         def all_reduce_sum(self, values: Any) -> list[float]:

@@ -21,7 +21,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.training import trainer
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import make_objective
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.utils.signals import ENDING, end_on_sigterm
 from results.records import EpochRecord
 from tests.harness.training.tiny_training import VOCABULARY, Killed, Loader, fit_tiny, tiny_schedule, weights_of
@@ -50,7 +50,7 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str, kill_at: tu
     second = second.model_copy(update={"optimiser": Optimiser(name="adam", betas=(0.5, 0.6), weight_decay=0.1)})
     schedule = tiny_schedule().model_copy(update={"stages": (first, second)})
 
-    def fit(name: str, records: list[EpochRecord], **options: Any) -> tuple[dict[str, Tensor], TrainingSummary]:
+    def fit(name: str, records: list[EpochRecord], **options: Any) -> tuple[dict[str, Tensor], TrainState]:
         torch.manual_seed(0)
         model = create_model("cgru", vocab_size=VOCABULARY, visual_dim=8, **model_card("cgru").tiny)
         made: list[Objective] = []
@@ -74,7 +74,7 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str, kill_at: tu
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(value, found[name]), name
-    assert (again.steps, again.images, again.best_cider) == (summary.steps, summary.images, summary.best_cider)
+    assert (again.total_steps, again.images, again.best) == (summary.total_steps, summary.images, summary.best)
     assert [replace(row, seconds=0, images_per_second=0) for row in resumed] == [
         replace(row, seconds=0, images_per_second=0) for row in undisturbed
     ]
@@ -110,7 +110,7 @@ def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int,
     assert len(steps) == step
     assert len(records) == (step > 3)  # it comes before the validation of the epoch that it ends
     model, again = fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled)
-    assert len(steps) == summary.steps == again.steps
+    assert len(steps) == summary.total_steps == again.total_steps
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 

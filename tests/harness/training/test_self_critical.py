@@ -18,7 +18,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
-from harness.metrics.ngrams import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies, Tokenised
 from harness.training import self_critical
 from harness.training.self_critical import (
     CaptionRewards,
@@ -363,7 +363,8 @@ def test_document_frequencies_may_count_captions() -> None:
     rows = [[vocabulary.encode(text, 9) for text in said]]
     found = CaptionRewards(images, vocabulary, False, "captions")([0], hypotheses(rows))
     numbers = [[words[word] for word in text] for text in texts]
-    reward = CiderReward(DocumentFrequencies.of_numbers([[caption] for caption in numbers]))
+    each = np.arange(len(numbers) + 1)
+    reward = CiderReward(DocumentFrequencies.of_captions(Tokenised.of_numbers(numbers), each))
     expected = reward([numbers[:3]], [[[words[word] for word in text.split()] for text in said]])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
     by_image = CaptionRewards(images, vocabulary, False)([0], hypotheses(rows))

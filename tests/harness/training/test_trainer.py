@@ -59,7 +59,7 @@ def test_training_lowers_the_loss_and_counts_images(tmp_path: Path) -> None:
     _, summary = fit_tiny(tmp_path, schedule=tiny_schedule(epochs=12, dropout=0.0), records=records)
     assert records[11].train_loss < 0.5 * records[0].train_loss
     assert summary.images == 24 * IMAGES
-    assert summary.steps == 72
+    assert summary.total_steps == 72
 
 
 def test_the_best_weights_win_and_patience_ends_a_stage(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_best_weights_win_and_patience_ends_a_stage(tmp_path: Path) -> None:
     records: list[EpochRecord] = []
     model, summary = fit_tiny(tmp_path, schedule=single, validate=validate, records=records)
     assert [record.val_cider for record in records] == [0.1, 0.5, 0.3, 0.2]
-    assert summary.best_cider == 0.5
+    assert summary.best == 0.5
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in kept[0.5].items())
 
 

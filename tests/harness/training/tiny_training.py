@@ -17,7 +17,7 @@ from harness.data.batches import Batch
 from harness.training import losses, trainer
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import StageData
-from harness.training.state import TrainingSummary
+from harness.training.state import TrainState
 from harness.utils.progress import Reporter
 from results.records import EpochRecord
 from zoo import Captioner, Visual, create_model, model_card
@@ -78,7 +78,7 @@ def fit_tiny(
     read_losses_every: int = 1,
     objective: Callable[[Stage], Objective] = CrossEntropy,
     said: io.StringIO | None = None,
-) -> tuple[Captioner, TrainingSummary]:
+) -> tuple[Captioner, TrainState]:
     """Train in `folder` as far as `kill_at` (epoch, batch) of a stage, or to the end; `validate` sees the model."""
     torch.manual_seed(5)
     if model is None:

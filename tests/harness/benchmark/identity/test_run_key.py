@@ -266,12 +266,12 @@ def test_the_key_has_model_seed_signature_and_code() -> None:
         identify("cgru", 0, {"a": 2}, signature, CODE),
         identify("cgru", 0, settings, signature | {"beam": "5"}, CODE),
     ):
-        assert other.key != plain.key
-        assert other.settings != plain.settings
+        assert other[0] != plain[0]
+        assert other[1] != plain[1]
     for code in (replace(CODE, model="cccc"), replace(CODE, revision="2")):
         other = identify("cgru", 0, settings, signature, code)
-        assert other.key != plain.key
-        assert other.settings == plain.settings, "the settings are the same, whatever code"
+        assert other[0] != plain[0]
+        assert other[1] == plain[1], "the settings are the same, whatever code"
     harness = identify("cgru", 0, settings, signature, replace(CODE, harness="dddd", files={"a.py": "eeee"}))
     assert harness == plain, "the results revision speaks for the harness"
 

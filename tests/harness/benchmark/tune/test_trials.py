@@ -5,23 +5,23 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
-from optuna.trial import TrialState
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines.here import HereEngine
-from harness.benchmark.tune.study import pruner, standing
-from harness.benchmark.tune.trials import Search, TrialOrder, TrialWork, _Reports, do_trials, open_study
+from harness.benchmark.tune.study import Study
+from harness.benchmark.tune.trials import Reports, Search, TrialOrder, TrialPruned, TrialWork, do_trials
 from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
-from harness.utils.workspace import Workspace
+from harness.utils.workspace import Workspace, locked
 from tests.harness.benchmark.small_runs import FixedServices, run_config
 from tests.harness.benchmark.tune.conftest import requested
 from tests.harness.conftest import bench
@@ -45,12 +45,6 @@ def _training(monkeypatch: pytest.MonkeyPatch) -> None:
     context = multiprocessing.get_context("fork")  # the imports of a new process take seconds
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
     monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", train)
-    studies: dict[Path, optuna.storages.InMemoryStorage] = {}  # a file of them takes seconds to make
-
-    def open_studies(workspace: Workspace) -> optuna.storages.InMemoryStorage:
-        return studies.setdefault(workspace.root, optuna.storages.InMemoryStorage())
-
-    monkeypatch.setattr("harness.benchmark.tune.trials.open_studies", open_studies)
 
 
 class Tuner:
@@ -67,15 +61,8 @@ class Tuner:
     def do(self, *models: str) -> dict[str, str]:
         return do_trials(requested(*models), self.search, self.engine, self.services)
 
-    def study(self, model: str) -> optuna.Study:
-        return open_study(*requested(model), self.search, self.context).study
-
-    def trials(self, model: str) -> list[tuple[object, ...]]:
-        """All that values and pruning depend on, of the trials that count."""
-        trials = self.study(model).trials
-        repeated = {trial.user_attrs.get("repeats") for trial in trials}
-        kept = [trial for trial in trials if trial.number not in repeated]
-        return [(trial.state, trial.params, trial.value, trial.intermediate_values) for trial in kept]
+    def study(self, model: str) -> Study:
+        return self.search.read(self.search.file(requested(model)[0], self.context))
 
 
 @pytest.fixture
@@ -87,10 +74,10 @@ def test_trials_are_the_same_with_however_many_processes(make: Callable[..., Tun
     alone, spread = make("alone"), make("spread", 2)
     assert (alone.do("updown", "m2"), spread.do("updown", "m2")) == ({}, {})
     for model in ("updown", "m2"):
-        assert spread.trials(model) == alone.trials(model)
-    states = [trial[0] for trial in alone.trials("updown")]
-    assert TrialState.PRUNED in states[:6], "else nothing is compared"
-    assert states[6:] == [TrialState.COMPLETE] * 2, "no further seed is pruned"
+        assert spread.study(model) == alone.study(model)
+    states = [trial.state for trial in alone.study("updown").trials]
+    assert "pruned" in states[:6], "else nothing is compared"
+    assert states[6:] == ["finished"] * 2, "no further seed is pruned"
     assert not list(spread.search.workspace.root.rglob("epoch"))
 
 
@@ -121,9 +108,9 @@ def test_a_lost_trial_goes_on_with_what_it_reported(
         errors = lost.do("updown", "m2")
     assert list(errors) == ["updown"]
     assert errors["updown"].startswith("WorkerDied" if killed else "OSError: lost")
-    assert lost.trials("m2") == alone.trials("m2"), "another model goes on"
+    assert lost.study("m2") == alone.study("m2"), "another model goes on"
     assert lost.do("updown", "m2") == {}
-    assert lost.trials("updown") == alone.trials("updown")
+    assert lost.study("updown") == alone.study("updown")
 
 
 def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,32 +124,45 @@ def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkey
     monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", failing)
     tuner = make("one")
     assert tuner.do("updown", "m2") == {"updown": "BenchError: shapes do not fit (mend it)"}
-    found = standing(tuner.study("m2"), BUDGET)
-    assert (found.finished, found.failed, found.done, found.best) == (1, 5, True, found.default)
-    assert tuner.study("updown").trials[0].state == TrialState.RUNNING
+    study = tuner.study("m2")
+    found = study.chosen()
+    assert (found.count("finished"), found.count("failed"), study.done, found.best) == (1, 5, True, found.default)
+    assert [trial.state for trial in tuner.study("updown").trials] == [None], "it is done again"
 
 
 def test_a_node_without_the_workspace_is_named(make: Callable[..., Tuner]) -> None:
     search = make("there").search
-    order = TrialOrder(requested("updown")[0], TunedValues(), TRIAL_SEED, 1, search.workspace.root / "nowhere", {}, [])
+    order = TrialOrder(requested("updown")[0], TunedValues(), TRIAL_SEED, 1, search.workspace.root / "nowhere")
     with pytest.raises(BenchError, match="nowhere"):
         TrialWork(search)(order)
 
 
 def test_trials_below_the_median_are_stopped(tmp_path: Path) -> None:
-    study = optuna.create_study(direction="maximize", pruner=pruner(BUDGET))
-    for value in (0.5, 0.6, 0.7):
-        study.add_trial(optuna.create_trial(state=TrialState.COMPLETE, value=value, intermediate_values={10: value}))
+    others = [{10: value} for value in (0.5, 0.6, 0.7)]
 
-    def reports() -> _Reports:
+    def reports() -> Reports:
         (tmp_path / "reported.json").unlink(missing_ok=True)
-        order = TrialOrder(requested("updown")[0], TunedValues(), TRIAL_SEED, 4, tmp_path, {}, study.trials)
-        return _Reports(order, BUDGET)
+        return Reports(TrialOrder(requested("updown")[0], TunedValues(), TRIAL_SEED, 4, tmp_path, others), BUDGET)
 
     reports().report(0.1, 9, last=False)  # the first third is too early
-    with pytest.raises(optuna.TrialPruned, match="10"):
+    with pytest.raises(TrialPruned, match="10"):
         reports().report(0.59, 10, last=False)
+    reports().report(0.6, 10, last=False)
     reports().report(0.1, 30, last=True)  # nothing is left to save
+
+
+def test_a_model_that_another_command_tunes_is_waited_for(make: Callable[..., Tuner]) -> None:
+    tuner = make("one")
+    file = tuner.search.file(requested("updown")[0], tuner.context)
+    file.parent.mkdir(parents=True)
+    with ThreadPoolExecutor(1) as pool:
+        with locked(file.with_suffix(".lock"), lambda: None):
+            working = pool.submit(tuner.do, "updown", "m2")
+            while not tuner.study("m2").done:
+                time.sleep(0.05)
+            assert tuner.study("updown").trials == ()
+        assert working.result(timeout=60) == {}
+    assert tuner.study("updown").done
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,7 @@ def test_engines_that_cannot_tune_are_refused(
 
 
 def test_optuna_is_quiet(make: Callable[..., Tuner], capfd: pytest.CaptureFixture[str]) -> None:
+    optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.INFO)
     make("quiet").do("m2")
     assert capfd.readouterr().err == ""

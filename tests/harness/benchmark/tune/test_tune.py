@@ -8,21 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 import yaml
-from optuna.trial import TrialState
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import plan_runs
-from harness.benchmark.run_config import AppliedTuning
-from harness.benchmark.tune.chosen import TunedFile, TunedModel, from_file, from_workspace, one_after_other
-from harness.benchmark.tune.storage import open_studies
+from harness.benchmark.tune.chosen import TunedFile, from_file, from_workspace, one_after_other
+from harness.benchmark.tune.study import Trial, TunedModel, read_study, studies_folder
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset
-from harness.config.tuning import TRIAL_SEED, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.tuning import TRIAL_SEED, AppliedTuning, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results import Store
@@ -40,13 +37,10 @@ def words(command: str, data: Path, workspace: Path, models: str) -> list[object
     return [command, *options, *FEATURES, *set_options(SETTINGS)]
 
 
-def trials_of(workspace: Path, model: str) -> list[tuple[TrialState, dict[str, Any], float | None]]:
-    """The trials of a model's study but those that were repeated."""
-    storage = open_studies(Workspace(workspace))
-    [name] = [name for name in optuna.get_all_study_names(storage) if name.startswith(f"{model}-s")]
-    trials = optuna.load_study(study_name=name, storage=storage).trials
-    repeated = {trial.user_attrs.get("repeats") for trial in trials}
-    return [(trial.state, trial.params, trial.value) for trial in trials if trial.number not in repeated]
+def trials_of(workspace: Path, model: str) -> tuple[Trial, ...]:
+    """The trials of a model's study."""
+    [file] = studies_folder(Workspace(workspace)).glob(f"{model}-s*.json")
+    return read_study(file).trials
 
 
 def test_a_killed_tuning_goes_on_and_its_values_are_run(
@@ -57,7 +51,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     killed = [*words("tune", data, tmp_path / "a", models), *budget, "--plugin", PLUGINS / "broken_models.py"]
     plugin, environment = killed_at("training")  # in the third of the first trial's four steps
     assert bench_process(*killed, *plugin, **environment).returncode == -signal.SIGKILL
-    assert [state for state, _, _ in trials_of(tmp_path / "a", "transformer_base")] == [TrialState.RUNNING]
+    assert [trial.state for trial in trials_of(tmp_path / "a", "transformer_base")] == [None]
 
     with own_registry():
         code, said = bench_or_raise(*killed, *plugin, "--export", tmp_path / "tuned.yaml")
@@ -74,8 +68,9 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert file.models.keys() == {"transformer_base"}
     found = file.models["transformer_base"]
     assert found.default is not None
+    assert found.best is not None
     assert found.best >= found.default
-    assert [trial.score for trial in found.trials] == [score for _, _, score in trials]
+    assert [trial.score for trial in found.trials] == [trial.score for trial in trials]
     assert [trial.seed - TRIAL_SEED for trial in found.trials] == [0, 0, 0, 1, 1]
     assert found.deviation is not None
 
@@ -112,7 +107,7 @@ def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
     content = TunedFile.model_validate(yaml.safe_load((tmp_path / "tuned.yaml").read_text(encoding="utf-8")))
     assert (content.space.stage, content.budget.updates) == ("scst", 2)
     assert bench_or_raise(*words("tune", data, tmp_path / "b", models), *more, "--trials", 1, "--finalists", 0)[0] == 0
-    alone, whole = (trials_of(each, models)[0][2] for each in (place, tmp_path / "b"))
+    alone, whole = (trials_of(each, models)[0].score for each in (place, tmp_path / "b"))
     assert alone, "else nothing is compared"
     assert alone == whole, "the preset, whether its stages are trained at once or not"
     for same in (("--tuned", "workspace"), ("--tuned", tmp_path / "tuned.yaml")):
@@ -202,7 +197,7 @@ def test_what_cannot_be_tuned_is_refused(options: Sequence[str], message: str, t
 
 
 def test_without_optuna_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("harness.benchmark.tune.storage.find_spec", lambda _: None)
+    monkeypatch.setattr("harness.benchmark.tune.study.find_spec", lambda _: None)
     with pytest.raises(BenchError, match="needs Optuna") as caught:
         bench_or_raise("tune", "--workspace", tmp_path)
     assert caught.value.hint == "uv sync --inexact --extra tune"

@@ -1,0 +1,562 @@
+"""`bench doctor --gpu`: whether a GPU computes what the processor does, whether anything waits for it, how fast it is.
+
+The most important part goes first, and each runs in a process of its own and within a limit, so that what crashes or
+hangs is one part. On a processor the parts run at toy sizes: that tries the check itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from torch import Tensor
+from torch._C._autograd import DeviceType
+from torch._C._distributed_c10d import HashStore
+from torch.profiler import ProfilerActivity, profile
+
+from harness.benchmark.train import compiled_model
+from harness.config.load import load_preset
+from harness.config.schedule import Optimiser, Schedule, Stage
+from harness.data.batches import Batch
+from harness.data.dataset import Sample
+from harness.data.pixels import hold
+from harness.data.vocabulary import Vocabulary
+from harness.measure.energy import measure_energy
+from harness.measure.environment import describe_environment
+from harness.measure.inputs import batch_of, example_visual
+from harness.measure.speed import median_seconds
+from harness.training.distributed import Collective, Distributed
+from harness.training.losses import BatchGradient
+from harness.training.objectives import CrossEntropy, Objective
+from harness.training.optimisers import make_optimiser
+from harness.training.stage import StageData, make_objective
+from harness.training.trainer import Trainer
+from harness.utils.atomic import write_text
+from harness.utils.precision import autocast, set_products
+from harness.utils.processes import make_worker, starting_worker
+from harness.utils.progress import Reporter
+from zoo import Captioner, Visual, create_model, list_models, model_card
+from zoo.captioner import VisualSpec
+from zoo.decoding import beam_search, greedy
+
+SECONDS = 600
+"""The limit of all parts together."""
+LOGITS, GRADIENT, HALF = 1e-3, 1e-2, 0.1
+"""Greatest relative distance to the processor's: of logits and gradients in fp32, and of logits in bf16."""
+IMAGES, REGIONS, CHANNELS, WORDS, CAPTIONS = 3, 5, 6, 6, 2
+PAPER = {"images": 32, "regions": 144, "channels": 1536, "length": 20, "captions": 5, "vocabulary": 10_000}
+MEASURED = ("expansionnet_v2", "transformer_base", "updown", "image_transformer", "cgru", "x_lan", "x_transformer")
+SELF_CRITICAL = {"objective": "self_critical", "self_critical": {"max_len": WORDS, "samples": CAPTIONS}}
+_TOY = ("transformer_base", "updown")
+_WORDS = Vocabulary(tuple(f"w{number}" for number in range(20)))
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a part: "works", "differs", "failed" or "not run", with what is wrong, and numbers."""
+
+    part: str
+    about: str
+    state: str = "works"
+    seconds: float | None = None
+    problems: list[str] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Check:
+    """A part at work: where, whether at full size, and what it finds."""
+
+    device: torch.device
+    report: Report
+
+    @property
+    def full(self) -> bool:
+        """Whether the device is worth the sizes of papers."""
+        return self.device.type == "cuda"
+
+    def expect(self, holds: bool, problem: str) -> None:
+        """Note a problem where something does not hold."""
+        if not holds:
+            self.report.problems.append(problem)
+
+
+def equal_to_the_processor(check: Check) -> None:
+    """Every architecture, here and there, in fp32 without TF32: logits, gradients, words; bf16 finite and near."""
+    set_products(check.device, "fp32")
+    for name in list_models() if check.full else _TOY:
+        model = toy(name).eval()
+        there = copy.deepcopy(model).to(check.device)
+        batch = a_batch(model)
+        ours, theirs = _passes(model, batch), _passes(there, batch.to(check.device))
+        far = {part: _distance(theirs[part], ours[part]) for part in ("logits", "gradient")}
+        with torch.no_grad(), autocast(check.device, "bf16"):
+            far["bf16"] = _distance(there(batch.to(check.device).visual, batch.to(check.device).tokens), ours["logits"])
+        check.report.numbers[name] = {part: float(f"{value:.2g}") for part, value in far.items()}
+        limits = {"logits": LOGITS, "gradient": GRADIENT, "bf16": HALF}
+        for part, limit in limits.items():
+            check.expect(far[part] <= limit, f"{name}: {part} {far[part]:.2g} from the processor's, more than {limit}")
+        for search in ("greedy", "beam"):
+            check.expect(torch.equal(theirs[search].cpu(), ours[search]), f"{name}: other words by {search} search")
+
+
+def nothing_waits(check: Check) -> None:
+    """A training step reads nothing of the device; a search and a self-critical step once a word."""
+    for name in list_models() if check.full else _TOY:
+        model = toy(name).to(check.device).train()
+        batch = a_batch(model)
+        for kind, changes, most in (("cross_entropy", {}, 0), ("self_critical", SELF_CRITICAL, WORDS + 2)):
+            step = _step(model, batch.pinned() if check.full else batch, changes, check.device)
+            step()
+            waits = _waits(step, check.device)
+            check.report.numbers.setdefault(name, {})[kind] = waits
+            check.expect((waits or 0) <= most, f"{name}: a step of {kind} waits {waits} times for the device")
+        there = batch.visual.to(check.device)
+        waits = _waits(lambda: _search(model.eval(), there), check.device)  # noqa: B023
+        check.report.numbers[name]["beam search"] = waits
+        check.expect((waits or 0) <= WORDS, f"{name}: a beam search waits {waits} times")
+
+
+def speed(check: Check) -> None:
+    """Steps and a beam search at papers' sizes: seconds, kernels, the share of time that the device works."""
+    size = PAPER if check.full else {**PAPER, "images": 2, "regions": 4, "channels": 8, "length": 3, "vocabulary": 50}
+    words = Vocabulary(tuple(f"w{number}" for number in range(size["vocabulary"] - 4)))
+    for name in MEASURED if check.full else _TOY:
+        arguments = load_preset("matched-width").model_arguments(name) if check.full else model_card(name).tiny
+        model = create_model(name, vocab_size=len(words), visual_dim=size["channels"], **arguments).to(check.device)
+        batch = a_batch(
+            model, words=words, **{part: size[part] for part in ("images", "regions", "captions", "length")}
+        )
+        there, searched = batch.visual.to(check.device), size["images"]
+        critical = {"objective": "self_critical", "self_critical": {"max_len": size["length"], "samples": 5}}
+        works: dict[str, Callable[[], object]] = {
+            "cross_entropy": _step(model.train(), batch, {}, check.device, words),
+            "self_critical": _step(model, batch, critical, check.device, words),
+            "beam search": lambda: _search(model.eval(), there, size["length"], 5),  # noqa: B023
+        }
+        found = check.report.numbers.setdefault(name, {})
+        for kind, work in works.items():
+            model.train(kind != "beam search")
+            seconds = median_seconds(work, check.device, 2.0 if check.full else 0.01)
+            found[kind] = {"seconds": seconds, "images_per_second": searched / seconds} | _profiled(work, check.device)
+    _extraction(check)
+
+
+def compiled(check: Check) -> None:
+    """A compiled model trains as an eager one: 20 steps, a short last batch, two halves a step, rewards."""
+    for name in ("transformer_base", "updown") if check.full else ("show_tell",):
+        for kind, changes in (("cross_entropy", {}), ("self_critical", SELF_CRITICAL)):
+            eager = toy(name, dropout=0.0).to(check.device).train()
+            losses = []
+            for model in (eager, compiled_model(copy.deepcopy(eager), check.device)):
+                batches = [a_batch(eager, images=1 if number % 5 == 4 else 4, seed=number) for number in range(20)]
+                torch.manual_seed(0)
+                step = _step(model, batches[0], changes, check.device, precision="fp32")
+                parts = [1 + (number % 3 == 2) for number in range(len(batches))]
+                losses.append([step(batch, split, read=True) for batch, split in zip(batches, parts, strict=True)])
+            far = max(abs(a - b) / max(abs(a), 1.0) for a, b in zip(*losses, strict=True))
+            check.report.numbers[f"{name} {kind}"] = far
+            check.expect(far <= GRADIENT, f"{name}: losses of {kind} differ by {far:.2g} when compiled")
+
+
+def memory(check: Check) -> None:
+    """Features on the device equal those that are read; a batch that does not fit is split, with the same gradient."""
+    model = toy("transformer_base", dropout=0.0).to(check.device).train()
+    source = _Source(model.visual)
+    held = hold(source, range(IMAGES), model.visual, check.device, 1 << 30)
+    assert held is not None
+    seen, read = held.visual([2, 0], model.visual), source.visual([2, 0], model.visual)
+    for part in fields(Visual):
+        one, other = getattr(seen, part.name), getattr(read, part.name)
+        same = other is None or torch.equal(one.cpu(), other)
+        check.expect(same, f"{part.name} on the device differ from those that are read")
+    batch, whole = a_batch(model, images=8), _Gradient(model, check.device)
+    expected = whole(batch)
+    with _less_memory(check, whole, batch) as objective:
+        split = _Gradient(model, check.device, objective)
+        far = _distance(split(batch), expected)
+    check.report.numbers |= {"parts": split.parts, "gradient": far}
+    check.expect(split.parts > 1, "memory did not run out")
+    check.expect(far <= GRADIENT, f"the gradient of {split.parts} parts is {far:.2g} from the whole batch's")
+
+
+def collective(check: Check) -> None:
+    """A group of one rank (NCCL on a GPU) gives the gradient that a process alone gives."""
+    model = toy("transformer_base", dropout=0.0).to(check.device).train()
+    batch = a_batch(model)
+    expected = _Gradient(model, check.device)(batch)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        group = Distributed(check.device.type)
+        far = _distance(_Gradient(model, check.device, collective=group)(batch), expected)
+        check.expect(far == 0, f"the gradient of a group of one is {far:.2g} from a process's")
+    finally:
+        dist.destroy_process_group()
+
+
+def energy(check: Check) -> None:
+    """Joules a captioned image, by the device's counter."""
+    model = toy("transformer_base").to(check.device).eval()
+    there = a_batch(model).visual.to(check.device)
+    costs = measure_energy(lambda: _search(model, there), IMAGES, check.device, window_s=4.0)
+    check.report.numbers |= {name: cost.value if cost.reason is None else cost.reason for name, cost in costs.items()}
+
+
+def resume(check: Check) -> None:
+    """A training that is cut off in the middle goes on to the same weights."""
+    weights = []
+    for cuts in ((), (1, 5)):  # batches after which the training is cut off
+        with tempfile.TemporaryDirectory() as folder:
+            for cut in (*cuts, None):
+                torch.manual_seed(0)
+                trainer = _trainer(toy("transformer_base", dropout=0.1).to(check.device), Path(folder), cut, check)
+                try:
+                    trainer.fit()
+                except _CutError:
+                    continue
+            weights.append(torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]))
+    far = _distance(*weights)
+    check.report.numbers["weights"] = far
+    # Sums of a GPU may come in another order; what is lost or done twice is far more.
+    check.expect(far <= (1e-4 if check.full else 0.0), f"weights are {far:.2g} from those of an undisturbed training")
+
+
+PARTS: dict[str, tuple[Callable[[Check], None], float]] = {
+    "equal": (equal_to_the_processor, 150),
+    "waits": (nothing_waits, 100),
+    "speed": (speed, 120),
+    "compiled": (compiled, 150),
+    "memory": (memory, 30),
+    "collective": (collective, 30),
+    "energy": (energy, 30),
+    "resume": (resume, 60),
+}
+"""The most important first, each with its limit in seconds."""
+
+
+def reports_of(device: str, told: Callable[[Report], None]) -> list[Report]:
+    """Run all parts, each in a process of its own; what has no time left is not run."""
+    ends, found = time.monotonic() + SECONDS, []
+    for part, (_, limit) in PARTS.items():
+        report = _in_own_process(part, device, min(limit, ends - time.monotonic()))
+        found.append(report)
+        told(report)
+    return found
+
+
+def planned() -> list[Report]:
+    """What the parts would do, on a machine that cannot."""
+    return [Report(part, work.__doc__ or "", "not run") for part, (work, _) in PARTS.items()]
+
+
+def run_part(part: str, device: str) -> Report:
+    """One part in this process; an error is what came of it."""
+    work = PARTS[part][0]
+    report, started = Report(part, work.__doc__ or ""), time.monotonic()
+    try:
+        work(Check(torch.device(device), report))
+        report.state = "differs" if report.problems else "works"
+    except Exception as error:  # the other parts go on
+        report.state = "failed"
+        report.problems += [f"{type(error).__name__}: {error}", traceback.format_exc()]
+    report.seconds = round(time.monotonic() - started, 1)
+    return report
+
+
+def answer(part: str, device: str, out: str) -> None:
+    """In the part's process: run it, and write what came of it."""
+    Path(out).write_text(json.dumps(asdict(run_part(part, device))), encoding="utf-8")
+
+
+def save(reports: Sequence[Report], device: str, out: Path) -> None:
+    """Write `out` as JSON, and beside it a page in Markdown."""
+    environment = describe_environment(device)
+    told = {"environment": environment, "parts": [asdict(report) for report in reports]}
+    write_text(out, json.dumps(told, indent=1))
+    lines = [f"# A GPU's check\n\n{environment['device']}\n", "| Part | State | Seconds | What |", "|---|---|---:|---|"]
+    lines += [f"| {each.part} | {each.state} | {each.seconds} | {each.about} |" for each in reports]
+    for each in reports:
+        lines += [f"\n## {each.part}\n", *(f"- {problem.splitlines()[0]}" for problem in each.problems)]
+        lines += [f"- {name}: `{json.dumps(value)}`" for name, value in each.numbers.items()]
+    write_text(out.with_suffix(".md"), "\n".join(lines) + "\n")
+
+
+def _in_own_process(part: str, device: str, limit: float) -> Report:
+    report = Report(part, PARTS[part][0].__doc__ or "", "not run")
+    if limit <= 0:
+        return replace(report, problems=["no time was left"])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report.json"
+        worker = make_worker("harness.benchmark.gpu_check:answer", part, device, str(out))
+        with starting_worker():
+            worker.start()
+        try:
+            worker.join(limit)
+        finally:
+            late = worker.is_alive()
+            worker.kill()
+            worker.join()
+        if out.is_file():
+            return Report(**json.loads(out.read_text(encoding="utf-8")))
+        reason = f"not done after {limit:.0f} s" if late else f"its process ended with exit code {worker.exitcode}"
+        return replace(report, state="failed", problems=[reason])
+
+
+def toy(name: str, **changes: Any) -> Captioner:
+    """A model at its tiny size, with the same weights every time."""
+    torch.manual_seed(0)
+    card = model_card(name)
+    return create_model(name, vocab_size=len(_WORDS), visual_dim=CHANNELS, **{**card.tiny, **changes})
+
+
+def a_batch(
+    model: Captioner,
+    *,
+    images: int = IMAGES,
+    regions: int = REGIONS,
+    words: Vocabulary = _WORDS,
+    captions: int = CAPTIONS,
+    length: int = WORDS,
+    seed: int = 0,
+) -> Batch:
+    """Random features and captions, on the processor."""
+    random = torch.Generator().manual_seed(seed)
+    visual = batch_of(example_visual(model.visual, length=regions), images)
+    for part in ("features", "grid", "pixels"):
+        if (value := getattr(visual, part)) is not None:
+            visual = replace(visual, **{part: torch.randn(value.shape, generator=random)})
+    tokens = torch.randint(4, len(words), (images * captions, length + 1), generator=random)
+    tokens[:, 0] = words.bos
+    return Batch(visual, tokens, tuple(range(images)))
+
+
+Step = Callable[..., float]
+
+
+def _step(
+    model: Captioner,
+    first: Batch,
+    changes: dict[str, Any],
+    device: torch.device,
+    words: Vocabulary = _WORDS,
+    precision: str = "bf16",
+) -> Step:
+    """A training step with clipping and AdamW, which gives its loss; of `first` where no batch is given."""
+    stage = Stage.model_validate({"name": "s", "epochs": 1, "batch_size": 1, "learning_rate": {"peak": 1e-3}} | changes)
+    samples = [Sample(image, f"{image}.png", "train", ("w1 w2 w3 w4",)) for image in range(64)]
+    gradient = BatchGradient(model, device, precision=precision, collective=Collective(), on_split=lambda _: None)
+    objective, weights = make_objective(stage, model, samples, words), list(model.parameters())
+    optimiser = make_optimiser(model, Optimiser(name="adamw"))
+    for group in optimiser.param_groups:
+        group["lr"] = 1e-3
+
+    def step(batch: Batch = first, parts: int = 1, *, read: bool = False) -> float:
+        losses, _ = gradient(objective, weights, batch, 0, parts)
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return float(sum(losses)) if read else 0.0
+
+    return step
+
+
+def _search(model: Captioner, visual: Visual, length: int = WORDS, width: int = 2) -> Tensor:
+    device = next(model.parameters()).device
+    with torch.no_grad(), autocast(device, "bf16"):
+        memory = model.encode(visual)
+        return beam_search(model, memory, beam_size=width, max_len=length, bos=_WORDS.bos, eos=_WORDS.eos).tokens
+
+
+def _passes(model: Captioner, batch: Batch) -> dict[str, Tensor]:
+    """Logits, the gradient of all weights, and the words of both searches."""
+    objective = _Gradient(model, next(model.parameters()).device)
+    search: Any = {"max_len": WORDS, "bos": _WORDS.bos, "eos": _WORDS.eos}
+    found = {"gradient": objective(replace(batch, visual=batch.visual.to("cpu"), tokens=batch.tokens.cpu()))}
+    with torch.no_grad():
+        found["logits"] = model(batch.visual, batch.tokens)
+        found["greedy"] = greedy(model, model.encode(batch.visual), **search).tokens
+        found["beam"] = beam_search(model, model.encode(batch.visual), beam_size=3, **search).tokens
+    return found
+
+
+class _Gradient:
+    """The gradient of a batch's cross-entropy, as one vector; `parts` says in how many passes."""
+
+    def __init__(
+        self,
+        model: Captioner,
+        device: torch.device,
+        objective: Objective | None = None,
+        *,
+        collective: Collective | None = None,
+    ) -> None:
+        stage = Stage.model_validate({"name": "s", "epochs": 1, "batch_size": 1, "learning_rate": {"peak": 1e-3}})
+        self._objective, self._weights = objective or CrossEntropy(stage, _WORDS.pad), list(model.parameters())
+        self.parts = 1
+        self._gradient = BatchGradient(
+            model, device, precision="fp32", collective=collective or Collective(), on_split=self._note
+        )
+
+    def _note(self, parts: int) -> None:
+        self.parts = parts
+
+    def __call__(self, batch: Batch) -> Tensor:
+        for weight in self._weights:
+            weight.grad = None
+        self._gradient(self._objective, self._weights, batch, 0, 1)
+        grads = [weight.grad.flatten() for weight in self._weights if weight.grad is not None]
+        for weight in self._weights:
+            weight.grad = None
+        return torch.cat(grads)
+
+
+def _distance(found: Tensor, wanted: Tensor) -> float:
+    """How far apart two tensors are, relative to the length of the second; infinite where one is not finite."""
+    found, wanted = found.detach().double().cpu(), wanted.detach().double().cpu()
+    far = float((found - wanted).norm() / wanted.norm().clamp_min(1e-30))
+    return far if found.isfinite().all() else float("inf")
+
+
+def _waits(work: Callable[[], object], device: torch.device) -> int | None:
+    """How often it waits for the device; None on a processor."""
+    if device.type != "cuda":
+        work()
+        return None
+    torch.cuda.synchronize(device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            work()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(each.message) for each in caught)
+
+
+def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, float | None]:
+    """Kernels that one call starts, and the share of its time that the device works; None on a processor."""
+    if device.type != "cuda":
+        work()
+        return {"kernels": None, "device_busy": None}
+    with profile(activities=[ProfilerActivity.CUDA]) as kept:
+        started = time.perf_counter()
+        work()
+        torch.cuda.synchronize(device)
+        took = time.perf_counter() - started
+    kernels = [event for event in kept.events() if event.device_type == DeviceType.CUDA]
+    return {
+        "kernels": len(kernels),
+        "device_busy": sum(event.time_range.elapsed_us() for event in kernels) / 1e6 / took,
+    }
+
+
+def _extraction(check: Check) -> None:
+    """Images a second through a backbone of random weights, in fp32 and bf16."""
+    import timm
+
+    name, side, images = ("swin_large_patch4_window12_384", 384, 32) if check.full else ("test_resnet", 64, 2)
+    backbone = timm.create_model(name, pretrained=False).to(check.device).eval()
+    pixels = torch.rand(images, 3, side, side, device=check.device)
+    for precision in ("fp32", "bf16"):
+        with torch.no_grad(), autocast(check.device, precision):
+            seconds = median_seconds(lambda: backbone(pixels), check.device, 1.0 if check.full else 0.01)
+        check.report.numbers[f"{name} {precision}"] = {"images_per_second": images / seconds}
+
+
+class _Source:
+    """Features of images by their number."""
+
+    def __init__(self, spec: VisualSpec) -> None:
+        self._random = replace(batch_of(example_visual(spec, length=REGIONS), IMAGES))
+        self._random = replace(self._random, features=torch.randn(IMAGES, REGIONS, spec.dim))
+
+    def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # of one spec
+        """See `VisualSource.visual`."""
+        parts = {part.name: getattr(self._random, part.name) for part in fields(Visual)}
+        return Visual(**{name: value[list(image_ids)] for name, value in parts.items() if value is not None})
+
+
+@contextmanager
+def _less_memory(check: Check, whole: _Gradient, batch: Batch) -> Iterator[Objective | None]:
+    """Less memory than a batch needs, enough for a quarter: the GPU's own limit, or an objective that says so."""
+    if check.full:
+        peaks = []
+        for part in (batch, batch.split(4)[0]):
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            whole(part)
+            peaks.append(torch.cuda.max_memory_reserved())
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties(check.device).total_memory
+        torch.cuda.set_per_process_memory_fraction(sum(peaks) / 2 / total)
+        try:
+            yield None
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    else:
+        yield _Small()
+
+
+class _Small(CrossEntropy):
+    """Cross-entropy that two images fit."""
+
+    def __init__(self) -> None:
+        stage = {"name": "s", "epochs": 1, "batch_size": 1, "learning_rate": {"peak": 1e-3}}
+        super().__init__(Stage.model_validate(stage), _WORDS.pad)
+
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+        """See `CrossEntropy`; out of memory for three images or more."""
+        if len(batch.image_ids) > 2:
+            raise torch.OutOfMemoryError("the check's own limit")
+        return super().__call__(model, batch, epoch)
+
+
+class _CutError(Exception):
+    """The training is cut off."""
+
+
+class _Batches:
+    """Four batches an epoch; cut off before the `cut`th in all."""
+
+    def __init__(self, model: Captioner, cut: int | None) -> None:
+        self._model, self._cut, self._asked = model, cut, 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch."""
+        for at in range(start, len(self)):
+            if self._asked == self._cut:
+                raise _CutError
+            self._asked += 1
+            yield a_batch(self._model, seed=4 * number + at)
+
+
+def _trainer(model: Captioner, folder: Path, cut: int | None, check: Check) -> Trainer:
+    stage = {"name": "xe", "epochs": 3, "batch_size": IMAGES, "learning_rate": {"peak": 0.01}, "dropout": 0.1}
+    batches: Any = _Batches(model, cut)
+    return Trainer(
+        model,
+        Schedule.model_validate({"name": "check", "summary": "check", "stages": [stage]}),
+        stage_data=lambda stage: StageData(batches, CrossEntropy(stage, _WORDS.pad), lambda: float(batches._asked)),
+        folder=folder,
+        device=check.device,
+        precision="fp32",
+        seed=0,
+        on_epoch=lambda _: None,
+        reporter=Reporter(Console(file=io.StringIO())),
+    )
