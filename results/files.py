@@ -12,9 +12,14 @@ import os
 import stat
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from results.errors import StoreError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 LIMIT_VARIABLE: Final = "BENCH_MAX_FILE_GB"
 """Environment variable: most gigabytes (10^9 bytes) of a file that is read as a whole."""
@@ -68,6 +73,26 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise OSError(errno.EILSEQ, f"it is not text in UTF-8, from byte {error.start} on", str(path)) from error
+
+
+def read_model(model: type[Model], path: Path, what: str, hint: str) -> Model:
+    """The content of a JSON file as a pydantic model; StoreError with the hint names the first fault."""
+    from pydantic import ValidationError
+
+    try:
+        text = read_bytes(path).decode("utf-8")
+        load_json(text)  # of a key that is there twice, pydantic would take the last
+        return model.model_validate_json(text)
+    except OSError as error:
+        raise StoreError(f"cannot read the {what} {path}: {error.strerror}", hint) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, fault = map(str, first["loc"]), first["msg"].removeprefix("Value error, ")
+        raise StoreError(
+            f"{path} is not a {what}: {': '.join(filter(None, ('.'.join(where), fault)))}", hint
+        ) from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not a {what}: {error}", hint) from error
 
 
 def load_json(text: str | bytes) -> Any:

@@ -35,7 +35,7 @@ from reports.tables.columns import cost_list
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.pairs import MEANING
-from reports.tables.verdict import needs_longer_training
+from reports.tables.verdict import needs_longer_training, no_places
 from results.runs.facts import KINDS
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
@@ -166,6 +166,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         "index.html",
         "index.html.j2",
         summary=summary(contents),
+        unplaced=no_places(contents.groups),
         longer=needs_longer_training(contents.groups),
         sections=shown,
         pairs_meaning=MEANING,

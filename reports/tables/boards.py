@@ -11,7 +11,7 @@ from reports.tables.facts import control_sentences
 from reports.tables.ladder import ladder_table
 from reports.tables.pairs import PairTable, pair_table
 from reports.tables.table import Body, Table, differences
-from reports.tables.verdict import verdict
+from reports.tables.verdict import no_places, verdict
 from results.runs.leaderboard import Group
 
 FEW_ROWS = 2
@@ -83,7 +83,7 @@ def boards(contents: Contents) -> list[Board]:
                 track=group.track if group.rows else "",
                 images=contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
-                verdict=verdict(group),
+                verdict=() if no_places([group]) else verdict(group),
                 pairs=pair_table(group),
                 controls=control_sentences(controls),
                 signature=signature_text(group.signature, group.split) if group.rows else "",

@@ -36,7 +36,6 @@ def as_json(contents: Contents) -> str:
             "separating": group.separating,
             "verdict": verdict(group),
             "metric": group.metric,
-            "reseeding": asdict(group.reseeding) if group.reseeding else None,
             "comparisons": asdict(group.comparisons) if group.comparisons else None,
             "rows": [_row(row, group, contents) for row in group.rows],
             "references": [_row(row, group, contents) for row in group.references],

@@ -15,7 +15,7 @@ from reports.tables.numbers import DASH, percent, printable
 from reports.tables.pairs import MEANING, PairTable, pair_table
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
-from reports.tables.verdict import needs_longer_training, verdict
+from reports.tables.verdict import needs_longer_training, no_places, verdict
 from reports.text.grid import Grid, folded
 from results.published import PAPERS
 from results.published.matching import AblationTable, ablation_tables
@@ -53,6 +53,8 @@ def print_leaderboard(
     if keys is not None:
         groups = [group for group in groups if any(set(row.keys) & set(keys) for row in _rows(group))]
         failures = [run for run in failures if run.key in keys]
+    for sentence in no_places(groups):
+        _say(sentence, console, "")
     shown = {name for group in groups for name in _print_group(group, groups, console)}
     if not groups:
         console.print("No run has finished yet.")
@@ -97,7 +99,7 @@ def _print_group(group: Group, groups: Sequence[Group], console: Console) -> set
     [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
-    for sentence in verdict(group):
+    for sentence in () if no_places([group]) else verdict(group):
         _say(sentence, console, "")
     if (pairs := pair_table(group)) is not None:
         _print_pairs(pairs, console)

@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from results.errors import StoreError
-from results.files import load_json, read_bytes
+from results.files import read_model
 from results.records import CODE_FIELDS, Role
 from results.runs.run import Run
 from results.statistics.significance import MEANS, ByImage
@@ -176,30 +176,9 @@ def scores_of_seeds(runs: Sequence[BaselineRun], split: str, metric: str) -> lis
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read and check a baseline.
-
-    Raises:
-        StoreError: it cannot be read, is not a baseline, or one of another format; the first fault is named.
-    """
+    """Read and check a baseline; StoreError that names the first fault."""
     make = f"bench regress --update --train --baseline {path.parent}"
-    hint = f"name another, or move it away and make one from finished runs: {make}"
-    try:
-        text = read_bytes(path).decode("utf-8")
-    except OSError as error:
-        missing = f"make it from finished runs: {make}" if isinstance(error, FileNotFoundError) else hint
-        raise StoreError(f"cannot read the baseline {path}: {error.strerror}", missing) from error
-    except UnicodeDecodeError as error:
-        raise StoreError(f"the baseline {path} is not text in UTF-8", hint) from error
-    try:
-        load_json(text)  # of a key that is there twice, pydantic would take the last
-        return Baseline.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        fault = first["msg"].removeprefix("Value error, ")
-        raise StoreError(f"{path} is not a baseline: {f'{where}: ' if where else ''}{fault}", hint) from error
-    except ValueError as error:
-        raise StoreError(f"{path} is not a baseline: {error}", hint) from error
+    return read_model(Baseline, path, "baseline", f"make it from finished runs, and move what is there away: {make}")
 
 
 def write_out(baseline: Baseline) -> str:

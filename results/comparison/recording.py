@@ -14,10 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from results.errors import StoreError
-from results.files import load_json, read_bytes
+from results.files import read_model
 
 FILE: Final = "recording.json"
 """The recording within a baseline's folder; beside it lie each model's weights, and perhaps `ENDS`."""
@@ -150,27 +149,9 @@ class Recording(_Strict):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read it from a baseline's folder.
-
-        Raises:
-            StoreError: there is none, or it is not of this format; the first fault is named.
-        """
-        path = folder / FILE
-        make = (
-            f"make one: bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
-        )
-        try:
-            text = read_bytes(path).decode("utf-8")
-            load_json(text)  # of a key that is there twice, pydantic would take the last
-            return cls.model_validate_json(text)
-        except OSError as error:
-            raise StoreError(f"cannot read the baseline {path}: {error.strerror}", make) from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise StoreError(f"{path} is not a recording: {where}: {first['msg']}", make) from error
-        except ValueError as error:
-            raise StoreError(f"{path} is not a recording: {error}", make) from error
+        """Read it from a baseline's folder; StoreError that names the first fault."""
+        make = f"bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
+        return read_model(cls, folder / FILE, "recording", f"make one: {make}")
 
     def text(self) -> str:
         """The file: each series' lists on a line of their own, so that changes can be reviewed."""

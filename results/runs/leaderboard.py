@@ -16,12 +16,10 @@ from results.runs.standings import (
     Comparisons,
     Gain,
     Judging,
-    Reseeding,
     Scored,
     Standing,
     floor_rows,
     margin_of,
-    reseeding,
     shared_seeds,
     standings,
 )
@@ -103,8 +101,7 @@ class Group:
     differ between this group and any other group of the same data set name and split; empty when it is the only one.
     A group whose `rows` are empty has references only, no model yet; its signature is empty too. `comparisons` are what
     the rows' places on `metric` come from, None where nothing was tested. `budget` is how many times the preset's
-    epochs its rows were trained for, and `ladder` equal for groups that differ in nothing else. `reseeding` is of this
-    group, or else of the newest other one of the same data set and split that has rows with several seeds.
+    epochs its rows were trained for, and `ladder` equal for groups that differ in nothing else.
     """
 
     dataset: str
@@ -119,7 +116,6 @@ class Group:
     budget: int = 1
     ladder: object = None
     metric: str = "CIDEr-D"
-    reseeding: Reseeding | None = None
 
     @property
     def is_as_given(self) -> bool:
@@ -195,8 +191,6 @@ def leaderboard(
     for (_, split), members in ranked.items():
         of_split.setdefault((members[0].fingerprint, split), []).extend(members)
     groups = [_group(members, split, beside, of_split, context) for (_, split), members in ranked.items()]
-    finished = {place: max(run.ended for run in of).timestamp() for place, of in enumerate(ranked.values())}
-    groups = _with_reseeding(groups, finished)
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
         Group(
@@ -246,20 +240,6 @@ def _gain(runs: Sequence[Run], longer: Sequence[Run], split: str, metric: str, m
     times, gap = longer[0].budget / runs[0].budget, after - before
     updates = None if steps is None or steps.value is None else round(steps.value)
     return Gain(longer[0].budget, updates, times, gap, finished=times >= 2 and gap <= margin)
-
-
-def _with_reseeding(groups: Sequence[Group], newest: Mapping[int, float]) -> list[Group]:
-    """Groups without rows of several seeds have the record of the newest of the same data set and split that has some.
-
-    `newest` is when the last run of each group finished, by the group's place.
-    """
-    known = [place for place, group in enumerate(groups) if group.reseeding is not None]
-
-    def nearest(group: Group) -> Reseeding | None:
-        alike = [at for at in known if (groups[at].dataset, groups[at].split) == (group.dataset, group.split)]
-        return groups[max(alike, key=lambda at: newest[at])].reseeding if alike else None
-
-    return [group if group.reseeding else replace(group, reseeding=nearest(group)) for group in groups]
 
 
 def _dated(group: Group, older: Mapping[str, str]) -> Group:
@@ -325,7 +305,6 @@ def _group(
         budget=first.budget,
         ladder=first.ladder,
         metric=context.metric,
-        reseeding=reseeding(by_row, split, context.metric),
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import variance
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -168,22 +166,6 @@ class Comparisons:
                 turned: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
                 return pair, turned.get(pair.verdict, pair.verdict)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Reseeding:
-    """How far other seeds moved the rows of a group, on its ranking metric.
-
-    Over `rows` rows of `seeds` seeds or more: the pooled standard `deviation` of a seed's score, the `largest`
-    difference of two seeds of a row, and the most `ranks` that a row moves where each seed is ranked alone (None with
-    one row). Fractions.
-    """
-
-    rows: int
-    seeds: int
-    deviation: float
-    largest: float
-    ranks: int | None
 
 
 def floor_rows(rows: Rows, references: Rows, elsewhere: Rows = ()) -> list[Sequence[Run]]:
@@ -450,31 +432,3 @@ def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
     if scores is None:
         return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
     return missing(scores)
-
-
-def reseeding(rows: Iterable[Sequence[Run]], split: str, metric: str) -> Reseeding | None:
-    """Of the rows with several seeds that were scored; None where there is none."""
-    several = [scores for runs in rows if len(scores := _scores(runs, split, metric)) > 1]
-    if not several:
-        return None
-    degrees = sum(len(scores) - 1 for scores in several)
-    squares = sum((len(scores) - 1) * variance(scores) for scores in several)
-    seeds = min(map(len, several))
-    largest = max(max(scores) - min(scores) for scores in several)
-    return Reseeding(len(several), seeds, sqrt(squares / degrees), largest, _ranks(several, seeds))
-
-
-def _scores(runs: Sequence[Run], split: str, metric: str) -> list[float]:
-    found = (run.scores[split]["overall"].get(metric) for run in runs)
-    return [score.value for score in found if score is not None and score.value is not None]
-
-
-def _ranks(rows: Sequence[Sequence[float]], seeds: int) -> int | None:
-    """The most ranks that a row moves where its first, second ... seeds are ranked apart."""
-    if len(rows) < 2:
-        return None
-    ranked: list[list[int]] = []
-    for seed in range(seeds):
-        order = sorted(range(len(rows)), key=lambda row: -rows[row][seed])
-        ranked.append([order.index(row) for row in range(len(rows))])
-    return max(max(of[row] for of in ranked) - min(of[row] for of in ranked) for row in range(len(rows)))
