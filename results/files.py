@@ -34,11 +34,7 @@ _KINDS: Final = (
 
 
 def check_regular(path: Path) -> int:
-    """The size in bytes of a regular file, links followed, without opening it.
-
-    Raises:
-        OSError: nothing is there, or something else than a file; `strerror` is the reason.
-    """
+    """The size in bytes of a regular file, links followed, without opening it."""
     try:
         found = path.stat()
     except ValueError as error:  # a zero byte in the name
@@ -50,12 +46,7 @@ def check_regular(path: Path) -> int:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file that is no larger than `limit_bytes`.
-
-    Raises:
-        OSError: it cannot be read, or is larger; `strerror` is the reason.
-        StoreError: the limit in the environment is not a number.
-    """
+    """The content of a regular file that is no larger than `limit_bytes`."""
     limit = limit_bytes()
     check_size(path, check_regular(path), limit)
     # Never waits, should another program put a pipe in the file's place in this moment.
@@ -67,7 +58,6 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The content of a regular file as UTF-8; raises as `read_bytes`, and OSError where it is not UTF-8."""
     content = read_bytes(path)
     try:
         return content.decode("utf-8")
@@ -96,11 +86,7 @@ def read_model(model: type[Model], path: Path, what: str, hint: str) -> Model:
 
 
 def load_json(text: str | bytes) -> Any:
-    """The content of JSON text in which no object has a key twice: of such, all values but the last would be lost.
-
-    Raises:
-        ValueError: it is no such text; the message says why.
-    """
+    """The content of JSON text in which no object has a key twice: of such, all values but the last would be lost."""
     try:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
@@ -126,11 +112,7 @@ def check_size(path: Path, size: int, limit: int, what: str = "it has") -> None:
 
 
 def limit_bytes() -> int:
-    """Most bytes of a file that is read as a whole: 1 GB, or what the environment says.
-
-    Raises:
-        StoreError: the environment's value is not a number above 0.
-    """
+    """Most bytes of a file that is read as a whole: 1 GB, or what the environment says."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
         gigabytes = float(text) if text.strip() else DEFAULT_LIMIT_GB

@@ -85,11 +85,7 @@ class AttentionPage:
 
 
 def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
-    """The maps of every row's first seed, by data and split, as far as the budget goes.
-
-    Args:
-        labels: what distinguishes runs of one model, by key.
-    """
+    """The maps of every row's first seed, by data and split, as far as the budget goes."""
     found: dict[tuple[str, str], Maps] = {}
     left = BUDGET
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
@@ -115,7 +111,6 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
 def attention_pages(
     maps: Mapping[tuple[str, str], Maps], galleries: Mapping[tuple[str, str], GalleryPage]
 ) -> list[AttentionPage]:
-    """One page for each split that has maps."""
     pages = []
     for number, (place, shown) in enumerate(maps.items(), start=1):
         gallery = galleries[place]
@@ -169,19 +164,16 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
 
 
 def _area(box: Sequence[float]) -> tuple[float, ...]:
-    """Left, top, width and height in per cent of the picture."""
     x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
     width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
     return x1, y1, width, height
 
 
 def _where(x: float, y: float) -> str:
-    """A place in words, for screen readers."""
     column = ("left", "", "right")[min(max(int(3 * x), 0), 2)]
     row = ("top", "", "bottom")[min(max(int(3 * y), 0), 2)]
     return f"most at the {row} {column}".rstrip() if row or column else "most in the middle"
 
 
 def _size(panel: Panel) -> int:
-    """About how many bytes a panel takes in its script."""
     return 50 + len(panel[2]) + 30 * len(panel[3])

@@ -133,7 +133,6 @@ def _by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None])
 
 
 def _is_open(runs: Iterable[Run]) -> bool:
-    """Whether runs of one row were still learning when their training ended, on average."""
     return mean_learning([run.learning for run in runs if run.learning is not None]).state == "still learning"
 
 

@@ -28,8 +28,6 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class FactSection:
-    """The matrices of one group; `leading` as of `results.runs.fact_rows.FactTable`."""
-
     id: str
     title: str
     track: str
@@ -41,11 +39,7 @@ class FactSection:
 def fact_sections(
     store: Store, contents: Contents, galleries: Mapping[tuple[str, str], str]
 ) -> tuple[list[FactSection], list[tuple[str, str]]]:
-    """A section a group that has facts, and the answers to four questions.
-
-    Args:
-        galleries: the file of the gallery by data set's fingerprint and split.
-    """
+    """A section a group that has facts, and the answers to four questions."""
     tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
     sections: list[FactSection] = []
     for number, (group, leading, images) in enumerate(((t.group, t.leading, t.images) for t in tables), start=1):

@@ -77,7 +77,6 @@ class GalleryPage:
 
     @property
     def domains(self) -> dict[str, int]:
-        """How many images each domain has, where there are any."""
         return Counter(item.domain for item in self.items if item.domain is not None)
 
 
@@ -88,13 +87,7 @@ def gallery_pages(
     mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
 ) -> dict[tuple[str, str], GalleryPage]:
-    """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
-
-    Args:
-        labels: what distinguishes runs of one model, by key.
-        mapped: images that have attention maps, by data and split.
-        folder: the report's folder; the pictures are written into it.
-    """
+    """One page for every split on the leaderboard, by data and split; the first is `gallery.html`."""
     known = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
     left = PICTURE_BUDGET
@@ -195,7 +188,6 @@ def stem(word: str) -> str:
 
 
 def stems(texts: Iterable[str]) -> frozenset[str]:
-    """The stems of all words."""
     return frozenset(stem(word) for text in texts for word in _WORD.findall(text))
 
 
@@ -240,7 +232,6 @@ def _write_pictures(
 
 
 def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
-    """Words that are worth a number, the most frequent first."""
     counted: Counter[str] = Counter()
     for item in items:
         for text in (*item.references, *(caption.caption for caption in item.captions)):

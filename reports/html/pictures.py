@@ -24,27 +24,19 @@ _SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".we
 
 @dataclass(frozen=True, slots=True)
 class ShownPicture:
-    """A file's content and suffix, ready for a browser, or None with the reason why there is none."""
-
     content: bytes | None
     suffix: str = ""
     reason: str = ""
 
 
 class Thumbnails:
-    """Makes thumbnails until `budget` bytes are filled; what comes later gets a placeholder that says so.
-
-    Args:
-        root: the data set's folder; files that resolve outside it are refused.
-        budget: the most bytes that all thumbnails together may take.
-    """
+    """Makes thumbnails until `budget` bytes are filled; what comes later gets a placeholder that says so."""
 
     def __init__(self, root: Path, budget: int) -> None:
         self._root = root.resolve()
         self.left = budget
 
     def __call__(self, file: str) -> ShownPicture:
-        """The thumbnail of one picture; `file` is relative to the root."""
         try:
             path = (self._root / file).resolve()
             if not path.is_relative_to(self._root):
@@ -61,11 +53,7 @@ class Thumbnails:
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """The picture's bytes and suffix: a small file of a type that browsers show as it is, anything else made smaller.
-
-    Raises:
-        OSError, ValueError, SyntaxError: not a picture that Pillow can read, or too large to open safely.
-    """
+    """The picture's bytes and suffix: a small file of a type that browsers show as it is, anything else made smaller."""
     from PIL import Image
 
     try:

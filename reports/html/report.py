@@ -50,21 +50,7 @@ _LINE = 18
 
 
 def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Path:
-    """Write the report of everything in the store; the folder is replaced as a whole, at the very end.
-
-    Args:
-        store: results to show; an empty store gives a report that says so.
-        out_dir: the report's folder. It must be absent, empty, or an earlier report.
-        metric: what tables are sorted and rows placed by.
-        judging: how tables are judged.
-
-    Returns:
-        Path: the leaderboard, `out_dir/index.html`.
-
-    Raises:
-        ReportError: `out_dir` holds something else, or cannot be written.
-        StoreError: the store cannot be read, or has no score of this metric.
-    """
+    """Write the report of everything in the store; the folder is replaced as a whole, at the very end."""
     contents = Contents.read(store, metric, judging)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
@@ -107,9 +93,6 @@ def replaced(folder: Path) -> Iterator[Path]:
 
     When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced; files
     that were put into a report by others stay in it.
-
-    Raises:
-        ReportError: the folder holds something else, or cannot be written.
     """
     folder = folder.absolute()
     _refuse_foreign(folder)
@@ -278,7 +261,6 @@ def _keep_foreign(folder: Path, new: Path) -> None:
 
 
 def _swap(new: Path, folder: Path, old: Path) -> None:
-    """Move the old folder aside and the new one in; put the old one back if that fails."""
     new.chmod(0o755)
     if not folder.exists():
         new.replace(folder)

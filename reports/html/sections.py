@@ -35,14 +35,11 @@ class Scale:
     meaning: str
 
     def at(self, value: float) -> float:
-        """The pixel of a score."""
         return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One traced part of a model: multiply-accumulates, and operators counted and not counted, as text."""
-
     name: str
     macs: str
     counted: str
@@ -67,7 +64,6 @@ class Section:
 
 
 def summary(contents: Contents) -> str:
-    """The report in one sentence."""
     groups = contents.groups
     models = {row.model for group in groups for row in group.rows}
     runs = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
@@ -117,11 +113,7 @@ def scale(board: Board) -> Scale | None:
 
 
 def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Section]:
-    """The groups that have domains, those of most rows first, a table a metric.
-
-    Args:
-        counts: images of each domain, by data set's fingerprint and split.
-    """
+    """The groups that have domains, those of most rows first, a table a metric."""
     found: list[Section] = []
     for group in contents.groups:
         images = counts.get((group.fingerprint, group.split), {})

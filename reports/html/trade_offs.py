@@ -31,7 +31,6 @@ class Axis:
     units: tuple[tuple[float, str], ...]
 
     def scale(self, costs: Iterable[Quantity]) -> tuple[float, str]:
-        """The largest unit of which the largest cost is at least one, and the words of the axis."""
         largest = max((cost.value for cost in costs if cost.value is not None), default=0.0)
         return next((each for each in self.units if largest >= each[0]), self.units[-1])
 
@@ -123,14 +122,12 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
 
 
 def _is_drawn(row: Row, name: str, cost: Quantity) -> bool:
-    """Whether the row has both numbers, and the cost from the machine of the others."""
     score = row.scores.get("CIDEr-D")
     measured = score is not None and score.mean is not None and cost.value is not None
     return measured and not is_of_other_machine(row, name)
 
 
 def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour: Mapping[str, int]) -> Series:
-    """A row's point: its score over its cost in the unit of the axis."""
     score = row.scores["CIDEr-D"]
     assert score.mean is not None
     assert cost.value is not None

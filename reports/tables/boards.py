@@ -19,8 +19,6 @@ FEW_ROWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """A field that separates a group from others of its split: its own value and theirs."""
-
     field: str
     own: str
     others: tuple[str, ...]
@@ -53,7 +51,6 @@ class Board:
 
     @property
     def apart(self) -> str:
-        """What separates it from the others of its split, on one line."""
         return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
 
 
@@ -105,13 +102,11 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
 
 
 def field_value(group: Group, name: str) -> str:
-    """A field of a group's conditions; "none" where it has no such field."""
     known = {"data": group.fingerprint, "track": group.track} | group.signature
     return known.get(name, "none")
 
 
 def apart(group: Group) -> str:
-    """What separates a group from the others of its split, on one line."""
     own = in_order({name: group.signature[name] for name in group.separating if name in group.signature})
     return ", ".join(f"{name}: {value}" for name, value in own.items())
 

@@ -95,11 +95,7 @@ def leaderboards(
 def by_domain(
     group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
 ) -> Table | None:
-    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it.
-
-    Args:
-        images: how many images each domain has, where that is known.
-    """
+    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it."""
     rows = (*group.rows, *group.references)
     if not any(metric in scores for row in rows for scores in row.domains.values()):
         return None
@@ -188,7 +184,6 @@ def absent_levels(group: Group) -> str:
 
 
 def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda row: row.scores) -> Column:
-    """A metric over the whole split, or another of the row's scores."""
     return Column(
         name,
         lambda row, _: score_cell(of(row).get(name)),
@@ -201,7 +196,6 @@ def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda r
 
 
 def cost_column(name: str, rows: Sequence[Row]) -> Column:
-    """A cost, with the words of its kind."""
     unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
     kind = numbers.cost_kind(name, unit)
     caption = name == numbers.caption_count(row_cost for row in rows for row_cost in row.costs)
@@ -333,13 +327,11 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
 
 
 def is_noise(row: Row, name: str) -> bool:
-    """Whether this cost of the row is a latency that is noise."""
     noisy = row.costs.get(NOISY)
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
 
 
 def is_of_other_machine(row: Row, name: str) -> bool:
-    """Whether this cost of the row is of another machine than most of its group's."""
     other = row.other_machines.get(name)
     return other is not None and not other.seeds
 
@@ -404,7 +396,6 @@ def _held_out_cider(row: Row) -> float:
 
 
 def _more_column(name: str, *, alone: bool) -> Column:
-    """A further metric, under its short name where it is the only one of its kind."""
     base, metric = base_name(name), MORE_METRICS[base_name(name)]
     label = _MORE_NAMES.get(base, base)
     better = "neither direction is better" if metric.better == "neither" else f"{BETTER[metric.better]} is better"

@@ -86,6 +86,5 @@ def _told(table: Table) -> Told:
 
 
 def _is_same(table: Table, place: int) -> bool:
-    """Whether all models have the same value, and reference rows none."""
     beside = any(line.cells[place].value is not None for line in table.references)
     return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1

@@ -31,7 +31,6 @@ class PairTable:
 
 
 def pair_table(group: Group) -> PairTable | None:
-    """The pairs of a group; None where fewer than three rows were compared."""
     found = group.comparisons
     if found is None or len(found.rows) < 3:
         return None

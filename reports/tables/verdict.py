@@ -129,7 +129,6 @@ def _margin(found: Comparisons) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """Names of a few rows, or else their number."""
     return _named(rows, "and") if len(rows) <= _NAMED else f"{len(rows)} models"
 
 
@@ -192,7 +191,6 @@ def _advice(groups: Sequence[Group]) -> list[str]:
 
 
 def _models(group: Group) -> list[Row]:
-    """The rows that are no floor."""
     standings = [(row, row.standings.get(group.metric)) for row in group.rows]
     return [row for row, standing in standings if standing is None or not standing.is_floor]
 

@@ -24,21 +24,13 @@ _NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 
 def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
-    """One table a group, with verdict, notes and signature.
-
-    Raises:
-        ReportError: `columns` names what is no column.
-    """
+    """One table a group, with verdict, notes and signature."""
     parts = [_markdown_group(group, table, contents) for group, table in _chosen_tables(contents, columns)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
 def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
-    """One `table` a group, with a label; best places are bold.
-
-    Raises:
-        ReportError: `columns` names what is no column.
-    """
+    """One `table` a group, with a label; best places are bold."""
     found, labels = [], dict[str, int]()
     for group, table in _chosen_tables(contents, columns):
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
@@ -132,7 +124,6 @@ def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
 
 
 def _markdown_parts(table: Table) -> Iterator[str]:
-    """A table, and the notes below it."""
 
     def marked(text: str, *notes: str) -> str:
         return escape_markdown(text) + "".join(f" <sup>{table.marks[note]}</sup>" for note in notes if note)

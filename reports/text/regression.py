@@ -127,22 +127,18 @@ def _test_cells(tested: Tested) -> tuple[str, ...]:
 
 
 def content(result: GateResult) -> dict[str, Any]:
-    """Everything, fractions unrounded, for JSON."""
     return {"conclusion": conclusion(result), **asdict(result)}
 
 
 def _metrics(result: GateResult) -> list[str]:
-    """The metrics that were tested, in the baseline's order."""
     return list(dict.fromkeys(tested.metric for row in result.rows for tested in row.tests))
 
 
 def _name(row: GateRow) -> str:
-    """The row's model, with its seeds where there are several."""
     return printable(row.model) + (f" ×{len(row.seeds)}" if len(row.seeds) > 1 else "")
 
 
 def _problems(result: GateResult) -> list[str]:
-    """Why rows fail, could not be judged, or are undecided."""
     return [reason for row in result.rows for reason in row.reasons]
 
 
@@ -157,7 +153,6 @@ def _notes(result: GateResult) -> list[str]:
 
 
 def _legend(result: GateResult) -> str:
-    """How a verdict comes about."""
     least = ", ".join(f"{metric} {result.settings.least(metric):g}" for metric in _metrics(result))
     if not least:
         return "Nothing could be tested."
@@ -213,7 +208,6 @@ def _rows(result: GateResult, *, marked: bool = False) -> Grid:
 
 
 def _tests(result: GateResult, metric: str) -> Grid:
-    """The tests of a metric."""
     rows: list[list[str | Text]] = []
     for row, tested in _tested(result, metric):
         *cells, verdict = _test_cells(tested)

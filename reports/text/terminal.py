@@ -17,8 +17,8 @@ from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
 from reports.tables.verdict import needs_longer_training, no_places, verdict
 from reports.text.grid import Grid, folded
-from results.published import PAPERS
 from results.published.matching import AblationTable, ablation_tables
+from results.published.scores import PAPERS
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
@@ -41,12 +41,6 @@ def print_leaderboard(
     """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
 
     Rows are sorted and placed by `metric`.
-
-    Args:
-        keys: of runs: groups without any of them, and other runs without a result, are left out. None: nothing is.
-
-    Raises:
-        StoreError: the store cannot be read, or has no score of this metric.
     """
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
@@ -73,9 +67,6 @@ def print_ablations(store: Store, preset: str, keys: Collection[str], console: C
     """Print every paper's table whose rows the preset trains, each score as printed and as measured by these runs.
 
     Prints nothing for other presets. Measured scores are means over seeds; a row that was not trained has none.
-
-    Args:
-        keys: of the runs to show.
     """
     tables = ablation_tables(preset)
     groups = [group for group in leaderboard(store) if group.split == "test"] if tables else []
@@ -95,7 +86,6 @@ def _rows(group: Group) -> tuple[Row, ...]:
 
 
 def _print_group(group: Group, groups: Sequence[Group], console: Console) -> set[str]:
-    """Print its tables; gives the headings of the first one."""
     [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
@@ -188,7 +178,6 @@ def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]
 
 
 def _width(table: Table, at: int, main: str) -> int:
-    """Of a column, with the space before it."""
     return 2 + max(len(table.columns[at].short), *(_number(line, at, table, main).cell_len for line in table.all_lines))
 
 
@@ -198,7 +187,6 @@ def _name_width(table: Table) -> int:
 
 
 def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
-    """What the columns mean that are shown."""
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:

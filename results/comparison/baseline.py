@@ -85,16 +85,12 @@ class PerImage(_Strict):
 
 
 class SplitResults(_Strict):
-    """One split: corpus scores (fractions), scores of the images by metric, and the SHA-256 of all captions."""
-
     scores: dict[str, float]
     by_image: dict[str, PerImage]
     captions: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Spent(_Strict):
-    """A cost, with its interval where it was measured with one."""
-
     value: float
     unit: str
     low: float | None = None
@@ -124,7 +120,6 @@ class BaselineRun(_Strict):
 
     @property
     def who(self) -> tuple[Role, str, int]:
-        """Role, model and seed."""
         return self.role, self.model, self.seed
 
     @property
@@ -134,7 +129,6 @@ class BaselineRun(_Strict):
 
     @property
     def name(self) -> str:
-        """The name in messages."""
         return f"{self.model} seed {self.seed}"
 
     @property
@@ -157,7 +151,6 @@ class Baseline(_Strict):
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics of which there are scores of images."""
         results = (split for run in self.runs for split in run.splits.values())
         return list(dict.fromkeys(metric for split in results for metric in split.by_image))
 
@@ -169,14 +162,12 @@ def tested_metrics(runs: Sequence[BaselineRun]) -> list[tuple[str, str]]:
 
 
 def scores_of_seeds(runs: Sequence[BaselineRun], split: str, metric: str) -> list[dict[int, float]] | None:
-    """The images' scores of each run; None where one of them has none."""
     packed = [run.splits[split].by_image.get(metric) for run in runs if split in run.splits]
     found = [each.unpack() for each in packed if each is not None]
     return found if len(found) == len(runs) else None
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read and check a baseline; StoreError that names the first fault."""
     make = f"bench regress --update --train --baseline {path.parent}"
     return read_model(Baseline, path, "baseline", f"make it from finished runs, and move what is there away: {make}")
 
@@ -206,7 +197,6 @@ def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
 
 
 def check_metrics(metrics: Collection[str], measured: Baseline) -> None:
-    """StoreError where a baseline would not hold what was asked for."""
     for metric in metrics:
         if metric not in MEANS:
             raise StoreError(
@@ -227,7 +217,6 @@ class Update:
 
 
 def compare_baselines(old: Baseline | None, new: Baseline) -> Update:
-    """Which runs `new` adds, lacks, or has under other conditions."""
     before = {run.identity: run for run in old.runs} if old else {}
     after = {run.identity: run for run in new.runs}
     fresh = [run for identity, run in after.items() if identity not in before]
@@ -264,7 +253,6 @@ def distinguishing(runs: Sequence[Run]) -> list[str]:
 
 
 def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
-    """A run as a baseline holds it, with scores of images on `metrics`."""
     splits = {
         split: SplitResults(
             scores={name: score.value for name, score in domains["overall"].items() if score.value is not None},
@@ -296,13 +284,11 @@ def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
 
 
 def _digest(captions: Mapping[int, str]) -> str:
-    """SHA-256 of a split's captions in the order of image ids."""
     listed = json.dumps(sorted(captions.items()), ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:
-    """From a run's recorded environment, any field of which may be missing."""
     packages, training = (_table(environment.get(name)) for name in ("packages", "training"))
     device = environment.get("device")
     if isinstance(device, dict):

@@ -67,11 +67,9 @@ class Series(_Strict):
 
     @property
     def name(self) -> tuple[Layer, str, str]:
-        """What it is of, and of what."""
         return self.layer, self.model, self.what
 
     def by_place(self) -> dict[str, float | str]:
-        """The values by their places."""
         return dict(zip(self.places, self.values, strict=True))
 
     def with_tolerance(self, others: Iterable[Series]) -> Series:
@@ -149,7 +147,6 @@ class Recording(_Strict):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read it from a baseline's folder; StoreError that names the first fault."""
         make = f"bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
         return read_model(cls, folder / FILE, "recording", f"make one: {make}")
 
@@ -209,7 +206,6 @@ class Judged:
 
 
 def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
-    """Compare what is recorded now with what is expected."""
     changed = tuple(
         path
         for path in sorted(expected.files.keys() | found.files.keys())

@@ -73,7 +73,6 @@ class Results:
         self.close()
 
     def close(self) -> None:
-        """Close the database."""
         self._store.close()
 
     def leaderboard(

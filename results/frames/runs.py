@@ -32,7 +32,6 @@ _SPELT_OUT = {
 
 
 def scores(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
-    """One row a finished run, split, domain and metric."""
     held_out = and_(
         HeldOutScore.run_id == Score.run_id,
         HeldOutScore.split == Score.split,
@@ -57,7 +56,6 @@ def scores(connection: Connection, split: str | None, metric: str | None) -> pd.
 
 
 def more_metrics(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
-    """One row a finished run, split and further metric."""
     columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
     query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
     rows = _read(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
@@ -72,7 +70,6 @@ def more_metrics(connection: Connection, split: str | None, metric: str | None) 
 
 
 def image_scores(connection: Connection, split: str | None, metric: str | None) -> pd.DataFrame:
-    """One row a finished run, split, metric and image."""
     query = select(ImageScores.run_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores)
     query = query.join(RunRow).order_by(ImageScores.run_id, ImageScores.split, ImageScores.metric)
     rows = _read(connection, query, ImageScores, split=split, metric=metric)
@@ -100,7 +97,6 @@ def image_scores(connection: Connection, split: str | None, metric: str | None) 
 
 
 def captions(connection: Connection, split: str | None) -> pd.DataFrame:
-    """One row a finished run, split and image."""
     query = select(Caption.run_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
     query = query.join(RunRow).order_by(Caption.run_id, Caption.split, Caption.image_id)
     images = {
@@ -125,7 +121,6 @@ def captions(connection: Connection, split: str | None) -> pd.DataFrame:
 
 
 def costs(connection: Connection) -> pd.DataFrame:
-    """One row a finished run and cost."""
     query = select(Cost.run_id, Cost.name, Cost.unit, Cost.value, Cost.low, Cost.high, Cost.reason)
     rows = _read(connection, query.join(RunRow).order_by(Cost.run_id, Cost.id), Cost)
     units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
@@ -143,7 +138,6 @@ def costs(connection: Connection) -> pd.DataFrame:
 
 
 def epochs(connection: Connection) -> pd.DataFrame:
-    """One row an epoch, whatever the status of the run."""
     dtypes = {
         "status": "category",
         "stage": "int64",

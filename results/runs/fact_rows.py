@@ -77,7 +77,6 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
 
 
 def _within(spread: Spread) -> Spread:
-    """Its interval cut to what shares can be."""
     if spread.low is None or spread.high is None:
         return spread
     return replace(spread, low=max(spread.low, 0.0), high=min(spread.high, 1.0))

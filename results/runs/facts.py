@@ -25,7 +25,6 @@ MOST: Final = 2**_BITS - 1
 
 
 def fact_metric(measure: str, kind: str) -> str:
-    """The stored name of a measure of a kind."""
     return f"facts-{measure} ({kind})"
 
 
@@ -33,12 +32,10 @@ FACT_METRICS: Final = tuple(fact_metric(measure, kind) for kind in KINDS for mea
 
 
 def fact_counts(kind: str) -> str:
-    """The stored name of an image's counts of a kind."""
     return f"facts ({kind})"
 
 
 def is_fact(metric: str) -> bool:
-    """Whether a stored metric is of facts."""
     return base_name(metric).partition("-")[0] == "facts"
 
 

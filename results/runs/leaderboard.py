@@ -77,17 +77,14 @@ class Row:
 
     @property
     def training_end(self) -> State:
-        """How training ended, on average over the seeds."""
         return mean_learning(self.learning.values()).state
 
     @property
     def still_learning(self) -> bool:
-        """Whether validation was still rising when training ended, on average over the seeds."""
         return self.training_end == "still learning"
 
     @property
     def still_gains(self) -> bool:
-        """Whether a longer training is known to give more than the margin."""
         return self.gain is not None and not self.gain.finished
 
 
@@ -119,7 +116,6 @@ class Group:
 
     @property
     def is_as_given(self) -> bool:
-        """Whether its rows are captions that other systems wrote, compared as they are."""
         compared = self.comparisons is not None and bool(self.comparisons.seeds)
         return self.track == "captions" and not compared
 
@@ -165,9 +161,6 @@ def leaderboard(
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
     Without `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several
     seeds, intervals.
-
-    Raises:
-        StoreError: no run has a score of this metric.
     """
     with store.reading() as connection:
         runs = read_runs(connection, FINISHED)
@@ -214,7 +207,6 @@ def leaderboard(
 def _ladders(
     ranked: Mapping[tuple[object, str], Sequence[Run]],
 ) -> dict[object, dict[int, dict[object, list[Run]]]]:
-    """Runs by ladder and split, budget, and the row but for its schedule."""
     found: dict[object, dict[int, dict[object, list[Run]]]] = {}
     for (_, split), runs in ranked.items():
         for run in runs:
@@ -243,7 +235,6 @@ def _gain(runs: Sequence[Run], longer: Sequence[Run], split: str, metric: str, m
 
 
 def _dated(group: Group, older: Mapping[str, str]) -> Group:
-    """The group, its rows that older code made marked as outdated."""
     ranked, beside = (
         tuple(replace(row, outdated=older.get(row.keys[-1])) for row in rows) for rows in (group.rows, group.references)
     )
@@ -373,7 +364,6 @@ def _row(
 
 
 def _rank(row: Row, metric: str) -> tuple[bool, float, str]:
-    """Best mean first, rows without one last, by name."""
     mean = _mean(row, metric)
     return mean is None, -(mean or 0.0), row.model
 

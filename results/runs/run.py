@@ -203,7 +203,6 @@ class DatasetInfo:
 
 
 def _setting(config: Mapping[str, Any], stage: int, name: str) -> object:
-    """Of a stage, as planned; None where the stored configuration does not say."""
     try:
         return config["preset"]["schedule"]["stages"][stage][name]
     except (KeyError, IndexError, TypeError):

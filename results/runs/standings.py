@@ -90,7 +90,6 @@ class FloorTest:
 
     @property
     def above(self) -> bool:
-        """Whether the row is significantly above the floor."""
         return self.significant and self.difference > 0
 
 
@@ -113,7 +112,6 @@ class Standing:
 
     @property
     def not_above(self) -> tuple[FloorTest, ...]:
-        """The floors that the row is not significantly above."""
         return tuple(test for test in self.floors if not test.above)
 
 
@@ -286,7 +284,6 @@ class _Compared(NamedTuple):
 
     @property
     def sets(self) -> int:
-        """How many sets of captions each row was compared by."""
         return max(len(self.seeds), 1)
 
 
@@ -428,7 +425,6 @@ def _images(runs: Sequence[Run], split: str, by_run: Mapping[tuple[int, str], By
 
 
 def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
-    """Why a row with these seeds' scores cannot be tested, if it cannot."""
     if scores is None:
         return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
     return missing(scores)

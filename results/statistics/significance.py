@@ -157,9 +157,6 @@ def pseudo_values(values: Array, score: Callable[[Array], Array]) -> Array:
     Samples", Annals of Mathematical Statistics 1958; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
     chapter 11. Centred on the score, not on Quenouille's estimate of its bias.
     There are two images or more: without its only one a corpus has no score.
-
-    Args:
-        values: sufficient statistics (N, K), a row per image.
     """
     total = values.sum(axis=0)
     without = score(total - values)

@@ -105,7 +105,6 @@ def is_in_memory(url: URL) -> bool:
 
 
 def show(url: URL) -> str:
-    """How messages name the store: the path, or the URL without its password."""
     file = sqlite_file(url)
     return str(file) if file else url.render_as_string(hide_password=True)
 

@@ -72,7 +72,6 @@ def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns
 
 
 def image_columns(record: DatasetRecord) -> list[Columns]:
-    """Rows of `Image`; ids must differ."""
     ids = {image.image_id for image in record.images}
     if len(ids) != len(record.images):
         raise StoreError(f"data set {record.name}: two images have the same id")
@@ -89,7 +88,6 @@ def image_columns(record: DatasetRecord) -> list[Columns]:
 
 
 def skipped_columns(record: DatasetRecord) -> list[Columns]:
-    """Rows of `SkippedImage`."""
     return [{"file": file, "reason": text(reason)} for file, reason in record.skipped.items()]
 
 
@@ -101,7 +99,6 @@ def planned_columns(spec: RunSpec) -> Columns:
 
 
 def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
-    """A planned row of `RunRow`; `datasets` maps the fingerprints that the store knows to their ids."""
     if spec.dataset not in datasets:
         raise StoreError(
             f"run {spec.key} is planned on the data set {spec.dataset!r}, which was never recorded",
@@ -127,7 +124,6 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
 
 
 def epoch_columns(key: str, record: EpochRecord) -> Columns:
-    """A row of `Epoch`."""
     what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
     cider = record.val_cider
     return {
@@ -145,7 +141,6 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
 
 
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Columns]]:
-    """Rows of every table that a finished run fills, by table."""
     if not outcome.splits:
         raise StoreError(f"run {key}: a finished run has results on at least one split")
     names = [result.split for result in outcome.splits]
@@ -160,8 +155,8 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
         ]
         rows[Score] += score_columns(key, result)
         rows[HeldOutScore] += held_out_columns(key, result)
-        rows[ImageScores] += image_score_columns(key, result)
-        rows[ImageInfluences] += influence_columns(key, result)
+        rows[ImageScores] += packed_columns(key, result, result.per_image, "scores")
+        rows[ImageInfluences] += packed_columns(key, result, result.influences, "influences")
         if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
             raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
         maps = (attention_columns(key, record) for record in result.attention)
@@ -171,12 +166,10 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
 
 
 def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
-    """Rows of `Cost`."""
     return [{"name": name, **quantity(cost, f"run {key}: cost {name}")} for name, cost in costs.items()]
 
 
 def attention_columns(key: str, record: AttentionRecord) -> Columns:
-    """A row of `AttentionMap`."""
     what = f"run {key}: attention on image {record.image_id}"
     if (record.grid is None) == (record.boxes is None):
         raise StoreError(f"{what} needs either a grid or boxes")
@@ -201,7 +194,6 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
 
 
 def score_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `Score` of a split."""
     if not result.scores.get("overall"):
         raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall', nor reasons for none")
     return [
@@ -217,7 +209,6 @@ def score_columns(key: str, result: SplitResult) -> list[Columns]:
 
 
 def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `HeldOutScore` of a split."""
     found = []
     for metric, score in result.held_out.items():
         checked = quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
@@ -225,19 +216,7 @@ def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
     return found
 
 
-def image_score_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `ImageScores` of a split."""
-    return _packed_columns(key, result, result.per_image, "scores")
-
-
-def influence_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `ImageInfluences` of a split."""
-    return _packed_columns(key, result, result.influences, "influences")
-
-
-def _packed_columns(
-    key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str
-) -> list[Columns]:
+def packed_columns(key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str) -> list[Columns]:
     """Rows with a number for each image, by metric."""
     for metric, scores in found.items():
         if not scores.keys() <= result.captions.keys():

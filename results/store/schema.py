@@ -154,8 +154,6 @@ def _is_json(column: str, kind: Literal["object", "array"]) -> CheckConstraint:
 
 
 class Base(DeclarativeBase):
-    """Every table of the store."""
-
     type_annotation_map = {dict[str, Any]: JSON, datetime: UtcDateTime, float: Double}  # noqa: RUF012
 
 
@@ -251,8 +249,6 @@ class RunRow(Base):
 
 
 class Epoch(Base):
-    """One epoch of one stage of a run's training."""
-
     __tablename__ = "epochs"
     __table_args__ = (_CLUSTERED,)
 
@@ -270,8 +266,6 @@ class Epoch(Base):
 
 
 class Caption(Base):
-    """A run's caption of an image."""
-
     __tablename__ = "captions"
     __table_args__ = (_CLUSTERED,)
 
@@ -282,8 +276,6 @@ class Caption(Base):
 
 
 class Score(Base):
-    """One metric over one domain ("overall" for all) of one split."""
-
     __tablename__ = "scores"
     __table_args__ = (
         UniqueConstraint("run_id", "split", "domain", "metric"),
@@ -375,8 +367,6 @@ class AttentionMap(Base):
 
 
 class Cost(Base):
-    """One measured cost of a run: parameters, GMAC, seconds, memory ..."""
-
     __tablename__ = "costs"
     __table_args__ = (
         UniqueConstraint("run_id", "name"),

@@ -80,7 +80,6 @@ class Store:
 
     @property
     def url(self) -> URL:
-        """The database's URL."""
         return self._url
 
     @property
@@ -89,7 +88,6 @@ class Store:
         return show(self._url)
 
     def close(self) -> None:
-        """Close the database; needed once, at the end."""
         self._reader.dispose()
 
     @contextmanager
@@ -189,7 +187,6 @@ class Store:
             return {key: (status, progress) for key, status, progress in connection.execute(query)}
 
     def status(self, key: str) -> Status | None:
-        """The status of a run; None if it was never planned."""
         with self.reading() as connection:
             return cast("Status | None", connection.scalar(select(RunRow.status).where(RunRow.key == key)))
 
@@ -220,7 +217,6 @@ class Store:
             connection.execute(insert(Epoch).values(run_id=run_id, **columns))
 
     def finish(self, key: str, outcome: Outcome) -> None:
-        """Store all results of a run and mark it finished; replaces those of earlier attempts."""
         rows = outcome_columns(key, outcome)
         columns = {
             "status": "finished",
@@ -241,11 +237,9 @@ class Store:
             connection.execute(update(RunRow).where(RunRow.id == run_id).values(columns))
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
-        """Mark a run as failed, with the error's class, message and the last lines of its log."""
         self._end(key, "failed", reason or error_class, text(error_class), log_tail)
 
     def skip(self, key: str, reason: str) -> None:
-        """Mark a run as left out on purpose, with the reason."""
         self._end(key, "skipped", reason, None, None)
 
     def interrupt(self, key: str, reason: str) -> None:
@@ -297,5 +291,4 @@ def _run_id(connection: Connection, key: str) -> int:
 
 
 def never_planned(key: str) -> StoreError:
-    """The error where a run is not in the store."""
     return StoreError(f"run {key} was never planned", "plan it before recording anything of it")
