@@ -17,6 +17,7 @@ from reports.html.gallery import GalleryPage, script_call
 from reports.tables.numbers import printable
 from results.records import AttentionRecord
 from results.runs import reading
+from results.runs.gallery import GalleryItem
 from results.runs.leaderboard import Group, Row
 from results.store.store import Store
 
@@ -55,32 +56,20 @@ class Maps:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageAttention:
-    """One image; `picture` is its file, or "" with the reason why there is none; `data` the script of its panels."""
-
-    image_id: int
-    file: str
-    picture: str
-    reason: str
-    captions: tuple[CaptionAttention, ...]
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionPage:
-    """The images of one split whose maps are shown, hardest first."""
+    """The images of one split whose maps are shown, hardest first, with captions and the script of their panels."""
 
     file: str
     gallery: GalleryPage
-    images: tuple[ImageAttention, ...]
+    images: tuple[tuple[GalleryItem, tuple[CaptionAttention, ...], str], ...]
     left_out: int
 
     @property
     def scripts(self) -> dict[str, str]:
         """The scripts of all images by file: captions in the page's order, each a list of its words' panels."""
         return {
-            image.data: script_call("attention", image.data, [each.panels for each in image.captions])
-            for image in self.images
+            data: script_call("attention", data, [each.panels for each in captions])
+            for _, captions, data in self.images
         }
 
 
@@ -115,13 +104,7 @@ def attention_pages(
     for number, (place, shown) in enumerate(maps.items(), start=1):
         gallery = galleries[place]
         images = tuple(
-            ImageAttention(
-                item.image_id,
-                item.file,
-                *gallery.pictures[item.image_id],
-                captions=shown.captions[item.image_id],
-                data=f"gallery/looks-{number}-{item.image_id}.js",
-            )
+            (item, shown.captions[item.image_id], f"gallery/looks-{number}-{item.image_id}.js")
             for item in gallery.items
             if item.image_id in shown.captions
         )

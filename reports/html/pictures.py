@@ -53,7 +53,7 @@ class Thumbnails:
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """The picture's bytes and suffix: a small file of a type that browsers show as it is, anything else made smaller."""
+    """Bytes and suffix of a picture: a small file of a type that browsers show as it is, anything else made smaller."""
     from PIL import Image
 
     try:

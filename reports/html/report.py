@@ -22,7 +22,6 @@ from markupsafe import Markup
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.curves import curve_plots, curve_sections, training_end
-from reports.html.facts import fact_sections
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
@@ -34,8 +33,8 @@ from reports.tables.boards import boards, row_labels, signature_text
 from reports.tables.columns import cost_list
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
-from reports.tables.pairs import MEANING
-from reports.tables.verdict import needs_longer_training, no_places
+from reports.tables.scene_facts import fact_sections
+from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_places
 from results.runs.facts import KINDS
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
@@ -152,7 +151,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         unplaced=no_places(contents.groups),
         longer=needs_longer_training(contents.groups),
         sections=shown,
-        pairs_meaning=MEANING,
+        pairs_meaning=PAIRS_MEANING,
         scales={board.id: scale(board) for board in shown},
         facets=facets(shown),
         failures=contents.failures,

@@ -9,9 +9,8 @@ from reports.tables.columns import Titled, absent_levels, leaderboards, more_met
 from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.ladder import ladder_table
-from reports.tables.pairs import PairTable, pair_table
 from reports.tables.table import Body, Table, differences
-from reports.tables.verdict import no_places, verdict
+from reports.tables.verdict import PairTable, no_places, pair_table, verdict
 from results.runs.leaderboard import Group
 
 FEW_ROWS = 2

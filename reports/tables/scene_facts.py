@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from reports.tables.boards import apart
 from reports.tables.columns import Facets, Titled, score_cell
+from reports.tables.contents import Contents
 from reports.tables.facts import card, objective
-from reports.tables.numbers import percent
-from reports.tables.table import Cell, Column, table_of
-from results.runs.fact_rows import FactTable
-from results.runs.facts import FACT_METRICS, KINDS, fact_metric
+from reports.tables.numbers import domain_order, percent
+from reports.tables.table import Cell, Column, Table, table_of
+from results.runs.fact_rows import FactTable, fact_table
+from results.runs.facts import FACT_METRICS, KINDS, MEASURES, fact_metric
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.standings import FLOORS
 from results.statistics.architecture import architecture_difference, architecture_mean
 from results.statistics.significance import Array
+from results.store.store import Store
 
 WITH_POSITIONS: Final = ("dlct", "gcn_lstm", "image_transformer", "object_relation_transformer", "puret", "rstnet")
 """Models that read where boxes lie, most of them as a graph of how they lie to each other."""
@@ -165,3 +169,47 @@ def _points(value: float, low: float, high: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Models by kinds, or by kinds and `domains`; cells lead to the gallery at `address` where that is not empty."""
+
+    title: str
+    meaning: str
+    table: Table
+    address: str = ""
+    domains: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FactSection:
+    id: str
+    title: str
+    track: str
+    apart: str
+    matrices: Sequence[Matrix]
+    leading: Mapping[str, frozenset[str]]
+
+
+def fact_sections(
+    store: Store, contents: Contents, galleries: Mapping[tuple[str, str], str]
+) -> tuple[list[FactSection], list[tuple[str, str]]]:
+    """A section a group that has facts, and the answers to four questions."""
+    tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
+    sections: list[FactSection] = []
+    for number, (group, leading, images) in enumerate(((t.group, t.leading, t.images) for t in tables), start=1):
+        file = galleries.get((group.fingerprint, group.split), "")
+        matrices = [
+            Matrix(measure.capitalize(), MEANING[measure], table_of(group, fact_columns(measure), {}, badged=False))
+            for measure in MEASURES
+        ]
+        matrices[0] = replace(matrices[0], address=file)
+        if domains := domain_order(name for name in images if name != "overall"):
+            table = table_of(group, fact_columns("precision", domains), {}, badged=False)
+            named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
+            meaning = f"{MEANING['precision']}, by the domain of the picture"
+            matrices.insert(1, Matrix("By domain", meaning, table, domains=named))
+        title = contents.title(group)
+        sections.append(FactSection(f"facts-{number}", title, group.track, apart(group), matrices, leading))
+    return sections, answers(tables, contents.runs)

@@ -12,10 +12,16 @@ from reports.tables.columns import PLACE, SHORT, Titled, absent_levels, leaderbo
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
-from reports.tables.pairs import MEANING, PairTable, pair_table
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
-from reports.tables.verdict import needs_longer_training, no_places, verdict
+from reports.tables.verdict import (
+    PAIRS_MEANING,
+    PairTable,
+    needs_longer_training,
+    no_places,
+    pair_table,
+    verdict,
+)
 from reports.text.grid import Grid, folded
 from results.published.matching import AblationTable, ablation_tables
 from results.published.scores import PAPERS
@@ -120,7 +126,7 @@ def _print_pairs(pairs: PairTable, console: Console) -> None:
     for name, (_, cells) in zip(names, pairs.rows, strict=True):
         letters = "".join(f"{cell.letter if cell else chr(92):>{apart}}" for cell in cells)
         console.print(Text(f"{name:<{width}}{letters}"), soft_wrap=True)
-    _say(f"{MEANING}.", console)
+    _say(f"{PAIRS_MEANING}.", console)
 
 
 def print_table(table: Table, console: Console, main: str = "") -> None:

@@ -487,18 +487,7 @@ def _without(number: int, claim: Claim, rows: Sequence[_Found], any_runs: bool) 
 
 
 def _nearest(claim: Claim, rows: Sequence[_Found]) -> Sequence[str]:
-    """The fields in which the two most similar rows differ, that may not vary; of the first sides that cannot pair."""
-    found: list[list[str]] = []
-    for one, other in _candidates(claim, rows):
-        found.append(differing(other.conditions(claim.varies), one.conditions(claim.varies)))
+    """The fields that may not vary in which the two most similar rows differ."""
+    pairs = [pair for sides in claim.sides() for pair in product(*_of(claim, sides, rows))]
+    found = [differing(other.conditions(claim.varies), one.conditions(claim.varies)) for one, other in pairs]
     return min(filter(None, found), key=len, default=["the rows that they are of"])
-
-
-def _candidates(claim: Claim, rows: Sequence[_Found]) -> Iterator[_Pair]:
-    for sides in claim.sides():
-        if not _comparable(claim, sides, rows):
-            yield from product(*_of(claim, sides, rows))
-            return
-    first, later = (_comparable(claim, sides, rows) for sides in claim.sides())
-    for before, after in product(first, later):
-        yield after[0], before[0]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from reports.html.sections import cost_tables
 from reports.tables.columns import NOISY, cost_list, leaderboards, people
-from reports.tables.costs import cost_tables
 from reports.tables.table import Table, Told
 from results.records import Quantity
 from results.runs.leaderboard import Row
