@@ -76,6 +76,12 @@ class GalleryPage:
     attended: Collection[int] = ()
 
     @property
+    def kinds(self) -> list[str]:
+        """The kinds of facts of which some caption says something wrong."""
+        wrong = {caption.wrong or 0 for item in self.items for caption in item.captions}
+        return [kind for bit, kind in enumerate(KINDS) if any(each >> bit & 1 for each in wrong)]
+
+    @property
     def domains(self) -> dict[str, int]:
         return Counter(item.domain for item in self.items if item.domain is not None)
 

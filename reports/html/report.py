@@ -35,7 +35,6 @@ from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.scene_facts import fact_sections
 from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_places
-from results.runs.facts import KINDS
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
@@ -160,12 +159,12 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     if domains:
         write("nocaps.html", "sections.html.j2", sections=domains)
     if facts:
-        write("facts.html", "facts.html.j2", sections=facts, answers=replies, kinds=KINDS)
+        write("facts.html", "facts.html.j2", sections=facts, answers=replies)
     write("costs.html", "sections.html.j2", sections=cost_sections(contents))
     write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
     write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
-        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION, "kinds": KINDS}
+        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION}
         write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")

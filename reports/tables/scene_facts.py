@@ -15,7 +15,7 @@ from reports.tables.facts import card, objective
 from reports.tables.numbers import domain_order, percent
 from reports.tables.table import Cell, Column, Table, table_of
 from results.runs.fact_rows import FactTable, fact_table
-from results.runs.facts import FACT_METRICS, KINDS, MEASURES, fact_metric
+from results.runs.facts import FACT_METRICS, KINDS, WORDS, fact_metric
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.standings import FLOORS
@@ -30,10 +30,28 @@ MEANING: Final = {
     "recall": "of what the pictures show, the share that captions tell; people leave much out, too",
     "F": "the harmonic mean of both",
 }
+WORD_MEANING: Final = {
+    "precision": "of the words of a kind that captions use, the share that a reference has, too",
+    "recall": "of the words of a kind that half of the references use, the share that captions use, too",
+    "F": MEANING["F"],
+}
+"""Of photographs."""
 _UNKNOWN: Final = "not known"
 
 
-def fact_columns(measure: str, domains: Sequence[str] = ("overall",)) -> list[Column]:
+def kinds_of(group: Group) -> list[str]:
+    """The kinds of facts that rows of the group have."""
+    measured = {name for row in (*group.rows, *group.references) for name in row.facts.get("overall", {})}
+    return [kind for kind in KINDS if fact_metric("F", kind) in measured]
+
+
+def judged_by(group: Group, runs: Mapping[str, Run]) -> str:
+    """What facts of photographs are judged by, "" of drawn scenes."""
+    of_runs = (runs[row.keys[0]].facts.get(group.split, {}).get("overall", {}) for row in group.rows if row.facts)
+    return ", or ".join(dict.fromkeys(facts[WORDS].unit for facts in of_runs if WORDS in facts))
+
+
+def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("overall",)) -> list[Column]:
     """A column for every kind of fact, or for each of its domains."""
 
     def column(kind: str, domain: str) -> Column:
@@ -42,15 +60,18 @@ def fact_columns(measure: str, domains: Sequence[str] = ("overall",)) -> list[Co
 
         return Column(kind, read, f"{kind}: {MEANING[measure]}, times 100", kind, key=fact_metric(measure, kind))
 
-    return [column(kind, domain) for kind in KINDS for domain in domains]
+    return [column(kind, domain) for kind in kinds for domain in domains]
 
 
 def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
     """The terminal's short form: the precision of every kind; None where rows have no facts."""
     if not any(row.facts for row in group.rows):
         return None
-    table = table_of(group, fact_columns("precision"), facets, lambda row: bool(row.facts), badged=False)
-    return Titled("True facts of those stated", "", table)
+    table = table_of(
+        group, fact_columns("precision", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False
+    )
+    words = any(WORDS in row.facts.get("overall", {}) for row in group.rows)
+    return Titled("Words that a reference has, too" if words else "True facts of those stated", "", table)
 
 
 def answers(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> list[tuple[str, str]]:
@@ -178,18 +199,22 @@ class Matrix:
     title: str
     meaning: str
     table: Table
+    kinds: Sequence[str]
     address: str = ""
     domains: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FactSection:
+    """The matrices of one group; of photographs, `judged_by` says by what."""
+
     id: str
     title: str
     track: str
     apart: str
     matrices: Sequence[Matrix]
     leading: Mapping[str, frozenset[str]]
+    judged_by: str
 
 
 def fact_sections(
@@ -198,18 +223,28 @@ def fact_sections(
     """A section a group that has facts, and the answers to four questions."""
     tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
     sections: list[FactSection] = []
-    for number, (group, leading, images) in enumerate(((t.group, t.leading, t.images) for t in tables), start=1):
-        file = galleries.get((group.fingerprint, group.split), "")
+    for number, found in enumerate(tables, start=1):
+        group, images, kinds, by = (
+            found.group,
+            found.images,
+            kinds_of(found.group),
+            judged_by(found.group, contents.runs),
+        )
+        meanings = WORD_MEANING if by else MEANING
+        columns = {measure: fact_columns(measure, kinds) for measure in meanings}
         matrices = [
-            Matrix(measure.capitalize(), MEANING[measure], table_of(group, fact_columns(measure), {}, badged=False))
-            for measure in MEASURES
+            Matrix(measure.capitalize(), meaning, table_of(group, columns[measure], {}, badged=False), kinds)
+            for measure, meaning in meanings.items()
         ]
-        matrices[0] = replace(matrices[0], address=file)
+        matrices[0] = replace(matrices[0], address=galleries.get((group.fingerprint, group.split), ""))
         if domains := domain_order(name for name in images if name != "overall"):
-            table = table_of(group, fact_columns("precision", domains), {}, badged=False)
+            table = table_of(group, fact_columns("precision", kinds, domains), {}, badged=False)
             named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
-            meaning = f"{MEANING['precision']}, by the domain of the picture"
-            matrices.insert(1, Matrix("By domain", meaning, table, domains=named))
+            meaning = f"{meanings['precision']}, by the domain of the picture"
+            matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))
         title = contents.title(group)
-        sections.append(FactSection(f"facts-{number}", title, group.track, apart(group), matrices, leading))
-    return sections, answers(tables, contents.runs)
+        sections.append(
+            FactSection(f"facts-{number}", title, group.track, apart(group), matrices, found.leading, by),
+        )
+    drawn = [found for found, section in zip(tables, sections, strict=True) if not section.judged_by]
+    return sections, answers(drawn, contents.runs)

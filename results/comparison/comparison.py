@@ -361,9 +361,11 @@ def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
 
 
 def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
-    names = [fact_metric("F", kind) for kind in KINDS]
+    names = {fact_metric("F", kind) for kind in KINDS}
     return {
-        split: {name: run.facts[split]["overall"][name] for name in names} for split in run.scores if split in run.facts
+        split: {name: fact for name, fact in run.facts[split]["overall"].items() if name in names}
+        for split in run.scores
+        if split in run.facts
     }
 
 

@@ -16,9 +16,13 @@ from results.runs.more_metrics import base_name
 from results.statistics.significance import Array, pseudo_values
 
 KINDS: Final = ("object", "colour", "size", "count", "relation", "background")
+WORD_KINDS: Final = ("object", "colour", "count", "relation")
+"""What words of captions of photographs are compared in."""
 MEASURES: Final = ("precision", "recall", "F")
 PARSED: Final = "facts-parsed"
 """The share of captions in which rules know every word."""
+WORDS: Final = "facts-words"
+"""Of photographs, the share of captions with a word of any kind; its unit says by what they are judged."""
 _BITS: Final = 4
 MOST: Final = 2**_BITS - 1
 """The largest count that is stored of an image."""
