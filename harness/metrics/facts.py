@@ -304,11 +304,16 @@ def expected_words(
     return found
 
 
-def judged_words(said: frozenset[str], expected: Expected) -> Array:
+def judged_words(said: frozenset[str], expected: Expected) -> list[list[int]]:
     """Of each kind (6, 4), as `judged`: what any reference names is true, what half of them name is there."""
     true, there = expected
-    counts = [Counter(word.partition(" ")[0] for word in of) for of in (said, said & true, there, said & there)]
-    return np.array([[of[kind] for of in counts] for kind in KINDS], np.float64)
+    counts = {kind: [0, 0, 0, 0] for kind in KINDS}
+    for place, words, among in ((0, said, true), (2, there, said)):
+        for word in words:
+            of_kind = counts[word.partition(" ")[0]]
+            of_kind[place] += 1
+            of_kind[place + 1] += word in among
+    return list(counts.values())
 
 
 class Facts(Metric):
@@ -353,7 +358,8 @@ def measure_words(
 ) -> SplitResult:
     """As `measure_facts`, of photographs; `by` says what captions are judged by."""
     said = {image_id: words_of(caption) for image_id, caption in captions.items()}
-    values = np.array([judged_words(words, expected[image_id]) for image_id, words in said.items()])
+    counts = [judged_words(words, expected[image_id]) for image_id, words in said.items()]
+    values = np.array(counts, np.float64)
     return _result(split, captions, values, domains, WORD_KINDS, (WORDS, list(map(bool, said.values())), by))
 
 
