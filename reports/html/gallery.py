@@ -132,10 +132,9 @@ def gallery_data(
 ) -> dict[str, str]:
     """The scripts by file: the index first, then the images.
 
-    The index names `speakers`, `words`, `forms` (words of one stem), and of each image its id, its mean CIDEr-D and its
-    disagreement. Each image is [file, domain, picture, why it has none, references, captions, which of the captions
-    each speaker gave (-1: none), CIDEr-D of each speaker times 1000 or null, of which of the index's `kinds` of
-    facts each says something false, a bit a kind]. `attention` is a page, and which images it shows.
+    Each image is [file, domain, picture, why it has none, references, captions, which of the captions each speaker gave
+    (-1: none), CIDEr-D of each speaker times 1000 or null, of which of the index's `kinds` of facts each says something
+    false, a bit a kind]. `attention` is a page, and which images it shows.
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())

@@ -16,10 +16,9 @@ from results.runs.leaderboard import Group, Row
 class Cell:
     """One number of a table: the text to show and the value to sort by, or a dash and why.
 
-    `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
-    `reason` explains the text where it is pointed at, `note` below the table. `bounds` are those of a score's interval,
-    `ranks` the best and the worst of a place. `by_metric` has what stands here where the table is sorted by another
-    metric. `other_machine`: not to be compared with the rest of its column.
+    `spread` is the standard deviation over seeds as text, `interval` what bounds the value. `reason` explains the text
+    where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place. `by_metric` has what
+    stands here where the table is sorted by another metric. `other_machine`: not to be compared with its column.
     """
 
     text: str
@@ -43,10 +42,8 @@ def noted(text: str, reason: str, value: float | None = None) -> Cell:
 class Column:
     """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
 
-    `short` is its name where room is. `barred` columns show bars beside their numbers; by those that are not `sortable`
-    rows are never ordered. `key` is the name of its score or cost in the store, or of what else it shows. `more` waits
-    for "all metrics" on the page; of the others a terminal shows those of the least `turn` where it has not the room
-    for all, and those of none never.
+    `short` is its name where room is. `barred` columns show bars. `key` is the name of its score or cost in the store,
+    or of what else it shows. `more` waits for "all metrics" on the page; a terminal shows columns of the least `turn`.
     """
 
     name: str

@@ -54,11 +54,10 @@ class Side:
 class ScoreChange:
     """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
 
-    `test` is of the images' scores, or of their influences where the metric is no mean of these; None with a reason
-    too. Where a run has no influences, the single images' scores are tested, whose interval is not that of the change:
-    `no_interval` says so. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of
-    the latter, `architecture` has standard error and degrees of freedom. `needed`, where a claim asked for it, are the
-    seeds, or else the images, that would probably tell a difference as large.
+    `test` is of the images' scores, or of their influences where the metric is no mean of these. Where a run has no
+    influences, `no_interval` says so: the single images' scores are tested. `over` says what the test is over.
+    `needed`, where a claim asked for it, are the seeds, or else the images, that would probably tell a difference as
+    large.
     """
 
     split: str
@@ -122,11 +121,10 @@ class Differing:
 class Pair:
     """Two sides that are compared.
 
-    `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
-    where both sides are of one model. `hardware` is in what the machines differ, so that times have no
-    ratio. `captions` are those that changed most, of `caption_seeds` before and after.
-    `apart` are the conditions that distinguish the first side from that of other pairs of its model. `facts` are F of
-    each kind, tested like scores and corrected among themselves; empty where runs have none.
+    `conditions` are the fields of the signature that differ, `settings` those of the configuration of one model.
+    `hardware` is in what the machines differ, so that times have no ratio. `captions` are those that changed most, of
+    `caption_seeds`. `apart` are the conditions that distinguish the first side from that of other pairs of its model.
+    `facts` are F of each kind, corrected among themselves.
     """
 
     before: Side

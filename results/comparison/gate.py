@@ -61,11 +61,8 @@ class Tested:
     """One metric on one split, over the mean of a row's seeds.
 
     `verdict`: "same" where every image's scores are identical; "regressed" and "improved" where test and least effect
-    agree; else "within" where the interval excludes a fall of the tolerance, and "undecided" where it does not. `over`
-    is what the test and its interval are over: `OVER_SEEDS` or `OVER_IMAGES` of `results.statistics.architecture`, or
-    `IDENTICAL`; `architecture` has standard error and degrees of freedom of the first. `detectable` is the smallest
-    fall, a fraction, that this test finds with a probability of 80 % if no other row has changed; None where
-    nothing was tested, or images are too few to say.
+    agree; else "within" where the interval excludes a fall of the tolerance, and "undecided" where it does not.
+    `detectable` is the smallest fall that this test finds four times in five if no other row has changed.
     """
 
     split: str

@@ -114,11 +114,9 @@ class MeasuredConditions:
 
 @dataclass(frozen=True, slots=True)
 class PublishedMatch:
-    """A printed number beside a measured one.
+    """A printed number beside a measured one, and the conditions that differ, are unstated, or cannot be compared.
 
-    `differing` names the conditions that differ, `unstated` those that the paper does not state, `unclear` those that
-    cannot be compared. Recipes and images that differ say in what: "recipe (size.max_len: 74 → 20)". `matches` is true
-    only where all three are empty.
+    Recipes and images that differ say in what: "recipe (size.max_len: 74 → 20)".
     """
 
     score: PublishedScore

@@ -63,9 +63,8 @@ PAPERS = {
 class PublishedScore:
     """One printed number with its conditions; None where the paper does not state one.
 
-    `model` is the table's row, under one name in all papers; `variant` distinguishes the rows of one model, "" where it
-    has one alone. `ensemble` says whether several models made the captions, `ensemble_size` how many, where printed.
-    Scores (`METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
+    `model` is the table's row, under one name in all papers; `variant` distinguishes the rows of one model. Scores
+    (`METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
     """
 
     paper: str

@@ -34,9 +34,8 @@ Kind = Literal["seeds", "preprocessing"]
 class ControlPair:
     """One model against itself: mean CIDEr-D of the changed runs less that of the others, in points.
 
-    `change` is the value of the field `preprocessing`, None for further seeds. `seeds` counts the changed runs' and the
-    others'. The 95 % interval and the two-sided p are over seeds and images (`results.statistics.architecture`); all
-    three are None for the `reason`.
+    `change` is the value of the field `preprocessing`, None for further seeds. Interval and two-sided p are over seeds
+    and images; all three are None for the `reason`.
     """
 
     model: str

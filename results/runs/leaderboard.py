@@ -31,25 +31,13 @@ from results.store.store import Store
 class Row:
     """One model (or reference) of a leaderboard: its finished runs of one configuration, over seeds.
 
-    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
-    `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
-    seeds that have it (`reason` where none has), its bounds the means of theirs; times, rates and energy only over
-    seeds on the machine of most runs of the group, where the row has such. `other_machines` says where it has not.
-    `code_version` is as planned, "" where unknown. `pretraining` is what the weights saw before the run, None where
-    the run's card names nothing.
-
-    `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
-    such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
-    row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
-    references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
-    row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it, or some of
-    its seeds, was computed, None where as most rows of the group; `plugins` names those that were loaded; `unmatched`
-    why the model has not as many parameters as the others, "" where it has; `members` how many models caption together;
-    `gain` what the next longer training of it
-    gives, None where there was none.
-    `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
-    are those of `results.runs.more_metrics`, empty unless asked for; `facts[domain][metric]` those of
-    `results.runs.facts`, domain "overall" first, empty where the data set has no known scenes.
+    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split, `held_out` against
+    one reference less, each left out in turn; `domains` and `facts` by domain. `costs` are means over the seeds that
+    have them; times, rates and energy only over those on the machine of most runs of the group, and `other_machines`
+    says where not. `differs` names what sets the row apart, configuration or signature fields to values (None: has no
+    such field): from rows of the same model, or of a reference from the group's signature. `standings` has places by
+    metric, none for references; `learning` by seed how training ended. `outdated`, `elsewhere` and `unmatched` say why
+    the row is not of the newest code, not computed as most rows, not as large as the others.
     """
 
     model: str
@@ -92,13 +80,11 @@ class Row:
 class Group:
     """Rows that may be ranked against each other: same data, same split, same track, same signature.
 
-    `signature` is common to all `rows`, in display order. `rows` are sorted by mean `metric`, best first; rows
-    without one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
-    signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields that
-    differ between this group and any other group of the same data set name and split; empty when it is the only one.
-    A group whose `rows` are empty has references only, no model yet; its signature is empty too. `comparisons` are what
-    the rows' places on `metric` come from, None where nothing was tested. `budget` is how many times the preset's
-    epochs its rows were trained for, and `ladder` equal for groups that differ in nothing else.
+    `rows` are sorted by mean `metric`, best first, those without one last; `references` may differ in the signature and
+    are never ranked. `separating` names the fields that differ between this group and others of the same data set name
+    and split. Without `rows` it has references only, and no signature. `comparisons` are what places on `metric` come
+    from. `budget` is how many times the preset's epochs its rows were trained for; `ladder` is equal for groups that
+    differ in nothing else.
     """
 
     dataset: str

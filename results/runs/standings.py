@@ -138,10 +138,9 @@ class PairVerdict:
 class Comparisons:
     """All pairs of the rows of a group that can be compared on its metric, and how they were tested.
 
-    Rows without a place may be among them, such as those that were still learning: a place must not hang on rows that
-    are left out. Without `seeds`, rows were compared by captions as they are. `margin` is a fraction, `margin_of` says
-    of what (None: as asked for). `lent` is the degrees of freedom that the table lends each row, None where none are;
-    `deviate_alike` Bartlett's p.
+    Rows without a place may be among them: a place must not hang on rows that are left out. Without `seeds`, rows were
+    compared by captions as they are. `margin` is a fraction, `margin_of` says of what (None: as asked for). `lent` is
+    the degrees of freedom that the table lends each row; `deviate_alike` Bartlett's p.
     """
 
     metric: str
@@ -234,13 +233,8 @@ def standings(
 ) -> tuple[list[dict[str, Standing]], Comparisons | None]:
     """Each row's standing by metric, and all comparisons on `metric`.
 
-    Floors are judged on `metric`, for all metrics; one at the level of chance is none.
-
-    Args:
-        floors: as `floor_rows` has them.
-        margin: as `margin_of` has it.
-        trained_longer: numbers of rows of which a longer training says what it gives: they are placed in any case.
-        elsewhere: as `results.runs.spreads.made_elsewhere` has it.
+    Floors, as of `floor_rows`, are judged on `metric` for all metrics; one at the level of chance is none. Rows in
+    `trained_longer` are placed in any case; `elsewhere` is as of `made_elsewhere`.
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
     unfinished = [why_unfinished(runs) for runs in rows]

@@ -343,11 +343,9 @@ class Placing(NamedTuple):
 def places(models: Sequence[Array]) -> Placing:
     """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's place.
 
-    Pairs are told apart by Holm's correction of their p-values. A place runs from 1 plus the number of models that are
-    surely better to the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). The
-    intervals of pairs have the level 1 - 0.05 / pairs (Bonferroni), so that all hold at once, whatever the dependence.
-
-    One row of scores each is taken as it is: places are then over images, of what was scored.
+    Pairs are told apart by Holm's correction. A place runs from 1 plus the number of models that are surely better to
+    the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold
+    all at once (Bonferroni). One row of scores each is taken as it is: places are then over images.
     """
     for scores in models:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:

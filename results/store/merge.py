@@ -39,9 +39,8 @@ _SAME = 1e-6  # relative: two machines add in different orders
 class Merged:
     """What a merge of the database `source` did, by run key.
 
-    `added` were unknown here, `completed` were known here but had progressed further there, `kept` had progressed as
-    far here, or further. `conflicts` says what differs for runs that both have finished with different results; those
-    of this store stay.
+    `completed` had progressed further there, `kept` as far here, or further. `conflicts` says what differs of runs that
+    both have finished; those of this store stay.
     """
 
     source: str

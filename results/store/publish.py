@@ -48,8 +48,8 @@ class PublishedCopy:
 def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> PublishedCopy:
     """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
 
-    Left out are references, captions with their attention maps, values of single images in metrics other than
-    `metrics`, logs, and of every absolute path in configurations and reasons all but its last part.
+    Left out are references, captions with their attention maps, values of single images in other metrics, logs, and of
+    every absolute path in configurations and reasons all but its last part.
     """
     part = file.with_name(f".{file.name}.part")
     _remove(part)  # of a process that was killed

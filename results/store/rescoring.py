@@ -50,7 +50,7 @@ def missing_influences(store: Store, key: str, metrics: Collection[str]) -> dict
     """Which of `metrics` a finished run has a score of but no influences, by split; a single image has none."""
     influenced = select(ImageInfluences.split, ImageInfluences.metric).join(RunRow).where(RunRow.key == key)
     with store.reading() as connection:
-        lacking = _scored(connection, key) - set(connection.execute(influenced).tuples())
+        lacking = _scored(connection, key) - set(connection.execute(influenced))
         splits = [split for split, images in _splits(connection, key).items() if images > 1]
     found = {split: {each for each in metrics if (split, each) in lacking} for split in splits}
     return {split: missing for split, missing in found.items() if missing}

@@ -42,14 +42,7 @@ from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 class Store:
     """Results of many runs. Several processes may write to one store at once; they wait for each other.
 
-    Args:
-        url_or_path: the path of a SQLite file, or any SQLAlchemy URL.
-        create: make the database where there is none; its folder must exist.
-        read_only: open an existing store read-only.
-
-    Raises:
-        StoreError: from every method, where the database cannot be opened, read or written, or where a value may not
-            be stored; the message names the file or value, the hint what to do.
+    Every method raises StoreError where the database cannot be opened, read or written, or a value may not be stored.
     """
 
     def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
