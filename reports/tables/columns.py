@@ -38,7 +38,6 @@ _TURNS = (
 _PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 _MAY_DIFFER = {"nrefs", "heldout", "track", "v"}  # of the results revision, which may not differ, any release is
 _MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
-_OFF = 2.0
 
 Facets = Mapping[str, Mapping[str, str]]
 
@@ -310,7 +309,7 @@ def cost_cell(row: Row, name: str) -> Cell:
 
 
 def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
-    """A cost of these in its own unit; an estimate as its bounds, with what it assumes, a far prediction with why."""
+    """A cost of these in its own unit; an estimate as its bounds, with what it assumes."""
     quantity = costs.get(name)
     if quantity is None:
         return noted(DASH, "not measured for this run")
@@ -320,10 +319,7 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
     between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
     if kind.estimate:
         return noted(between or text, kind.meaning, quantity.value)
-    cell = Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
-    if name == "predicted_train_seconds" and (why := _prediction_note(quantity, costs.get("train_seconds"))):
-        cell = replace(cell, reason=why, note=why)
-    return cell
+    return Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
 
 
 def is_noise(row: Row, name: str) -> bool:
@@ -372,18 +368,6 @@ def _not_above(tests: Sequence[FloorTest]) -> str:
         verdict = "significantly worse than" if test.significant else "not significantly better than"
         by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.p:.2g})")
     return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
-
-
-def _prediction_note(predicted: Quantity, taken: Quantity | None) -> str:
-    """Why a predicted training time was off, where it was by more than twice; else ""."""
-    if not predicted.value or taken is None or not taken.value or 1 / _OFF <= predicted.value / taken.value <= _OFF:
-        return ""
-    times = predicted.value / taken.value
-    said = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
-    return (
-        f"{said} what training took: the probe before the first step lasts a moment, in which whatever else the "
-        "machine did counts in full, and a stage that stops early takes fewer steps than planned"
-    )
 
 
 def _scored_alike(row: Row) -> bool:

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import pytest
 
 from harness.utils.errors import BenchError
-from reports.html.curves import curve_sections
 from reports.html.method import tuning
 from reports.html.plots import (
     FRAME,
@@ -29,6 +28,7 @@ from reports.html.plots import (
 )
 from reports.html.rendering import asset
 from reports.html.report import figures, write_report
+from reports.html.trade_offs import curve_sections
 from results.records import EpochRecord
 from results.store.store import Store
 from tests.harness.conftest import bench_or_raise

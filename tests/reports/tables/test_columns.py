@@ -106,17 +106,6 @@ def test_columns_that_are_empty_or_the_same_become_sentences() -> None:
     assert ["one image" in found.sentences[0], "1\u202fthread" in found.sentences[1]] == [True, True]
 
 
-def test_a_prediction_that_was_far_off_is_explained() -> None:
-    rows = [
-        costing(str(predicted), train_seconds=seconds(80), predicted_train_seconds=seconds(predicted))
-        for predicted in (438, 100, 160, 40)
-    ]
-    told = costs_of("Time", *rows)
-    assert told.table
-    place = names(told).index("Predicted training time")
-    assert [line.cells[place].note.partition(" ")[0] for line in told.table.lines] == ["5.5", "", "", ""]
-
-
 def test_a_noisy_latency_is_marked_instead_of_a_column() -> None:
     timed = {"latency_median": Quantity(0.25, unit="s"), NOISY: Quantity(0.0)}
     told = costs_of("Latency", costing("m2", **timed), costing("aoanet", **timed | {NOISY: Quantity(0.5)}))
