@@ -47,12 +47,8 @@ class CaptionAttention:
     panels: list[Panel]
 
 
-@dataclass(frozen=True, slots=True)
-class Maps:
-    """What is shown of one split, by image id, and how many images are left out to keep the report small."""
-
-    captions: dict[int, tuple[CaptionAttention, ...]]
-    left_out: int
+Maps = tuple[dict[int, tuple[CaptionAttention, ...]], int]
+"""What is shown of one split, by image id, and how many images are left out to keep the report small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
                 break
             captions[image_id] = of_image
         if captions:
-            found[place] = Maps(captions, len(ids) - len(captions))
+            found[place] = captions, len(ids) - len(captions)
     return found
 
 
@@ -101,14 +97,14 @@ def attention_pages(
     maps: Mapping[tuple[str, str], Maps], galleries: Mapping[tuple[str, str], GalleryPage]
 ) -> list[AttentionPage]:
     pages = []
-    for number, (place, shown) in enumerate(maps.items(), start=1):
+    for number, (place, (captions, left_out)) in enumerate(maps.items(), start=1):
         gallery = galleries[place]
         images = tuple(
-            (item, shown.captions[item.image_id], f"gallery/looks-{number}-{item.image_id}.js")
+            (item, captions[item.image_id], f"gallery/looks-{number}-{item.image_id}.js")
             for item in gallery.items
-            if item.image_id in shown.captions
+            if item.image_id in captions
         )
-        pages.append(AttentionPage(gallery.attention, gallery, images, shown.left_out))
+        pages.append(AttentionPage(gallery.attention, gallery, images, left_out))
     return pages
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reports.html.plots import Entry, Plot, Series, legend, search_plot
+from reports.html.plots import Plot, Series, legend, search_plot
 from reports.tables import numbers
 from reports.tables.boards import field_value, signature_text
 from reports.tables.contents import Contents
@@ -22,7 +22,7 @@ class TuningFacts:
     """The trials of a table's models: a plot, its legend, the budget, and what is not drawn."""
 
     plot: Plot
-    legend: list[Entry]
+    legend: list[Series]
     budget: str
     left_out: str
 

@@ -71,7 +71,7 @@ class Series:
 
     name: str
     colour: int
-    points: tuple[tuple[float, float], ...]
+    points: tuple[tuple[float, float], ...] = ()
     title: str = ""
     x_bounds: tuple[float, float] | None = None
     y_bounds: tuple[float, float] | None = None
@@ -114,15 +114,6 @@ class Plot:
     front: str = ""
     best: frozenset[int] = frozenset()
     frame: Frame = FRAME
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A model in a legend; `open_end`: a training of it was still learning when it ended."""
-
-    name: str
-    colour: int
-    open_end: bool = False
 
 
 def line_plot(
@@ -200,11 +191,11 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
 
 def legend(
     names: Iterable[str], ranked: Iterable[str], colour: Mapping[str, int], open_ended: Collection[str] = ()
-) -> list[Entry]:
+) -> list[Series]:
     """Each name once: those that are ranked in that order, then the others, m2 before m10."""
     place = {name: number for number, name in reversed(list(enumerate(ranked)))}
     order = sorted(set(names), key=lambda name: (place.get(name, len(place)), natural(name)))
-    return [Entry(name, colour[name], name in open_ended) for name in order]
+    return [Series(name, colour[name], open_end=name in open_ended) for name in order]
 
 
 def colours(runs: Iterable[Run]) -> dict[str, int]:

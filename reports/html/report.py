@@ -24,7 +24,7 @@ from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
-from reports.html.plots import LETTER_WIDTH, Entry, Plot, colours, shortened
+from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
 from reports.html.sections import cost_sections, domain_sections, facets, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
@@ -69,7 +69,7 @@ def figures(store: Store) -> dict[str, str]:
     template = template_environment(()).get_template("figure.svg.j2")
     style = Markup(asset("figure.css"))
 
-    def svg(plot: Plot, of: str, names: Sequence[Entry] = ()) -> str:
+    def svg(plot: Plot, of: str, names: Sequence[Series] = ()) -> str:
         legend = [replace(each, name=_legend_name(each)) for each in names]
         beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
         height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
@@ -119,7 +119,7 @@ def replaced(folder: Path) -> Iterator[Path]:
 def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     colour, labels = colours(contents.runs.values()), row_labels(contents.groups)
     maps = stored_maps(store, contents.groups, labels)
-    mapped = {place: shown.captions.keys() for place, shown in maps.items()}
+    mapped = {place: captions.keys() for place, (captions, _) in maps.items()}
     galleries = gallery_pages(store, contents, labels, mapped, folder)
     attention = attention_pages(maps, galleries)
     domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
@@ -207,7 +207,7 @@ def _file(section: str, plot: Plot) -> str:
     return f"{section}-{plot.title.lower().replace(' ', '-')}.svg"
 
 
-def _legend_name(each: Entry) -> str:
+def _legend_name(each: Series) -> str:
     return f"{shortened(each.name)}{' (still learning)' if each.open_end else ''}"
 
 

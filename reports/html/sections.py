@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.html.plots import Entry, Plot
+from reports.html.plots import Plot, Series
 from reports.tables import numbers
 from reports.tables.boards import Board, apart
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
@@ -63,7 +63,7 @@ class Section:
     track: str
     apart: str
     tables: Mapping[str, Told]
-    legend: Sequence[Entry] = ()
+    legend: Sequence[Series] = ()
     plots: Sequence[Plot] = ()
     operators: Sequence[tuple[str, list[Part]]] = ()
 
