@@ -58,6 +58,7 @@ def boards(contents: Contents) -> list[Board]:
     found: list[Board] = []
     small: dict[tuple[str, str], list[Group]] = {}
     mains: dict[tuple[str, str], Group] = {}
+    joint = no_places(contents.groups)
     for group, controls in zip(contents.groups, contents.controls, strict=True):
         place = (group.dataset, group.split)
         if mains.setdefault(place, group) is not group and len(group.rows) <= FEW_ROWS:
@@ -79,7 +80,7 @@ def boards(contents: Contents) -> list[Board]:
                 track=group.track if group.rows else "",
                 images=contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
-                verdict=() if no_places([group]) else verdict(group),
+                verdict=() if joint else verdict(group),
                 pairs=pair_table(group),
                 controls=control_sentences(controls),
                 signature=signature_text(group.signature, group.split) if group.rows else "",

@@ -51,11 +51,9 @@ def verdict(group: Group) -> tuple[str, ...]:
 
 
 def no_places(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Why no model has a place, of all groups together in which none has, each model counted once; and what to type."""
-    without = [
-        group for group in groups if (models := _models(group)) and not any(_has_place(r, group) for r in models)
-    ]
-    if not without:
+    """Why no model of any group has a place, each model counted once, and what to type; () where one has."""
+    without = [group for group in groups if _models(group)]
+    if not without or any(_has_place(row, group) for group in without for row in _models(group)):
         return ()
     names = list(dict.fromkeys(group.name for group in without))
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
@@ -181,7 +179,8 @@ def _obstacles(rows: Sequence[tuple[Row, Group]]) -> str:
         for what in (what for what, is_so in holds.items() if is_so):
             found.setdefault(what, set()).add(row.model)
     models = len({row.model for row, _ in rows})
-    said = (f"{'all ' * (len(names) == models > 1)}{len(names)} {what}" for what, names in found.items())
+    whole = {1: "", 2: "both "}.get(models, f"all {models} ")
+    said = (f"{whole if len(names) == models else f'{len(names)} '}{what}" for what, names in found.items())
     return ", ".join(said) or "no two models can be compared"
 
 

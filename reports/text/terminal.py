@@ -53,9 +53,10 @@ def print_leaderboard(
     if keys is not None:
         groups = [group for group in groups if any(set(row.keys) & set(keys) for row in _rows(group))]
         failures = [run for run in failures if run.key in keys]
-    for sentence in no_places(groups):
+    joint = no_places(groups)
+    for sentence in joint:
         _say(sentence, console, "")
-    shown = {name for group in groups for name in _print_group(group, groups, console)}
+    shown = {name for group in groups for name in _print_group(group, groups, console, () if joint else verdict(group))}
     if not groups:
         console.print("No run has finished yet.")
     for group, found in [(group, group.comparisons) for group in groups if group.comparisons is not None][:1]:
@@ -91,11 +92,11 @@ def _rows(group: Group) -> tuple[Row, ...]:
     return (*group.rows, *group.references)
 
 
-def _print_group(group: Group, groups: Sequence[Group], console: Console) -> set[str]:
+def _print_group(group: Group, groups: Sequence[Group], console: Console, said: Sequence[str]) -> set[str]:
     [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
-    for sentence in () if no_places([group]) else verdict(group):
+    for sentence in said:
         _say(sentence, console, "")
     if (pairs := pair_table(group)) is not None:
         _print_pairs(pairs, console)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables.verdict import needs_longer_training, verdict
+from reports.tables.verdict import needs_longer_training, no_places, verdict
 from results.records import Quantity
 from results.runs.leaderboard import Row
 from results.runs.spreads import OtherMachine
@@ -56,7 +56,7 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
         ([standing("a", Standing(reason=ALONE))], ["No model has a place", "no two models"]),
-        ([standing("b", Standing(reason=NO_SCORES))], ["1 without numbers of single images on CIDEr-D"]),
+        ([standing("b", Standing(reason=NO_SCORES))], ["without numbers of single images on CIDEr-D"]),
     ],
 )
 def test_it_names_the_best_or_says_why_not(rows: list[Row], parts: list[str]) -> None:
@@ -107,3 +107,11 @@ def test_floors_alone_have_no_verdict() -> None:
 def test_longer_training_comes_with_its_option(ended: Learning, named: bool, option: bool) -> None:
     said = needs_longer_training([group(single("model_a", learning={1: ended}))])
     assert ("model_a" in said, "--set schedule.stages.1.epochs=12" in said) == (named, option)
+
+
+def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
+    several = [group(single("a"), single("b")), group(single("a", learning={1: RISING}))]
+    said = " ".join(no_places(several))
+    assert "both with one seed, 1 still learning" in said
+    assert said.count("--seeds 3") == 1
+    assert no_places([*several, group(*ALL)]) == (), "then every table says its own"
