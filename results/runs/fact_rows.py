@@ -98,9 +98,7 @@ def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, 
     keys = [row.keys[0] for row in rows]
     found = {}
     for place, metric in enumerate(FACT_METRICS):
-        if not any(influences[key][..., place].any() for key in keys):
-            found[metric] = frozenset[str]()  # nobody says anything of the kind
-            continue
-        ranks = places([influences[key][..., place] for key in keys]).places
-        found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
+        if any(metric in row.facts["overall"] for row in rows):
+            ranks = places([influences[key][..., place] for key in keys]).places
+            found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
     return found

@@ -29,21 +29,15 @@ def quantity(value: Quantity, what: str) -> dict[str, Any]:
         raise StoreError(
             f"{what} needs exactly one of a value and a reason (value {value.value!r}, reason {value.reason!r})"
         )
-    interval = _interval(value, what)
-    if value.value is None:
-        return {"value": None, "reason": text(value.reason or ""), "unit": value.unit, **interval}
-    return {"value": finite(value.value, what), "reason": None, "unit": value.unit, **interval}
-
-
-def _interval(value: Quantity, what: str) -> dict[str, float | None]:
-    if value.low is None and value.high is None:
-        return {"low": None, "high": None}
-    if value.value is None or value.low is None or value.high is None:
+    ends = [None if end is None else finite(end, f"{what}: an end of its interval") for end in (value.low, value.high)]
+    low, high = ends
+    if (low is None) != (high is None) or (low is not None and value.value is None):
         raise StoreError(f"{what} needs a value and both ends of its interval, or no interval")
-    low, high = finite(value.low, f"{what}: low end"), finite(value.high, f"{what}: high end")
-    if low > high:
+    if low is not None and high is not None and low > high:
         raise StoreError(f"{what} has an interval whose low end {low} lies above its high end {high}")
-    return {"low": low, "high": high}
+    number = None if value.value is None else finite(value.value, what)
+    reason = text(value.reason or "") if number is None else None
+    return {"value": number, "reason": reason, "unit": value.unit, "low": low, "high": high}
 
 
 def json_object(value: Mapping[str, Any], what: str) -> dict[str, Any]:
