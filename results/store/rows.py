@@ -29,8 +29,8 @@ def quantity(value: Quantity, what: str) -> dict[str, Any]:
         raise StoreError(
             f"{what} needs exactly one of a value and a reason (value {value.value!r}, reason {value.reason!r})"
         )
-    ends = [None if end is None else finite(end, f"{what}: an end of its interval") for end in (value.low, value.high)]
-    low, high = ends
+    ends = {"low": value.low, "high": value.high}
+    low, high = (None if end is None else finite(end, f"{what}: {name} end") for name, end in ends.items())
     if (low is None) != (high is None) or (low is not None and value.value is None):
         raise StoreError(f"{what} needs a value and both ends of its interval, or no interval")
     if low is not None and high is not None and low > high:
