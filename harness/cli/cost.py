@@ -30,7 +30,7 @@ from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from harness.measure.isolated import BenchmarkJob, BenchmarkResult
-    from results.published import PublishedScore
+    from results.published.scores import PublishedScore
     from results.records import Quantity
     from results.runs.run import Run
 
@@ -344,7 +344,7 @@ def _notes(details: Sequence[Run]) -> list[str]:
 
 def printed_times(model: str) -> list[PublishedScore]:
     """Training times that papers print for a model, by any of their strategies, in the papers' order."""
-    from results.published import scores
+    from results.published.scores import scores
 
     family = model.partition("/")[0]
     return [score for score in scores() if score.metric in _HOURS and score.model == family]
