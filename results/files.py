@@ -12,9 +12,14 @@ import os
 import stat
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from results.errors import StoreError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 LIMIT_VARIABLE: Final = "BENCH_MAX_FILE_GB"
 """Environment variable: most gigabytes (10^9 bytes) of a file that is read as a whole."""
@@ -29,11 +34,7 @@ _KINDS: Final = (
 
 
 def check_regular(path: Path) -> int:
-    """The size in bytes of a regular file, links followed, without opening it.
-
-    Raises:
-        OSError: nothing is there, or something else than a file; `strerror` is the reason.
-    """
+    """The size in bytes of a regular file, links followed, without opening it."""
     try:
         found = path.stat()
     except ValueError as error:  # a zero byte in the name
@@ -45,12 +46,7 @@ def check_regular(path: Path) -> int:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file that is no larger than `limit_bytes`.
-
-    Raises:
-        OSError: it cannot be read, or is larger; `strerror` is the reason.
-        StoreError: the limit in the environment is not a number.
-    """
+    """The content of a regular file that is no larger than `limit_bytes`."""
     limit = limit_bytes()
     check_size(path, check_regular(path), limit)
     # Never waits, should another program put a pipe in the file's place in this moment.
@@ -62,7 +58,6 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The content of a regular file as UTF-8; raises as `read_bytes`, and OSError where it is not UTF-8."""
     content = read_bytes(path)
     try:
         return content.decode("utf-8")
@@ -70,12 +65,28 @@ def read_text(path: Path) -> str:
         raise OSError(errno.EILSEQ, f"it is not text in UTF-8, from byte {error.start} on", str(path)) from error
 
 
-def load_json(text: str | bytes) -> Any:
-    """The content of JSON text in which no object has a key twice: of such, all values but the last would be lost.
+def read_model(model: type[Model], path: Path, what: str, hint: str) -> Model:
+    """The content of a JSON file as a pydantic model; StoreError with the hint names the first fault."""
+    from pydantic import ValidationError
 
-    Raises:
-        ValueError: it is no such text; the message says why.
-    """
+    try:
+        text = read_bytes(path).decode("utf-8")
+        load_json(text)  # of a key that is there twice, pydantic would take the last
+        return model.model_validate_json(text)
+    except OSError as error:
+        raise StoreError(f"cannot read the {what} {path}: {error.strerror}", hint) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, fault = map(str, first["loc"]), first["msg"].removeprefix("Value error, ")
+        raise StoreError(
+            f"{path} is not a {what}: {': '.join(filter(None, ('.'.join(where), fault)))}", hint
+        ) from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not a {what}: {error}", hint) from error
+
+
+def load_json(text: str | bytes) -> Any:
+    """The content of JSON text in which no object has a key twice: of such, all values but the last would be lost."""
     try:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
@@ -101,11 +112,7 @@ def check_size(path: Path, size: int, limit: int, what: str = "it has") -> None:
 
 
 def limit_bytes() -> int:
-    """Most bytes of a file that is read as a whole: 1 GB, or what the environment says.
-
-    Raises:
-        StoreError: the environment's value is not a number above 0.
-    """
+    """Most bytes of a file that is read as a whole: 1 GB, or what the environment says."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
         gigabytes = float(text) if text.strip() else DEFAULT_LIMIT_GB

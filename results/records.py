@@ -59,9 +59,8 @@ CODE_FIELDS = frozenset({"v", "rev"})
 class CodeRecord:
     """The sources that a run was made by, as short digests of their syntax trees without comments and docstrings.
 
-    `model` is over the modules that the model is made of, None where the run has no model; `harness` over those that
-    train, decode and score. `revision` is the harness's results revision, which is raised when results may change;
-    sources that differ from the released ones have a suffix. `files` are the digests of all of them, by path.
+    `model` is over the modules that the model is made of, `harness` over those that train, decode and score; `revision`
+    is the results revision, with a suffix where sources differ from the released ones. `files` are all digests by path.
     """
 
     model: str | None
@@ -80,10 +79,9 @@ class RunSpec:
     """One planned run: a model (or reference row) under one configuration and one seed.
 
     `key` identifies it over configuration, data fingerprint and code version. `dataset` is the fingerprint of a data
-    set that the store already knows. `signature` holds every field that scores depend on, in display order, less model
-    and seed. `config` is the whole configuration, JSON-able; runs that differ in nothing but fields named "seed" are
-    seeds of one row. `kind` selects the executor. `execution` is what executing needs beside `config`: JSON-able paths,
-    device, options that no score depends on.
+    set that the store knows. `signature` holds every field that scores depend on, less model and seed. Runs whose
+    `config` differs in nothing but fields named "seed" are seeds of one row. `execution` is what executing needs beside
+    it.
     """
 
     key: str
@@ -135,11 +133,9 @@ class AttentionRecord:
 class SplitResult:
     """Captions and scores of one evaluated split.
 
-    `captions` by image id. `scores[domain][metric]`, domain "overall" always there; metrics are fractions as
-    coco-caption computes them ("BLEU-1".."BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"). `per_image[metric][image_id]`.
-    `attention` holds the attention weights of some of the captions. `held_out[metric]` is the mean over leaving out
-    each reference of every image in turn, where that was computed. `influences[metric][image_id]`, of metrics that are
-    no mean over images, are jackknife pseudo-values of the score over all images, which is their mean
+    `scores[domain][metric]`, domain "overall" always there, are fractions as coco-caption computes them.
+    `held_out[metric]` is the mean over leaving out each reference of every image in turn.
+    `influences[metric][image_id]`, of metrics that are no mean over images, are jackknife pseudo-values of the score
     (`docs/statistics.md`).
     """
 

@@ -94,7 +94,7 @@ def run_benchmark(
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
         there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]
-        add_facts(there, context.data, store, reporter)
+        add_facts(there, context.data, store, reporter, None if more is None else more.objects)
         if more is not None:
             summary.lacking = add_more_metrics(there, more, context.data, store, reporter)
             for name, reason in summary.lacking.items():

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from harness.benchmark.context import BenchmarkData
-from harness.metrics.chair import SCENES_FILE, objects_of_scenes
+from harness.metrics.chair import SCENES_FILE, KnownObjects, objects_of_scenes
 from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
-from harness.metrics.facts import measure_facts, scenes_of
+from harness.metrics.facts import Expected, expected_words, measure_facts, measure_words, scenes_of
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
 from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity, RunSpec, SplitResult
-from results.runs.facts import PARSED
+from results.runs.facts import PARSED, WORDS
 from results.store.rescoring import add_influences, add_scores, missing_metrics, stored_captions
 from results.store.store import Store
 
@@ -204,12 +204,23 @@ def add_more_metrics(
     return lacking
 
 
-def add_facts(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, reporter: Reporter) -> None:
-    """Judge the captions of the finished runs that lack it by the scenes they are of; nothing else of them changes."""
+def add_facts(
+    specs: Sequence[RunSpec],
+    data: BenchmarkData,
+    store: Store,
+    reporter: Reporter,
+    objects: KnownObjects | None = None,
+) -> None:
+    """Judge the captions of the finished runs that lack it by the scenes they are of; nothing else of them changes.
+
+    Those of photographs are judged by words of the references and, anew wherever they are given, by COCO's `objects`.
+    """
     left = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
     root = data.dataset.root
     scenes = scenes_of((root, root.parent)) if left else None
     if scenes is None:
+        if left:
+            _add_words(specs, data, store, objects)
         return
     unknown: Counter[str] = Counter()
     for key, splits in left.items():
@@ -222,3 +233,21 @@ def add_facts(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, repor
     if unknown:
         few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
         reporter.note(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
+
+
+def _add_words(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, objects: KnownObjects | None) -> None:
+    by_image, by = (objects.by_image, objects.label) if objects else ({}, "references")
+    expected: dict[tuple[str, int], dict[int, Expected]] = {}
+    for spec in specs:
+        captions, results = stored_captions(store, spec.key), []
+        # People's captions are the first references, judged by the others.
+        own = int(spec.model == "human")
+        for split in captions if objects else missing_metrics(store, spec.key, {WORDS}):
+            if split in data.evaluated:
+                if (split, own) not in expected:
+                    others = {image_id: texts[own:] for image_id, texts in _references(split, data).items()}
+                    expected[split, own] = expected_words(others, by_image)
+                domains = _domains(split, data) or {}
+                results.append(measure_words(split, captions[split], expected[split, own], domains, by))
+        if results:
+            add_scores(store, spec.key, results)

@@ -29,7 +29,7 @@ from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from harness.measure.isolated import BenchmarkJob, BenchmarkResult
-    from results.published import PublishedScore
+    from results.published.scores import PublishedScore
     from results.records import Quantity
     from results.runs.run import Run
 
@@ -165,7 +165,7 @@ def runs(
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
     """
-    from results.published import scores
+    from results.published.scores import scores
     from results.runs.reading import finished
 
     with open_results(workspace, db) as store:

@@ -154,8 +154,7 @@ def figures(
 
 def _written(store: Store, format: Format, columns: Sequence[str] | None, metric: str, judging: Judging) -> str:
     from reports.tables.contents import Contents
-    from reports.text.data import as_csv, as_json
-    from reports.text.markup import DEFAULT, latex, markdown
+    from reports.text.markup import DEFAULT, as_csv, as_json, latex, markdown
     from results.frames.leaderboard import leaderboard_frame
 
     if format == "csv":

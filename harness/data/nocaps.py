@@ -12,7 +12,7 @@ from harness.data.formats import References, id_key, is_image_id, read_reference
 from harness.data.karpathy import RefusedPath, plain_path, read_entries
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json
-from results.published import domain_footnote
+from results.published.scores import domain_footnote
 
 SPLIT = "nocaps"
 NAMES = ("in-domain", "near-domain", "out-domain")

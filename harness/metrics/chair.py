@@ -183,12 +183,16 @@ class ObjectWords:
 
     def mentioned(self, captions: Sequence[str]) -> list[list[str]]:
         """The categories that each caption names, in order, once for each time that it does."""
-        return [self._in(text.replace("-", " ").split()) for text in tokenize_ptb(captions)]
+        return [self.among(text.replace("-", " ").split()) for text in tokenize_ptb(captions)]
 
-    def _in(self, words: Sequence[str]) -> list[str]:
+    def among(self, words: Sequence[str]) -> list[str]:
+        """The categories that a caption's words name, in order, once for each time that they do."""
         found: list[str] = []
         place = 0
         while place < len(words):
+            if words[place] not in self._first:
+                place += 1
+                continue
             category, length = self._at(words, place)
             behind = self._at(words, place + 1)[0]
             described = length == 1 and behind is not None and behind in self.describing.get(words[place], ())
@@ -204,6 +208,10 @@ class ObjectWords:
             if phrase in self.phrases:
                 return self.phrases[phrase], length
         return None, 1
+
+    @cached_property
+    def _first(self) -> frozenset[str]:
+        return frozenset(phrase[0] for phrase in self.phrases)
 
     @cached_property
     def _longest(self) -> int:

@@ -1,12 +1,15 @@
-"""Facts of the embedded scenes: what captions state, what of it is true, and what of the picture they leave out.
+"""Facts of pictures: what captions state, what of it is true, and what of the picture they leave out.
 
 A caption is read by rules (`harness.data.graphs.scenes`) and judged by what was drawn, not by its references. What it
 mentions stands for the object of the picture that it shares most with, at least the shape or the colour; whatever is
 said of a thing that shares neither with any is false. `docs/scenes.md` has the rules of each kind.
+
+Of photographs nobody knows the truth: there, words of a few kinds are compared with those of the references.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +25,7 @@ from harness.data.scenes.dataset import is_scenes, scenes_by_id
 from harness.data.scenes.drawing import TEXTURES
 from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import IMAGE_SIZE, Item, Scene
+from harness.metrics.chair import ObjectWords, coco_words
 from harness.metrics.contract import OVERALL, Array, Metric, Statistics
 from harness.utils.json_io import read_json
 from results.records import Quantity, SplitResult
@@ -29,12 +33,15 @@ from results.runs.facts import (
     FACT_METRICS,
     KINDS,
     PARSED,
+    WORD_KINDS,
+    WORDS,
     fact_counts,
     fact_metric,
     fact_scores,
     packed,
     undefined,
 )
+from results.runs.more_metrics import depends_on
 from results.statistics.significance import bootstrap
 
 RESAMPLES: Final = 1_000
@@ -254,6 +261,61 @@ def judged(reading: Reading, scene: Scene) -> Array:
     return np.array(rows, np.float64)
 
 
+_RELATION_OF: Final = {
+    **{word: word for word in ("on", "next to", "left of", "right of", "above", "below", "inside", "around")},
+    **_MEANT,
+    **dict.fromkeys(("under", "beneath"), "below"),
+}
+_COUNTED: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_WORD: Final = re.compile(r"[a-z]+")
+
+
+@cache
+def _closed_words() -> ObjectWords:
+    """Words of colour, number and relation, by kind and meaning."""
+    kinds = {"colour": _COLOUR_OF, "count": dict(zip(_COUNTED, _COUNTED, strict=True)), "relation": _RELATION_OF}
+    return ObjectWords(
+        {tuple(text.split()): f"{kind} {meaning}" for kind, of in kinds.items() for text, meaning in of.items()}
+    )
+
+
+@cache
+def words_of(caption: str) -> frozenset[str]:
+    """What a caption of a photograph names, as kind and meaning: COCO's objects, colours, numbers and relations."""
+    words = _WORD.findall(caption.lower())
+    objects = (f"object {name}" for name in coco_words().among(words))
+    return frozenset((*objects, *_closed_words().among(words)))
+
+
+Expected = tuple[frozenset[str], frozenset[str]]
+"""Of an image, what any reference names or is known to be there, and what at least half of the references name."""
+
+
+def expected_words(
+    references: Mapping[int, Sequence[str]], objects: Mapping[int, Iterable[str]]
+) -> dict[int, Expected]:
+    """What captions of photographs are judged by; `objects` are COCO's, of the images where they are known."""
+    found = {}
+    for image_id, texts in references.items():
+        named = Counter(word for text in texts for word in words_of(text))
+        known = {f"object {name}" for name in objects.get(image_id, ())}
+        often = (word for word, count in named.items() if 2 * count >= len(texts))
+        found[image_id] = frozenset({*named, *known}), frozenset(often)
+    return found
+
+
+def judged_words(said: frozenset[str], expected: Expected) -> list[list[int]]:
+    """Of each kind (6, 4), as `judged`: what any reference names is true, what half of them name is there."""
+    true, there = expected
+    counts = {kind: [0, 0, 0, 0] for kind in KINDS}
+    for place, words, among in ((0, said, true), (2, there, said)):
+        for word in words:
+            of_kind = counts[word.partition(" ")[0]]
+            of_kind[place] += 1
+            of_kind[place + 1] += word in among
+    return list(counts.values())
+
+
 class Facts(Metric):
     """Statistics: of each kind the four counts of `judged`."""
 
@@ -286,30 +348,60 @@ def measure_facts(
     """
     readings = {image_id: read_caption(caption) for image_id, caption in captions.items()}
     values = np.array([judged(reading, scenes[image_id]) for image_id, reading in readings.items()])
-    whole = np.array([not reading.unknown for reading in readings.values()], np.float64)
+    whole = [not reading.unknown for reading in readings.values()]
+    unknown = Counter(word for reading in readings.values() for word in reading.unknown)
+    return _result(split, captions, values, domains, KINDS, (PARSED, whole, "")), unknown
+
+
+def measure_words(
+    split: str, captions: Mapping[int, str], expected: Mapping[int, Expected], domains: Mapping[int, str], by: str
+) -> SplitResult:
+    """As `measure_facts`, of photographs; `by` says what captions are judged by."""
+    said = {image_id: words_of(caption) for image_id, caption in captions.items()}
+    counts = [judged_words(words, expected[image_id]) for image_id, words in said.items()]
+    values = np.array(counts, np.float64)
+    return _result(split, captions, values, domains, WORD_KINDS, (WORDS, list(map(bool, said.values())), by))
+
+
+def _result(
+    split: str,
+    captions: Mapping[int, str],
+    values: Array,
+    domains: Mapping[int, str],
+    kinds: Sequence[str],
+    share: tuple[str, Sequence[bool], str],
+) -> SplitResult:
+    """Scores and counts; before the scores stands the `share` of captions of which something holds, with a unit."""
+    name, holds, unit = share
     rows: dict[str, list[int]] = {OVERALL: list(range(len(values)))}
-    for row, image_id in enumerate(readings):
+    for row, image_id in enumerate(captions):
         if image_id in domains:
             rows.setdefault(domains[image_id], []).append(row)
-    scores = {group: _scores(values[members], whole[members]) for group, members in rows.items()}
-    by_image = {
-        fact_counts(kind): dict(zip(readings, numbers.tolist(), strict=True))
-        for kind, numbers in zip(KINDS, packed(values).T, strict=True)
+    scores = {
+        group: {
+            name: Quantity(float(np.mean([holds[row] for row in members])), unit=unit),
+            **_scores(values[members], kinds),
+        }
+        for group, members in rows.items()
     }
-    unknown = Counter(word for reading in readings.values() for word in reading.unknown)
-    return SplitResult(split, dict(captions), scores, by_image), unknown
+    by_image = {
+        fact_counts(kind): dict(zip(captions, numbers.tolist(), strict=True))
+        for kind, numbers in zip(KINDS, packed(values).T, strict=True)
+        if kind in kinds
+    }
+    return SplitResult(split, dict(captions), scores, by_image)
 
 
-def _scores(values: Array, whole: Array) -> dict[str, Quantity]:
+def _scores(values: Array, kinds: Sequence[str]) -> dict[str, Quantity]:
     statistics = Statistics(Facts(), values.reshape(len(values), -1))
     bounds, found = bootstrap([statistics], resamples=RESAMPLES), statistics.corpus()
     reasons: dict[str, str] = {}
     for kind, totals in zip(KINDS, values.sum(axis=0), strict=True):
         reasons |= {fact_metric(measure, kind): why for measure, why in undefined(totals, kind).items()}
-    scores = {
+    return {
         metric: Quantity(None, reasons[metric])
         if metric in reasons
         else Quantity(value, low=bounds[metric].low, high=bounds[metric].high)
         for metric, value in found.items()
+        if depends_on(metric) in kinds
     }
-    return {PARSED: Quantity(float(whole.mean())), **scores}

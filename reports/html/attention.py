@@ -17,6 +17,7 @@ from reports.html.gallery import GalleryPage, script_call
 from reports.tables.numbers import printable
 from results.records import AttentionRecord
 from results.runs import reading
+from results.runs.gallery import GalleryItem
 from results.runs.leaderboard import Group, Row
 from results.store.store import Store
 
@@ -46,50 +47,30 @@ class CaptionAttention:
     panels: list[Panel]
 
 
-@dataclass(frozen=True, slots=True)
-class Maps:
-    """What is shown of one split, by image id, and how many images are left out to keep the report small."""
-
-    captions: dict[int, tuple[CaptionAttention, ...]]
-    left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class ImageAttention:
-    """One image; `picture` is its file, or "" with the reason why there is none; `data` the script of its panels."""
-
-    image_id: int
-    file: str
-    picture: str
-    reason: str
-    captions: tuple[CaptionAttention, ...]
-    data: str
+Maps = tuple[dict[int, tuple[CaptionAttention, ...]], int]
+"""What is shown of one split, by image id, and how many images are left out to keep the report small."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPage:
-    """The images of one split whose maps are shown, hardest first."""
+    """The images of one split whose maps are shown, hardest first, with captions and the script of their panels."""
 
     file: str
     gallery: GalleryPage
-    images: tuple[ImageAttention, ...]
+    images: tuple[tuple[GalleryItem, tuple[CaptionAttention, ...], str], ...]
     left_out: int
 
     @property
     def scripts(self) -> dict[str, str]:
         """The scripts of all images by file: captions in the page's order, each a list of its words' panels."""
         return {
-            image.data: script_call("attention", image.data, [each.panels for each in image.captions])
-            for image in self.images
+            data: script_call("attention", data, [each.panels for each in captions])
+            for _, captions, data in self.images
         }
 
 
 def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
-    """The maps of every row's first seed, by data and split, as far as the budget goes.
-
-    Args:
-        labels: what distinguishes runs of one model, by key.
-    """
+    """The maps of every row's first seed, by data and split, as far as the budget goes."""
     found: dict[tuple[str, str], Maps] = {}
     left = BUDGET
     for place in dict.fromkeys((group.fingerprint, group.split) for group in groups):
@@ -108,29 +89,22 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
                 break
             captions[image_id] = of_image
         if captions:
-            found[place] = Maps(captions, len(ids) - len(captions))
+            found[place] = captions, len(ids) - len(captions)
     return found
 
 
 def attention_pages(
     maps: Mapping[tuple[str, str], Maps], galleries: Mapping[tuple[str, str], GalleryPage]
 ) -> list[AttentionPage]:
-    """One page for each split that has maps."""
     pages = []
-    for number, (place, shown) in enumerate(maps.items(), start=1):
+    for number, (place, (captions, left_out)) in enumerate(maps.items(), start=1):
         gallery = galleries[place]
         images = tuple(
-            ImageAttention(
-                item.image_id,
-                item.file,
-                *gallery.pictures[item.image_id],
-                captions=shown.captions[item.image_id],
-                data=f"gallery/looks-{number}-{item.image_id}.js",
-            )
+            (item, captions[item.image_id], f"gallery/looks-{number}-{item.image_id}.js")
             for item in gallery.items
-            if item.image_id in shown.captions
+            if item.image_id in captions
         )
-        pages.append(AttentionPage(gallery.attention, gallery, images, shown.left_out))
+        pages.append(AttentionPage(gallery.attention, gallery, images, left_out))
     return pages
 
 
@@ -169,19 +143,16 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
 
 
 def _area(box: Sequence[float]) -> tuple[float, ...]:
-    """Left, top, width and height in per cent of the picture."""
     x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
     width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
     return x1, y1, width, height
 
 
 def _where(x: float, y: float) -> str:
-    """A place in words, for screen readers."""
     column = ("left", "", "right")[min(max(int(3 * x), 0), 2)]
     row = ("top", "", "bottom")[min(max(int(3 * y), 0), 2)]
     return f"most at the {row} {column}".rstrip() if row or column else "most in the middle"
 
 
 def _size(panel: Panel) -> int:
-    """About how many bytes a panel takes in its script."""
     return 50 + len(panel[2]) + 30 * len(panel[3])

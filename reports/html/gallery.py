@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reports.html.pictures import LEFT_OUT, Thumbnails
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
 from reports.tables.numbers import percent, printable
@@ -25,12 +26,24 @@ from results.runs.facts import KINDS
 from results.runs.gallery import GalleryItem, gallery
 from results.store.store import Store
 
+if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
 WRITTEN_OUT = 24
 MAX_PICTURES = 400
 PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
 IMAGES_A_FILE = 200
 LONGEST_WORD = 40
+SMALL_FILE = 12 * 1024
+LONGEST_SIDE = 320
+LARGEST_AS_IT_IS = 1024
+LEFT_OUT = "left out to keep the report small"
+MAX_PIXELS = 64_000_000
+
+# What Pillow may try: formats it decodes by itself, without starting other programs.
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
+_SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".webp"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 # Words that describe nothing by themselves.
@@ -76,8 +89,13 @@ class GalleryPage:
     attended: Collection[int] = ()
 
     @property
+    def kinds(self) -> list[str]:
+        """The kinds of facts of which some caption says something wrong."""
+        wrong = {caption.wrong or 0 for item in self.items for caption in item.captions}
+        return [kind for bit, kind in enumerate(KINDS) if any(each >> bit & 1 for each in wrong)]
+
+    @property
     def domains(self) -> dict[str, int]:
-        """How many images each domain has, where there are any."""
         return Counter(item.domain for item in self.items if item.domain is not None)
 
 
@@ -88,13 +106,7 @@ def gallery_pages(
     mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
 ) -> dict[tuple[str, str], GalleryPage]:
-    """One page for every split on the leaderboard, by data and split; the first is `gallery.html`.
-
-    Args:
-        labels: what distinguishes runs of one model, by key.
-        mapped: images that have attention maps, by data and split.
-        folder: the report's folder; the pictures are written into it.
-    """
+    """One page for every split on the leaderboard, by data and split; the first is `gallery.html`."""
     known = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
     left = PICTURE_BUDGET
@@ -133,10 +145,9 @@ def gallery_data(
 ) -> dict[str, str]:
     """The scripts by file: the index first, then the images.
 
-    The index names `speakers`, `words`, `forms` (words of one stem), and of each image its id, its mean CIDEr-D and its
-    disagreement. Each image is [file, domain, picture, why it has none, references, captions, which of the captions
-    each speaker gave (-1: none), CIDEr-D of each speaker times 1000 or null, of which of the index's `kinds` of
-    facts each says something false, a bit a kind]. `attention` is a page, and which images it shows.
+    Each image is [file, domain, picture, why it has none, references, captions, which of the captions each speaker gave
+    (-1: none), CIDEr-D of each speaker times 1000 or null, of which of the index's `kinds` of facts each says something
+    false, a bit a kind]. `attention` is a page, and which images it shows.
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
@@ -195,7 +206,6 @@ def stem(word: str) -> str:
 
 
 def stems(texts: Iterable[str]) -> frozenset[str]:
-    """The stems of all words."""
     return frozenset(stem(word) for text in texts for word in _WORD.findall(text))
 
 
@@ -240,7 +250,6 @@ def _write_pictures(
 
 
 def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
-    """Words that are worth a number, the most frequent first."""
     counted: Counter[str] = Counter()
     for item in items:
         for text in (*item.references, *(caption.caption for caption in item.captions)):
@@ -295,3 +304,69 @@ def _stemmer() -> Any:
     import snowballstemmer
 
     return snowballstemmer.stemmer("english")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPicture:
+    content: bytes | None
+    suffix: str = ""
+    reason: str = ""
+
+
+class Thumbnails:
+    """Makes thumbnails until `budget` bytes are filled; what comes later gets a placeholder that says so."""
+
+    def __init__(self, root: Path, budget: int) -> None:
+        self._root = root.resolve()
+        self.left = budget
+
+    def __call__(self, file: str) -> ShownPicture:
+        try:
+            path = (self._root / file).resolve()
+            if not path.is_relative_to(self._root):
+                return ShownPicture(None, reason="the file lies outside the data set's folder")
+            if not path.is_file():
+                return ShownPicture(None, reason="the picture is not there")
+            content, suffix = _read(path)
+        except (OSError, ValueError, SyntaxError) as error:
+            return ShownPicture(None, reason=f"the picture cannot be read ({type(error).__name__})")
+        if len(content) > self.left:
+            return ShownPicture(None, reason=LEFT_OUT)
+        self.left -= len(content)
+        return ShownPicture(content, suffix)
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    """Bytes and suffix of a picture: a small file of a type that browsers show as it is, anything else made smaller."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning):
+            opened = Image.open(path, formats=_FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ValueError(str(error)) from error
+    with opened:
+        if opened.width * opened.height > MAX_PIXELS:
+            raise ValueError(f"{opened.width} x {opened.height} pixels")
+        suffix = _SHOWN_BY_BROWSERS.get(str(opened.format))
+        if suffix and path.stat().st_size <= SMALL_FILE and max(opened.size) <= LARGEST_AS_IT_IS:
+            return path.read_bytes(), suffix
+        return _shrink(opened), ".jpg"
+
+
+def _shrink(opened: ImageFile) -> bytes:
+    """A JPEG of at most `LONGEST_SIDE` pixels, upright, on white where the picture is transparent."""
+    from PIL import Image, ImageOps
+
+    opened.draft("RGB", (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))
+    picture: Image.Image = ImageOps.exif_transpose(opened)
+    if picture.mode.startswith("I"):
+        # 16-bit grey: Pillow would clip everything above 255 to white.
+        picture = picture.convert("I").point(lambda value: value / 256).convert("L")
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    target = BytesIO()
+    picture.convert("RGB").save(target, "JPEG", quality=80)
+    return target.getvalue()

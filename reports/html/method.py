@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reports.html.plots import Entry, Plot, Series, legend, search_plot
+from reports.html.plots import Plot, Series, legend, search_plot
 from reports.tables import numbers
 from reports.tables.boards import field_value, signature_text
 from reports.tables.contents import Contents
@@ -22,7 +22,7 @@ class TuningFacts:
     """The trials of a table's models: a plot, its legend, the budget, and what is not drawn."""
 
     plot: Plot
-    legend: list[Entry]
+    legend: list[Series]
     budget: str
     left_out: str
 
@@ -46,8 +46,6 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The whole page: what is shown here is defined here, and nothing else."""
-
     tables: list[Conditions]
     metrics: list[tuple[str, str]]
     levels: list[tuple[str, str, str]]
@@ -55,7 +53,6 @@ class Method:
 
 
 def method(contents: Contents, colour: Mapping[str, int]) -> Method:
-    """The page's contents, with the `colour` of each model."""
     groups, runs = contents.groups, contents.runs
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
@@ -80,7 +77,6 @@ def method(contents: Contents, colour: Mapping[str, int]) -> Method:
 
 
 def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> TuningFacts | None:
-    """The trials that the models of a tuned table store; None for an untuned one, or where no trial has a score."""
     label = group.signature.get("tuned")
     if label is None:
         return None
@@ -122,7 +118,6 @@ def _conditions(id: str, group: Group, contents: Contents, controls: Controls, t
 
 
 def _trials(run: Run) -> list[tuple[float, float | None]]:
-    """Learning rate and score, None where it has none, of each trial."""
     found = run.config.get("tuning", {}).get("trials", [])
     return [(trial["learning_rate"], trial["score"]) for trial in found]
 

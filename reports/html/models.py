@@ -37,8 +37,6 @@ _SHARES = (("lowest", 0.0), ("median", 0.5), ("highest", 1.0))
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One image with the model's caption of it: `which` of its scores it is, its picture or "", a reference."""
-
     image_id: int
     which: str
     page: str
@@ -53,8 +51,6 @@ ExamplesByRun = Mapping[str, tuple[Example, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One row of a leaderboard: where it stands, and its scores, a line a domain."""
-
     title: str
     conditions: str
     place: str
@@ -64,8 +60,6 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """One run of a model: its conditions and main score."""
-
     run: Run
     objective: str
     split: str
@@ -96,16 +90,11 @@ class ModelPage:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is a level to compare with, and no model."""
         return all(each.run.role == "reference" for each in self.runs)
 
 
 def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesByRun]) -> list[ModelPage]:
-    """A page for every model that was planned, in the order of names.
-
-    Args:
-        examples: of captions, by data and split; those of a row's first seed are shown.
-    """
+    """A page for every model that was planned, in the order of names."""
     by_model: dict[str, list[Run]] = {}
     for run in contents.runs.values():
         by_model.setdefault(run.model, []).append(run)
@@ -138,7 +127,6 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
 
 
 def score_table(by_domain: Mapping[str, Mapping[str, Spread | Quantity]]) -> Table:
-    """Scores with a line a domain, and a column for each metric that any domain has."""
     metrics = numbers.metric_order(name for scores in by_domain.values() for name in scores)
     columns = tuple(Column(name, lambda *_: Cell(""), f"{name}, times 100", name) for name in metrics)
     order = numbers.domain_order(list(by_domain))
@@ -157,7 +145,6 @@ def examples_by_run(gallery: GalleryPage) -> dict[str, tuple[Example, ...]]:
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as dotted names with their values as text."""
     found: list[tuple[str, str]] = []
     for name, entry in value.items():
         if isinstance(entry, Mapping) and entry:
@@ -170,7 +157,6 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[str, str], ExamplesByRun]) -> Result:
-    """A row of a leaderboard, with its scores over the whole split and in each domain."""
     scores = {name: spread for name, spread in row.scores.items() if spread.mean is not None}
     shown = {name: {metric: of[metric] for metric in scores if metric in of} for name, of in row.domains.items()}
     return Result(
@@ -183,7 +169,6 @@ def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[
 
 
 def _costs(row: Row) -> list[tuple[str, str, Cell]]:
-    """What the row costs, as `cost_list`; what was not measured is left out."""
     wanted = (numbers.caption_count(row.costs), *_COSTS)
     return cost_list(
         {name: row.costs[name] for name in wanted if name in row.costs and row.costs[name].value is not None}
@@ -191,7 +176,6 @@ def _costs(row: Row) -> list[tuple[str, str, Cell]]:
 
 
 def _place(row: Row, group: Group) -> str:
-    """Where the row stands, as a sentence."""
     if row.role == "reference":
         return "Reference, not ranked."
     rows = f"{len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed"

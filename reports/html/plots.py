@@ -30,8 +30,6 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The box of a plot in pixels: its size, and where its axes begin and end."""
-
     width: float = 480.0
     height: float = 320.0
     left: float = 52.0
@@ -41,7 +39,6 @@ class Frame:
 
     @property
     def middle(self) -> float:
-        """The middle of the x axis."""
         return (self.left + self.right) / 2
 
 
@@ -60,8 +57,6 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis: its pixel position and text."""
-
     at: float
     text: str
 
@@ -76,7 +71,7 @@ class Series:
 
     name: str
     colour: int
-    points: tuple[tuple[float, float], ...]
+    points: tuple[tuple[float, float], ...] = ()
     title: str = ""
     x_bounds: tuple[float, float] | None = None
     y_bounds: tuple[float, float] | None = None
@@ -100,7 +95,6 @@ class Drawn:
 
     @property
     def name(self) -> str:
-        """The name at its place in the plot."""
         return shortened(self.series.name)
 
 
@@ -120,15 +114,6 @@ class Plot:
     front: str = ""
     best: frozenset[int] = frozenset()
     frame: Frame = FRAME
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A model in a legend; `open_end`: a training of it was still learning when it ended."""
-
-    name: str
-    colour: int
-    open_end: bool = False
 
 
 def line_plot(
@@ -206,15 +191,14 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
 
 def legend(
     names: Iterable[str], ranked: Iterable[str], colour: Mapping[str, int], open_ended: Collection[str] = ()
-) -> list[Entry]:
+) -> list[Series]:
     """Each name once: those that are ranked in that order, then the others, m2 before m10."""
     place = {name: number for number, name in reversed(list(enumerate(ranked)))}
     order = sorted(set(names), key=lambda name: (place.get(name, len(place)), natural(name)))
-    return [Entry(name, colour[name], name in open_ended) for name in order]
+    return [Series(name, colour[name], open_end=name in open_ended) for name in order]
 
 
 def colours(runs: Iterable[Run]) -> dict[str, int]:
-    """A colour and shape for every model, the same in all plots; they repeat once all pairs are used."""
     names = sorted({run.model for run in runs})
     return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}
 
@@ -226,19 +210,16 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
 
 
 def shortened(name: str) -> str:
-    """A name as it stands at the end of a line."""
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _named_frame(series: Sequence[Series]) -> Frame:
-    """A frame with room for the names at the ends of lines, and high enough for one below the other."""
     room = 22 + LETTER_WIDTH * max(len(shortened(one.name)) for one in series)
     height = max(FRAME.bottom - FRAME.top, LINE_HEIGHT * (len(series) - 1))
     return Frame(FRAME.right + room, FRAME.height - FRAME.bottom + FRAME.top + height, bottom=FRAME.top + height)
 
 
 def _bars(one: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale) -> str:
-    """Bars through a point as far as its bounds reach."""
     x, y = spot
     path = ""
     if one.x_bounds:

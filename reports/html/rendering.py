@@ -75,7 +75,6 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
 
 
 def asset(name: str) -> str:
-    """A file beside the templates."""
     return resources.files("reports.html").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -97,7 +96,6 @@ class _ByteCode(FileSystemBytecodeCache):
     """Compiled templates in a folder of this user: compiling them takes longer than most pages. A full disk is none."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the file, if that is possible."""
         with suppress(OSError):
             super().dump_bytecode(bucket)
 
@@ -130,7 +128,6 @@ def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
 
 
 def _breakable(text: str, after: str = "|") -> Markup:
-    """Text that may wrap after a character, without changing what is copied."""
     return Markup(f"{escape(after)}<wbr>").join(escape(part) for part in printable(text).split(after))
 
 

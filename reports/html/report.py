@@ -21,22 +21,19 @@ from markupsafe import Markup
 
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
-from reports.html.curves import curve_plots, curve_sections, training_end
-from reports.html.facts import fact_sections
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
-from reports.html.plots import LETTER_WIDTH, Entry, Plot, colours, shortened
+from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
 from reports.html.sections import cost_sections, domain_sections, facets, scale, summary
-from reports.html.trade_offs import trade_off_sections
+from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels, signature_text
 from reports.tables.columns import cost_list
 from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
-from reports.tables.pairs import MEANING
-from reports.tables.verdict import needs_longer_training
-from results.runs.facts import KINDS
+from reports.tables.scene_facts import fact_sections
+from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_places
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
@@ -50,21 +47,7 @@ _LINE = 18
 
 
 def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Path:
-    """Write the report of everything in the store; the folder is replaced as a whole, at the very end.
-
-    Args:
-        store: results to show; an empty store gives a report that says so.
-        out_dir: the report's folder. It must be absent, empty, or an earlier report.
-        metric: what tables are sorted and rows placed by.
-        judging: how tables are judged.
-
-    Returns:
-        Path: the leaderboard, `out_dir/index.html`.
-
-    Raises:
-        ReportError: `out_dir` holds something else, or cannot be written.
-        StoreError: the store cannot be read, or has no score of this metric.
-    """
+    """Write the report of everything in the store; the folder is replaced as a whole, at the very end."""
     contents = Contents.read(store, metric, judging)
     with replaced(out_dir) as folder:
         for name in ("gallery", "models", "runs"):
@@ -86,7 +69,7 @@ def figures(store: Store) -> dict[str, str]:
     template = template_environment(()).get_template("figure.svg.j2")
     style = Markup(asset("figure.css"))
 
-    def svg(plot: Plot, of: str, names: Sequence[Entry] = ()) -> str:
+    def svg(plot: Plot, of: str, names: Sequence[Series] = ()) -> str:
         legend = [replace(each, name=_legend_name(each)) for each in names]
         beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
         height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
@@ -107,9 +90,6 @@ def replaced(folder: Path) -> Iterator[Path]:
 
     When the block raises, `folder` stays as it was. Only a report, an empty folder or nothing is ever replaced; files
     that were put into a report by others stay in it.
-
-    Raises:
-        ReportError: the folder holds something else, or cannot be written.
     """
     folder = folder.absolute()
     _refuse_foreign(folder)
@@ -139,7 +119,7 @@ def replaced(folder: Path) -> Iterator[Path]:
 def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     colour, labels = colours(contents.runs.values()), row_labels(contents.groups)
     maps = stored_maps(store, contents.groups, labels)
-    mapped = {place: shown.captions.keys() for place, shown in maps.items()}
+    mapped = {place: captions.keys() for place, (captions, _) in maps.items()}
     galleries = gallery_pages(store, contents, labels, mapped, folder)
     attention = attention_pages(maps, galleries)
     domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
@@ -166,9 +146,10 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         "index.html",
         "index.html.j2",
         summary=summary(contents),
+        unplaced=no_places(contents.groups),
         longer=needs_longer_training(contents.groups),
         sections=shown,
-        pairs_meaning=MEANING,
+        pairs_meaning=PAIRS_MEANING,
         scales={board.id: scale(board) for board in shown},
         facets=facets(shown),
         failures=contents.failures,
@@ -177,12 +158,12 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     if domains:
         write("nocaps.html", "sections.html.j2", sections=domains)
     if facts:
-        write("facts.html", "facts.html.j2", sections=facts, answers=replies, kinds=KINDS)
+        write("facts.html", "facts.html.j2", sections=facts, answers=replies)
     write("costs.html", "sections.html.j2", sections=cost_sections(contents))
     write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
     write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
-        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION, "kinds": KINDS}
+        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION}
         write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")
@@ -226,7 +207,7 @@ def _file(section: str, plot: Plot) -> str:
     return f"{section}-{plot.title.lower().replace(' ', '-')}.svg"
 
 
-def _legend_name(each: Entry) -> str:
+def _legend_name(each: Series) -> str:
     return f"{shortened(each.name)}{' (still learning)' if each.open_end else ''}"
 
 
@@ -277,7 +258,6 @@ def _keep_foreign(folder: Path, new: Path) -> None:
 
 
 def _swap(new: Path, folder: Path, old: Path) -> None:
-    """Move the old folder aside and the new one in; put the old one back if that fails."""
     new.chmod(0o755)
     if not folder.exists():
         new.replace(folder)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.html.plots import Entry, Plot
+from reports.html.plots import Plot, Series
 from reports.tables import numbers
 from reports.tables.boards import Board, apart
-from reports.tables.columns import by_domain
+from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
-from reports.tables.costs import cost_tables
 from reports.tables.numbers import percent
-from reports.tables.table import Told
-from results.runs.leaderboard import Group
+from reports.tables.table import Cell, Column, Table, Told, table_of
+from results.runs.leaderboard import Group, Row
 
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""
 _LEVELS = ("majority", "blind", "retrieval", "human")
 _BY_DOMAIN = ("CIDEr-D", "CIDEr-D (df:domain)", "CIDEr-D (df:split)", "SPICE")
 """Metrics of domains; CIDEr-D also with the document frequencies that "CIDEr-D" is not computed with."""
+_COMPARED = ("parameters", "gmac_beam_mean_length", "gmac_beam", "train_seconds", "latency_median")
+"""Costs with a ratio; of the two that count a caption, only the first that is there has one."""
+_CONDITIONS = ("latency_batch", "latency_threads", "latency_repeats", "latency_images", "train_steps", "train_beside")
+_SEED = re.compile(r"seed -?\d+: ")
+_BLIND = "blind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +40,11 @@ class Scale:
     meaning: str
 
     def at(self, value: float) -> float:
-        """The pixel of a score."""
         return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One traced part of a model: multiply-accumulates, and operators counted and not counted, as text."""
-
     name: str
     macs: str
     counted: str
@@ -61,13 +63,12 @@ class Section:
     track: str
     apart: str
     tables: Mapping[str, Told]
-    legend: Sequence[Entry] = ()
+    legend: Sequence[Series] = ()
     plots: Sequence[Plot] = ()
     operators: Sequence[tuple[str, list[Part]]] = ()
 
 
 def summary(contents: Contents) -> str:
-    """The report in one sentence."""
     groups = contents.groups
     models = {row.model for group in groups for row in group.rows}
     runs = {key for group in groups for row in (*group.rows, *group.references) for key in row.keys}
@@ -117,11 +118,7 @@ def scale(board: Board) -> Scale | None:
 
 
 def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Section]:
-    """The groups that have domains, those of most rows first, a table a metric.
-
-    Args:
-        counts: images of each domain, by data set's fingerprint and split.
-    """
+    """The groups that have domains, those of most rows first, a table a metric."""
     found: list[Section] = []
     for group in contents.groups:
         images = counts.get((group.fingerprint, group.split), {})
@@ -178,3 +175,76 @@ def _many(number: int, noun: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def cost_tables(group: Group, facets: Facets) -> dict[str, Told]:
+    """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
+
+    Latencies that are noise are marked, in the place of a column that says so.
+    """
+    rows = [row for row in (*group.rows, *group.references) if row.costs]
+    by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
+    for name in numbers.cost_order(name for row in rows for name in row.costs if name != NOISY):
+        unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
+        by_theme[numbers.cost_kind(name, unit).theme].append(name)
+    return {theme: _told(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
+
+
+def _table(group: Group, names: Sequence[str], rows: Sequence[Row], facets: Facets) -> Table:
+    """The costs, and after each of the compared ones a column of how many times the blind model's it is."""
+    columns = []
+    for column in (cost_column(name, rows) for name in names):
+        columns.append(column)
+        if column.key in _COMPARED and not (column.key == "gmac_beam" and "gmac_beam_mean_length" in names):
+            columns += _ratio(column, group)
+
+    def is_costed(row: Row) -> bool:
+        return row.role == "model" or any(row.costs[name].value is not None for name in names if name in row.costs)
+
+    return table_of(group, columns, facets, is_costed, badged=False)
+
+
+def _ratio(column: Column, group: Group) -> list[Column]:
+    """The column of ratios to the blind model's cost, or else to the least; none where there is nothing to compare."""
+    cells = [(row, column.read(row, group)) for row in (*group.rows, *group.references)]
+    values = [cell.value for _, cell in cells if cell.value is not None and not cell.other_machine]
+    blind = next((cell.value for row, cell in cells if row.model == _BLIND and not cell.other_machine), None)
+    unit = blind or min(values, default=0.0)
+    if unit <= 0 or len(values) < 2:
+        return []
+
+    def read(row: Row, _: Group) -> Cell:
+        cell = column.read(row, group)
+        if cell.value is None or cell.other_machine:
+            return Cell("")
+        times = cell.value / unit
+        text = f"{times:.2f}×" if times < 10 else f"{numbers.significant(round(times))}×"
+        return Cell(f"~{text}" if cell.text.startswith("~") else text, times)
+
+    name = f"× {_BLIND if blind else 'least'}"
+    meaning = "times that of the model that sees no image" if blind else "times the least of this table"
+    return [Column(name, read, f"{column.name}, {meaning}", name, descending=False)]
+
+
+def _told(table: Table) -> Told:
+    """The table without columns that are empty or the same in every row, which become sentences."""
+    places = range(len(table.columns))
+    empty = [place for place in places if not table.values(place)]
+    same = [place for place in places if table.columns[place].key in _CONDITIONS and _is_same(table, place)]
+    by_reason: dict[str, list[str]] = {}
+    for place in empty:
+        reasons = [line.cells[place].reason or "" for line in table.lines or table.references]
+        # What seeds say alike is said once.
+        parts = dict.fromkeys(_SEED.sub("", part) for reason in reasons for part in reason.split("; "))
+        by_reason.setdefault("; ".join(filter(None, parts)), []).append(table.columns[place].name)
+    sentences = [f"Not measured here: {'; '.join(names)} ({reason})." for reason, names in by_reason.items()]
+    if same:
+        said = "; ".join(f"{table.columns[place].name}: {table.lines[0].cells[place].text}" for place in same)
+        sentences.append(f"The same in every row: {said}.")
+    kept = [place for place in places if place not in empty and place not in same]
+    return Told(table.only(kept) if kept else None, tuple(sentences))
+
+
+def _is_same(table: Table, place: int) -> bool:
+    beside = any(line.cells[place].value is not None for line in table.references)
+    return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1

@@ -9,9 +9,8 @@ from reports.tables.columns import Titled, absent_levels, leaderboards, more_met
 from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.ladder import ladder_table
-from reports.tables.pairs import PairTable, pair_table
 from reports.tables.table import Body, Table, differences
-from reports.tables.verdict import verdict
+from reports.tables.verdict import PairTable, no_places, pair_table, verdict
 from results.runs.leaderboard import Group
 
 FEW_ROWS = 2
@@ -19,8 +18,6 @@ FEW_ROWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """A field that separates a group from others of its split: its own value and theirs."""
-
     field: str
     own: str
     others: tuple[str, ...]
@@ -53,7 +50,6 @@ class Board:
 
     @property
     def apart(self) -> str:
-        """What separates it from the others of its split, on one line."""
         return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
 
 
@@ -62,6 +58,7 @@ def boards(contents: Contents) -> list[Board]:
     found: list[Board] = []
     small: dict[tuple[str, str], list[Group]] = {}
     mains: dict[tuple[str, str], Group] = {}
+    joint = no_places(contents.groups)
     for group, controls in zip(contents.groups, contents.controls, strict=True):
         place = (group.dataset, group.split)
         if mains.setdefault(place, group) is not group and len(group.rows) <= FEW_ROWS:
@@ -83,7 +80,7 @@ def boards(contents: Contents) -> list[Board]:
                 track=group.track if group.rows else "",
                 images=contents.images.get((group.fingerprint, group.split)),
                 separations=separations(group, contents.groups),
-                verdict=verdict(group),
+                verdict=() if joint else verdict(group),
                 pairs=pair_table(group),
                 controls=control_sentences(controls),
                 signature=signature_text(group.signature, group.split) if group.rows else "",
@@ -105,13 +102,11 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
 
 
 def field_value(group: Group, name: str) -> str:
-    """A field of a group's conditions; "none" where it has no such field."""
     known = {"data": group.fingerprint, "track": group.track} | group.signature
     return known.get(name, "none")
 
 
 def apart(group: Group) -> str:
-    """What separates a group from the others of its split, on one line."""
     own = in_order({name: group.signature[name] for name in group.separating if name in group.signature})
     return ", ".join(f"{name}: {value}" for name, value in own.items())
 

@@ -38,7 +38,6 @@ _TURNS = (
 _PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 _MAY_DIFFER = {"nrefs", "heldout", "track", "v"}  # of the results revision, which may not differ, any release is
 _MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
-_OFF = 2.0
 
 Facets = Mapping[str, Mapping[str, str]]
 
@@ -95,11 +94,7 @@ def leaderboards(
 def by_domain(
     group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
 ) -> Table | None:
-    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it.
-
-    Args:
-        images: how many images each domain has, where that is known.
-    """
+    """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it."""
     rows = (*group.rows, *group.references)
     if not any(metric in scores for row in rows for scores in row.domains.values()):
         return None
@@ -188,7 +183,6 @@ def absent_levels(group: Group) -> str:
 
 
 def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda row: row.scores) -> Column:
-    """A metric over the whole split, or another of the row's scores."""
     return Column(
         name,
         lambda row, _: score_cell(of(row).get(name)),
@@ -201,7 +195,6 @@ def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda r
 
 
 def cost_column(name: str, rows: Sequence[Row]) -> Column:
-    """A cost, with the words of its kind."""
     unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
     kind = numbers.cost_kind(name, unit)
     caption = name == numbers.caption_count(row_cost for row in rows for row_cost in row.costs)
@@ -316,7 +309,7 @@ def cost_cell(row: Row, name: str) -> Cell:
 
 
 def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
-    """A cost of these in its own unit; an estimate as its bounds, with what it assumes, a far prediction with why."""
+    """A cost of these in its own unit; an estimate as its bounds, with what it assumes."""
     quantity = costs.get(name)
     if quantity is None:
         return noted(DASH, "not measured for this run")
@@ -326,20 +319,15 @@ def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:
     between = numbers.bounds(quantity.low, quantity.high, lambda bound: numbers.cost(bound, quantity.unit))
     if kind.estimate:
         return noted(between or text, kind.meaning, quantity.value)
-    cell = Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
-    if name == "predicted_train_seconds" and (why := _prediction_note(quantity, costs.get("train_seconds"))):
-        cell = replace(cell, reason=why, note=why)
-    return cell
+    return Cell(text, quantity.value, interval="" if between == f"{text}–{text}" else between)
 
 
 def is_noise(row: Row, name: str) -> bool:
-    """Whether this cost of the row is a latency that is noise."""
     noisy = row.costs.get(NOISY)
     return name in _MARKED_AS_NOISY and noisy is not None and bool(noisy.value)
 
 
 def is_of_other_machine(row: Row, name: str) -> bool:
-    """Whether this cost of the row is of another machine than most of its group's."""
     other = row.other_machines.get(name)
     return other is not None and not other.seeds
 
@@ -382,18 +370,6 @@ def _not_above(tests: Sequence[FloorTest]) -> str:
     return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
 
 
-def _prediction_note(predicted: Quantity, taken: Quantity | None) -> str:
-    """Why a predicted training time was off, where it was by more than twice; else ""."""
-    if not predicted.value or taken is None or not taken.value or 1 / _OFF <= predicted.value / taken.value <= _OFF:
-        return ""
-    times = predicted.value / taken.value
-    said = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
-    return (
-        f"{said} what training took: the probe before the first step lasts a moment, in which whatever else the "
-        "machine did counts in full, and a stage that stops early takes fewer steps than planned"
-    )
-
-
 def _scored_alike(row: Row) -> bool:
     return {name for name, value in row.differs.items() if value not in (None, "none")} <= _MAY_DIFFER
 
@@ -404,7 +380,6 @@ def _held_out_cider(row: Row) -> float:
 
 
 def _more_column(name: str, *, alone: bool) -> Column:
-    """A further metric, under its short name where it is the only one of its kind."""
     base, metric = base_name(name), MORE_METRICS[base_name(name)]
     label = _MORE_NAMES.get(base, base)
     better = "neither direction is better" if metric.better == "neither" else f"{BETTER[metric.better]} is better"

@@ -34,11 +34,7 @@ class Contents:
 
     @classmethod
     def read(cls, store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Contents:
-        """Everything in the store, with rows sorted and placed by `metric`.
-
-        Raises:
-            StoreError: the store cannot be read, or has no score of this metric.
-        """
+        """Everything in the store, with rows sorted and placed by `metric`."""
         groups = leaderboard(store, metric, judging)
         groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
         failures, finished = reading.failures(store), reading.finished(store)
@@ -49,23 +45,19 @@ class Contents:
 
     @cached_property
     def families(self) -> dict[str, str]:
-        """By model the family to choose it by; families of one model are one."""
         families = {run.model: card(run).family for run in self.runs.values() if run.role == "model"}
         sizes = Counter(families.values())
         return {model: family if sizes[family] > 1 else ONE_MODEL for model, family in families.items()}
 
     @cached_property
     def facets(self) -> dict[str, dict[str, str]]:
-        """By run what filters choose its row by."""
         models = {key: run for key, run in self.runs.items() if run.role == "model"}
         return {key: {"family": self.families[run.model], "objective": objective(run)} for key, run in models.items()}
 
     @cached_property
     def images(self) -> dict[tuple[str, str], int]:
-        """How many images were evaluated, by data set and split."""
         return {(dataset.fingerprint, split): n for dataset in self.datasets for split, n in dataset.evaluated.items()}
 
     def title(self, group: Group) -> str:
-        """The group's name; with the data's digest where several data sets share the name."""
         twins = [dataset for dataset in self.datasets if dataset.name == group.dataset]
         return group.name + (f" #{group.fingerprint.rpartition('#')[2][:8]}" if len(twins) > 1 else "")

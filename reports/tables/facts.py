@@ -23,8 +23,6 @@ _NOCAPS = "nocaps"
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A model as a run of it describes it; fields that the run does not state are empty."""
-
     family: str
     paper: str
     year: str
@@ -68,14 +66,11 @@ def _stages(config: Mapping[str, Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """A preset by name, and its settings that the run changed as (setting, the preset's value, the run's)."""
-
     preset: str
     changed: tuple[tuple[str, str, str], ...]
 
 
 def deviations(config: Mapping[str, Any]) -> Deviations | None:
-    """What a run's configuration says of its preset; None where it says nothing."""
     preset, shipped = config.get("preset"), config.get("shipped_preset")
     name = preset.get("name") if isinstance(preset, Mapping) else None
     found = shipped.get("deviations") if isinstance(shipped, Mapping) else None
@@ -105,7 +100,6 @@ class Badge:
 
     @property
     def note(self) -> str:
-        """What stands below the table."""
         return f"{self.label}: {self.sentence}"
 
 
@@ -170,7 +164,6 @@ def learning_label(row: Row) -> Badge | None:
 
 
 def gain_sentence(gain: Gain) -> str:
-    """What a longer training of a row gave."""
     many = f"{gain.times:g} times the updates" + ("" if gain.updates is None else f" ({gain.updates:,})")
     return f"still gains by longer training: {many} gave {percent(gain.difference)} points more"
 

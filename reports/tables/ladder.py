@@ -14,11 +14,7 @@ _NAMED = 6
 
 
 def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
-    """The places of a group's models under every budget; None unless it is the one that was trained longest.
-
-    Args:
-        groups: all of the store, among them those that differ from this one in the budget alone.
-    """
+    """The places of a group's models under every budget; None unless it is the one that was trained longest."""
     rungs = ladder_of(group, groups)
     if len(rungs) < 2 or rungs[-1] is not group:
         return None
@@ -41,7 +37,6 @@ def ladder_of(group: Group, groups: Sequence[Group]) -> list[Group]:
 
 
 def updates(group: Group) -> str:
-    """The updates of a group as its title says them, or its budget where they are not stored."""
     return group.name.partition(" after ")[2].removesuffix(" updates") or f"{group.budget} times"
 
 

@@ -19,7 +19,6 @@ DOMAINS = ("in-domain", "near-domain", "out-domain")
 
 
 def metric_order(names: Iterable[str]) -> list[str]:
-    """Metrics in the order they are shown: the field's usual one, CIDEr-D first, then any others by name."""
     found = set(names)
     return [name for name in METRICS if name in found] + sorted(found - set(METRICS))
 
@@ -37,7 +36,6 @@ def printable(text: str) -> str:
 
 
 def percent(value: float) -> str:
-    """A fraction as the papers print it: 0.9834 is 98.3."""
     return f"{100 * value:.1f}"
 
 
@@ -63,7 +61,6 @@ def significant(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """How many: 1,234,567 is 1.23 M."""
     for size, suffix in ((1e9, "\u202fG"), (1e6, "\u202fM"), (1e3, "\u202fk")):
         if abs(value) >= size:
             return significant(value / size) + suffix
@@ -71,7 +68,6 @@ def count(value: float) -> str:
 
 
 def macs(number: float) -> str:
-    """Multiply-accumulates as "16.4 kMAC", "1.97 MMAC", "7.69 GMAC", "3.05 TMAC" or PMAC."""
     for power, unit in ((15, "PMAC"), (12, "TMAC"), (9, "GMAC"), (6, "MMAC"), (3, "kMAC")):
         # What three digits would round up to a thousand is one of the next unit.
         if abs(number) >= 0.9995 * 10**power:
@@ -80,7 +76,6 @@ def macs(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as "12.3 ms", "4.56 s", "3 min 05 s" or "2 h 07 min"."""
     if seconds < 1:
         return f"{significant(1000 * seconds)}\u202fms"
     if seconds < 59.95:
@@ -93,7 +88,6 @@ def duration(seconds: float) -> str:
 
 
 def size(number_of_bytes: float) -> str:
-    """Bytes in binary units."""
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if number_of_bytes >= 1024**power:
             return f"{significant(number_of_bytes / 1024**power)}\u202f{unit}"
@@ -101,7 +95,6 @@ def size(number_of_bytes: float) -> str:
 
 
 def instant(moment: datetime | None) -> str:
-    """A moment as "2026-01-31 14:05 UTC"; the store keeps UTC."""
     return f"{moment:%Y-%m-%d %H:%M} UTC" if moment else DASH
 
 
@@ -117,7 +110,6 @@ _COUNTED = {"images": "image", "threads": "thread", "runs": "run", "tokens": "to
 
 
 def cost(value: float, unit: str) -> str:
-    """A cost in its own unit; counts such as parameters have none."""
     if unit in _BY_UNIT:
         return _BY_UNIT[unit](value)
     if unit in _COUNTED:
@@ -248,7 +240,6 @@ def caption_count(names: Iterable[str]) -> str:
 
 
 def amount(name: str, value: float, unit: str) -> str:
-    """A named cost: yes or no for a flag, else in its own unit."""
     return ("yes" if value else "no") if cost_kind(name, unit).flag else cost(value, unit)
 
 

@@ -9,19 +9,8 @@ from functools import cache
 from reports.tables import numbers
 from reports.tables.facts import NOT_STATED
 from reports.tables.table import Cell, noted
-from results.published import (
-    PAPERS,
-    PublishedMatch,
-    PublishedScore,
-    best_match,
-    domain_footnote,
-    footnotes,
-    measured_conditions,
-    printed_rows,
-    printed_split,
-    published_for,
-)
-from results.published.scores import METRICS
+from results.published.matching import PublishedMatch, best_match, measured_conditions, printed_split, published_for
+from results.published.scores import METRICS, PAPERS, PublishedScore, domain_footnote, footnotes, printed_rows
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 
@@ -38,8 +27,6 @@ _NOWHERE = "No printed score is recorded here."
 
 @dataclass(frozen=True, slots=True)
 class PrintedRow:
-    """One row of a paper's table: which table, under which conditions by name, its scores by metric, what to know."""
-
     table: str
     conditions: tuple[tuple[str, str], ...]
     scores: tuple[str, ...]
@@ -128,7 +115,6 @@ def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRo
 
 @cache
 def source(score: PublishedScore) -> str:
-    """Where a number is printed, as a citation."""
     paper = PAPERS[score.paper]
     return f"{score.table} of \u201c{paper.title}\u201d ({paper.year})"
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from reports.tables.boards import apart
 from reports.tables.columns import Facets, Titled, score_cell
+from reports.tables.contents import Contents
 from reports.tables.facts import card, objective
-from reports.tables.numbers import percent
-from reports.tables.table import Cell, Column, table_of
-from results.runs.fact_rows import FactTable
-from results.runs.facts import FACT_METRICS, KINDS, fact_metric
+from reports.tables.numbers import domain_order, percent
+from reports.tables.table import Cell, Column, Table, table_of
+from results.runs.fact_rows import FactTable, fact_table
+from results.runs.facts import FACT_METRICS, KINDS, WORDS, fact_metric
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.standings import FLOORS
 from results.statistics.architecture import architecture_difference, architecture_mean
 from results.statistics.significance import Array
+from results.store.store import Store
 
 WITH_POSITIONS: Final = ("dlct", "gcn_lstm", "image_transformer", "object_relation_transformer", "puret", "rstnet")
 """Models that read where boxes lie, most of them as a graph of how they lie to each other."""
@@ -26,10 +30,28 @@ MEANING: Final = {
     "recall": "of what the pictures show, the share that captions tell; people leave much out, too",
     "F": "the harmonic mean of both",
 }
+WORD_MEANING: Final = {
+    "precision": "of the words of a kind that captions use, the share that a reference has, too",
+    "recall": "of the words of a kind that half of the references use, the share that captions use, too",
+    "F": MEANING["F"],
+}
+"""Of photographs."""
 _UNKNOWN: Final = "not known"
 
 
-def fact_columns(measure: str, domains: Sequence[str] = ("overall",)) -> list[Column]:
+def kinds_of(group: Group) -> list[str]:
+    """The kinds of facts that rows of the group have."""
+    measured = {name for row in (*group.rows, *group.references) for name in row.facts.get("overall", {})}
+    return [kind for kind in KINDS if fact_metric("F", kind) in measured]
+
+
+def judged_by(group: Group, runs: Mapping[str, Run]) -> str:
+    """What facts of photographs are judged by, "" of drawn scenes."""
+    of_runs = (runs[row.keys[0]].facts.get(group.split, {}).get("overall", {}) for row in group.rows if row.facts)
+    return ", or ".join(dict.fromkeys(facts[WORDS].unit for facts in of_runs if WORDS in facts))
+
+
+def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("overall",)) -> list[Column]:
     """A column for every kind of fact, or for each of its domains."""
 
     def column(kind: str, domain: str) -> Column:
@@ -38,15 +60,18 @@ def fact_columns(measure: str, domains: Sequence[str] = ("overall",)) -> list[Co
 
         return Column(kind, read, f"{kind}: {MEANING[measure]}, times 100", kind, key=fact_metric(measure, kind))
 
-    return [column(kind, domain) for kind in KINDS for domain in domains]
+    return [column(kind, domain) for kind in kinds for domain in domains]
 
 
 def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
     """The terminal's short form: the precision of every kind; None where rows have no facts."""
     if not any(row.facts for row in group.rows):
         return None
-    table = table_of(group, fact_columns("precision"), facets, lambda row: bool(row.facts), badged=False)
-    return Titled("True facts of those stated", "", table)
+    table = table_of(
+        group, fact_columns("precision", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False
+    )
+    words = any(WORDS in row.facts.get("overall", {}) for row in group.rows)
+    return Titled("Words that a reference has, too" if words else "True facts of those stated", "", table)
 
 
 def answers(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> list[tuple[str, str]]:
@@ -165,3 +190,61 @@ def _points(value: float, low: float, high: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Models by kinds, or by kinds and `domains`; cells lead to the gallery at `address` where that is not empty."""
+
+    title: str
+    meaning: str
+    table: Table
+    kinds: Sequence[str]
+    address: str = ""
+    domains: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FactSection:
+    """The matrices of one group; of photographs, `judged_by` says by what."""
+
+    id: str
+    title: str
+    track: str
+    apart: str
+    matrices: Sequence[Matrix]
+    leading: Mapping[str, frozenset[str]]
+    judged_by: str
+
+
+def fact_sections(
+    store: Store, contents: Contents, galleries: Mapping[tuple[str, str], str]
+) -> tuple[list[FactSection], list[tuple[str, str]]]:
+    """A section a group that has facts, and the answers to four questions."""
+    tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
+    sections: list[FactSection] = []
+    for number, found in enumerate(tables, start=1):
+        group, images, kinds, by = (
+            found.group,
+            found.images,
+            kinds_of(found.group),
+            judged_by(found.group, contents.runs),
+        )
+        meanings = WORD_MEANING if by else MEANING
+        columns = {measure: fact_columns(measure, kinds) for measure in meanings}
+        matrices = [
+            Matrix(measure.capitalize(), meaning, table_of(group, columns[measure], {}, badged=False), kinds)
+            for measure, meaning in meanings.items()
+        ]
+        matrices[0] = replace(matrices[0], address=galleries.get((group.fingerprint, group.split), ""))
+        if domains := domain_order(name for name in images if name != "overall"):
+            table = table_of(group, fact_columns("precision", kinds, domains), {}, badged=False)
+            named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
+            meaning = f"{meanings['precision']}, by the domain of the picture"
+            matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))
+        title = contents.title(group)
+        sections.append(
+            FactSection(f"facts-{number}", title, group.track, apart(group), matrices, found.leading, by),
+        )
+    drawn = [found for found, section in zip(tables, sections, strict=True) if not section.judged_by]
+    return sections, answers(drawn, contents.runs)

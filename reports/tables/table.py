@@ -16,10 +16,9 @@ from results.runs.leaderboard import Group, Row
 class Cell:
     """One number of a table: the text to show and the value to sort by, or a dash and why.
 
-    `spread` is the standard deviation over seeds as text, empty with one seed; `interval` what bounds the value.
-    `reason` explains the text where it is pointed at, `note` below the table. `bounds` are those of a score's interval,
-    `ranks` the best and the worst of a place. `by_metric` has what stands here where the table is sorted by another
-    metric. `other_machine`: not to be compared with the rest of its column.
+    `spread` is the standard deviation over seeds as text, `interval` what bounds the value. `reason` explains the text
+    where it is pointed at, `note` below the table. `ranks` are the best and the worst of a place. `by_metric` has what
+    stands here where the table is sorted by another metric. `other_machine`: not to be compared with its column.
     """
 
     text: str
@@ -43,10 +42,8 @@ def noted(text: str, reason: str, value: float | None = None) -> Cell:
 class Column:
     """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
 
-    `short` is its name where room is. `barred` columns show bars beside their numbers; by those that are not `sortable`
-    rows are never ordered. `key` is the name of its score or cost in the store, or of what else it shows. `more` waits
-    for "all metrics" on the page; of the others a terminal shows those of the least `turn` where it has not the room
-    for all, and those of none never.
+    `short` is its name where room is. `barred` columns show bars. `key` is the name of its score or cost in the store,
+    or of what else it shows. `more` waits for "all metrics" on the page; a terminal shows columns of the least `turn`.
     """
 
     name: str
@@ -79,12 +76,10 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The model, with the number of its seeds where there are several."""
         return f"{self.model} ×{len(self.runs)}" if len(self.runs) > 1 else self.model
 
     @property
     def notes(self) -> Iterable[str]:
-        """What is said below the table of this row."""
         return (*(badge.note for badge in self.badges), *(cell.note for cell in self.cells if cell.note))
 
 
@@ -111,7 +106,6 @@ class Table:
 
     @property
     def all_lines(self) -> tuple[Line, ...]:
-        """Every line, wherever it stands."""
         return (*self.lines, *(line for body in self.apart for line in body.lines), *self.references)
 
     @cached_property
@@ -127,19 +121,15 @@ class Table:
 
     @cached_property
     def ranks(self) -> int:
-        """How many ranks the places have."""
         return max((cell.ranks[1] for line in self.all_lines for cell in line.cells if cell.ranks), default=1)
 
     def place(self, key: str) -> int | None:
-        """Where the column of this key is, None where it is not."""
         return next((place for place, column in enumerate(self.columns) if column.key == key), None)
 
     def values(self, place: int) -> list[float]:
-        """The numbers of a column."""
         return [value for line in self.all_lines if (value := line.cells[place].value) is not None]
 
     def shows(self, place: int) -> bool:
-        """Whether any row has something to read in a column."""
         return any(line.cells[place].text.strip(DASH) for line in self.all_lines)
 
     def share(self, place: int, cell: Cell) -> float | None:
@@ -148,7 +138,6 @@ class Table:
         return None if cell.value is None or largest <= 0 else round(100 * max(0.0, cell.value) / largest, 1)
 
     def only(self, places: Sequence[int]) -> Table:
-        """These of the columns, in this order, with their notes alone."""
 
         def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
             return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
@@ -173,12 +162,7 @@ def table_of(
     *,
     badged: bool = True,
 ) -> Table:
-    """A line for each row of a group that is kept, references apart.
-
-    Args:
-        facets: what filters choose a row by, by the key of its first run.
-        badged: whether lines have badges, as those of scores do.
-    """
+    """A line for each row of a group that is kept, references apart."""
 
     def lines(rows: Iterable[Row]) -> tuple[Line, ...]:
         return tuple(line_of(row, group, columns, facets, badged=badged) for row in rows if keep(row))
@@ -189,7 +173,6 @@ def table_of(
 def line_of(
     row: Row, group: Group, columns: Sequence[Column], facets: Mapping[str, Mapping[str, str]], *, badged: bool = True
 ) -> Line:
-    """A row as a line with its badges."""
     return Line(
         row.model,
         differences(row.differs),
@@ -226,7 +209,6 @@ def differences(differs: Mapping[str, str | None]) -> str:
 
 
 def letters(number: int) -> str:
-    """a, b ... z, aa, ab ..."""
     letters = ""
     while number >= 0:
         number, letters = number // 26 - 1, chr(ord("a") + number % 26) + letters

@@ -1,15 +1,16 @@
-"""The verdict of a leaderboard in words, from the same places, intervals and costs that its table shows."""
+"""The verdict of a leaderboard in words, and all pairs of its rows as a square of letters."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, percent
-from reports.tables.pairs import pair_cell
 from results.runs.leaderboard import Group, Row
-from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Verdict
+from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Standing, Verdict
 
 _NAMED = 4
 _LONGER = {
@@ -18,24 +19,20 @@ _LONGER = {
     "rate near zero": "With a learning rate that had long been near zero",
 }
 """How trainings end that a longer one may turn, in words."""
-_SEEDS_FLAG = "--seeds 3"
 AS_GIVEN = (
     "Captions of one training each: places and intervals are of these captions, over images alone; a claim about "
     "architectures needs seeds."
 )
+LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
+PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"
 
 
 def verdict(group: Group) -> tuple[str, ...]:
     """Sentences that say which models are best, or why that cannot be said yet, and what to type."""
-    models = [row for row in group.rows if not _is_floor(row, group)]
-    placed = [row for row in models if _worst(row, group)]
-    if not models:
-        return ()
+    models = _models(group)
+    placed = [row for row in models if _has_place(row, group)]
     if not placed:
-        return (
-            f"No model has a place yet on {group.name}: {_listed(models, group)}.",
-            *_advice(models, group),
-        )
+        return no_places([group])
     leaders = [row for row in placed if row.standings[group.metric].best == 1]
     without, found = len(models) - len(placed), group.comparisons
     sentences = [_cheapest(leaders), _unfinished(placed)]
@@ -45,12 +42,23 @@ def verdict(group: Group) -> tuple[str, ...]:
         leader = max(numbers, key=lambda number: ahead[number])  # by the means of the seeds that are compared
         sentences = [_nothing_beats(leader, group, found), _told(group, found), *sentences]
     if without:
-        why = _listed([row for row in models if row not in placed], group)
+        why = _obstacles([(row, group) for row in models if row not in placed])
         floors = [row.model for row in group.rows if row not in models]
         besides = f" besides {' and '.join(floors)}" if floors else ""
         verb = "has" if without == 1 else "have"
         sentences.append(f"{without} of {len(models)} models{besides} {verb} no place: {why}.")
-    return (*(sentence for sentence in sentences if sentence), *_advice(models, group))
+    return (*filter(None, sentences), *_advice([group]))
+
+
+def no_places(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Why no model of any group has a place, each model counted once, and what to type; () where one has."""
+    without = [group for group in groups if _models(group)]
+    if not without or any(_has_place(row, group) for group in without for row in _models(group)):
+        return ()
+    names = list(dict.fromkeys(group.name for group in without))
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    why = _obstacles([(row, group) for group in without for row in _models(group)])
+    return (f"No model has a place yet on {', '.join(names[:2])}{more}: {why}.", *_advice(without))
 
 
 def needs_longer_training(groups: Sequence[Group]) -> str:
@@ -122,7 +130,6 @@ def _margin(found: Comparisons) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    """Names of a few rows, or else their number."""
     return _named(rows, "and") if len(rows) <= _NAMED else f"{len(rows)} models"
 
 
@@ -135,10 +142,6 @@ def _cheapest(leaders: Sequence[Row]) -> str:
     timed.sort(key=lambda pair: pair[0])
     (least, first), (most, last) = timed[0], timed[-1]
     return f"{first.model} trains in {cost(least, 's')}, {last.model} in {cost(most, 's')}."
-
-
-def _listed(models: Sequence[Row], group: Group) -> str:
-    return ", ".join(_obstacles(models, group)) or "no two models can be compared"
 
 
 def _unfinished(placed: Sequence[Row]) -> str:
@@ -156,75 +159,47 @@ def _unfinished(placed: Sequence[Row]) -> str:
     return " ".join(said)
 
 
-def _obstacles(rows: Sequence[Row], group: Group) -> list[str]:
-    """Why rows of a group have no place, with their number where not all are meant."""
-    standings = [row.standings.get(group.metric) for row in rows]
-    single = sum(len(row.seeds) == 1 for row in rows)
-    below = sum(each is not None and bool(each.not_above) for each in standings)
-    learning = sum(row.still_learning and not row.gain for row in rows)
-    unknown = sum(not row.still_learning and _is_unknown(row) for row in rows)
-    at_chance = sum(row.training_end == "at chance" for row in rows)
-    near_zero = sum(row.training_end == "rate near zero" for row in rows)
-    everything = len(rows)
-    found = []
-    if single and not group.is_as_given:
-        found.append("one seed" if single == everything else f"{single} with one seed")
-    if learning:
-        whole = "both" if everything == 2 else f"all {everything}"
-        counted = whole if learning == everything else f"{learning} of {everything}"
-        found.append("still learning" if everything == 1 else f"{counted} still learning")
-    if unknown:
-        found.append(f"{unknown} of {everything} with too few validations to say whether they had finished learning")
-    if near_zero:
-        found.append(f"{near_zero} whose learning rate was near zero for the end of its training")
-    if at_chance:
-        found.append(f"{at_chance} at the level of chance")
-    if below:
-        found.append("none above the floor" if below == everything > 1 else f"{below} not above the floor")
-    if untested := sum(each is not None and each.reason == NO_SCORES for each in standings):
-        found.append(f"{untested} without numbers of single images on {group.metric}")
-    if elsewhere := sum(each is not None and each.reason == OTHER_MACHINE for each in standings):
-        found.append(f"{elsewhere} made elsewhere than most rows")
-    if other := sum(each is not None and (each.reason or "").startswith("other seeds") for each in standings):
-        found.append(f"{other} of other seeds than most rows")
-    return found
+def _obstacles(rows: Sequence[tuple[Row, Group]]) -> str:
+    """Why rows of groups have no place, with the number of models of which it is so."""
+    found: dict[str, set[str]] = {}
+    for row, group in rows:
+        standing = row.standings.get(group.metric) or Standing()
+        holds = {
+            "with one seed": len(row.seeds) == 1 and not group.is_as_given,
+            "still learning": row.still_learning and not row.gain,
+            "with too few validations to say whether they had finished learning": not row.still_learning
+            and any(ended.state == "unknown" for ended in row.learning.values()),
+            "whose learning rate was near zero for the end of its training": row.training_end == "rate near zero",
+            "at the level of chance": row.training_end == "at chance",
+            "not above the floor": bool(standing.not_above),
+            f"without numbers of single images on {group.metric}": standing.reason == NO_SCORES,
+            "made elsewhere than most rows": standing.reason == OTHER_MACHINE,
+            "of other seeds than most rows": (standing.reason or "").startswith("other seeds"),
+        }
+        for what in (what for what, is_so in holds.items() if is_so):
+            found.setdefault(what, set()).add(row.model)
+    models = len({row.model for row, _ in rows})
+    whole = {1: "", 2: "both "}.get(models, f"all {models} ")
+    said = (f"{whole if len(names) == models else f'{len(names)} '}{what}" for what, names in found.items())
+    return ", ".join(said) or "no two models can be compared"
 
 
-def _advice(models: Sequence[Row], group: Group) -> list[str]:
-    """What one seed hides, and the option that shows it."""
-    if group.is_as_given:
-        return [AS_GIVEN]
-    single = [row for row in models if len(row.seeds) == 1]
-    if not single:
-        return []
-    moved = group.reseeding
-    advice = f"Places need several seeds: the same command with {_SEEDS_FLAG}."
-    if moved is None:
-        return [advice]
-    ranks = "" if moved.ranks is None else ", which changed no rank"
-    if moved.ranks:
-        ranks = f", and a model by up to {moved.ranks} {'rank' if moved.ranks == 1 else 'ranks'}"
-    rows = "1 model" if moved.rows == 1 else f"{moved.rows} models"
-    return [
-        f"Other seeds moved {group.metric} of the last {rows} with several seeds here by up to "
-        f"{percent(moved.largest)} points (standard deviation {percent(moved.deviation)}){ranks}.",
-        advice,
-    ]
+def _advice(groups: Sequence[Group]) -> list[str]:
+    """What captions of one training, or single seeds, do not say."""
+    said = [AS_GIVEN] if any(group.is_as_given for group in groups) else []
+    if any(len(row.seeds) == 1 for group in groups if not group.is_as_given for row in _models(group)):
+        said.append("Places need several seeds: the same command with --seeds 3.")
+    return said
 
 
-def _is_unknown(row: Row) -> bool:
-    return any(ended.state == "unknown" for ended in row.learning.values())
+def _models(group: Group) -> list[Row]:
+    standings = [(row, row.standings.get(group.metric)) for row in group.rows]
+    return [row for row, standing in standings if standing is None or not standing.is_floor]
 
 
-def _is_floor(row: Row, group: Group) -> bool:
+def _has_place(row: Row, group: Group) -> bool:
     standing = row.standings.get(group.metric)
-    return standing is not None and standing.is_floor
-
-
-def _worst(row: Row, group: Group) -> int:
-    """The row's worst rank, 0 where it has no place."""
-    standing = row.standings.get(group.metric)
-    return 0 if standing is None or standing.worst is None else standing.worst
+    return standing is not None and standing.worst is not None
 
 
 def _named(rows: Sequence[Row], word: str) -> str:
@@ -232,3 +207,51 @@ def _named(rows: Sequence[Row], word: str) -> str:
     if len(names) > _NAMED:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class PairCell:
+    """What is known of a row and a column: the letter, the verdict that it stands for, and the numbers behind it."""
+
+    letter: str
+    verdict: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairTable:
+    """The compared rows of a group in its order, each with a cell for every one of them; None on the diagonal."""
+
+    metric: str
+    rows: tuple[tuple[str, tuple[PairCell | None, ...]], ...]
+
+
+def pair_table(group: Group) -> PairTable | None:
+    found = group.comparisons
+    if found is None or len(found.rows) < 3:
+        return None
+    order = sorted(found.rows)
+    rows = tuple((group.rows[one].model, tuple(pair_cell(group, one, other) for other in order)) for one in order)
+    return PairTable(group.metric, rows)
+
+
+def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
+    """What is known of two rows, by their numbers; None where they were not compared."""
+    found = group.comparisons.between(one, other) if group.comparisons else None
+    if found is None:
+        return None
+    pair, verdict = found
+    gap, low, high = pair.difference, pair.low, pair.high
+    if pair.first != one:
+        gap, low, high = -gap, -high, -low
+    names = f"{group.rows[one].model} less {group.rows[other].model}"
+    at_once = " for all pairs at once" if group.comparisons and len(group.comparisons.pairs) > 1 else ""
+    said = f"{names}: {_signed(gap)} ({_signed(low)} to {_signed(high)}{at_once}, p {pair.p:.2g})"
+    if verdict == "unknown":
+        needs = [f"{count:,} {what}" for count, what in ((pair.seeds, "seeds"), (pair.images, "images")) if count]
+        said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"
+    return PairCell(LETTERS[verdict], verdict, said)
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value >= 0 else '−'}{percent(abs(value))}"

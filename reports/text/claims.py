@@ -30,7 +30,6 @@ contradicted here by runs of one setting, often far from the paper's: smaller, o
 
 
 def print_claims(rows: Sequence[ClaimRow], console: Console) -> None:
-    """Print a table of all rows, the reason of each verdict, and what to type for runs that are missing."""
     lines = [
         (
             _label(row),
@@ -99,7 +98,6 @@ def _said(rows: Sequence[ClaimRow]) -> Iterator[str]:
 
 
 def _label(row: ClaimRow) -> str:
-    """The claim's number and sentence, and the data that it was tested on."""
     return printable(f"{row.number}. {row.claim.sentence}{f' ({row.data})' * bool(row.data)}")
 
 
@@ -112,26 +110,22 @@ def _published(claim: Claim) -> str:
 
 
 def _ours(row: ClaimRow) -> str:
-    """The differences that stored runs show, in points; of a cost the ratio."""
     if row.ratio is not None:
         return f"÷{row.ratio[0]:.1f}"
     return " → ".join(map(_difference, row.findings)) or DASH
 
 
 def _difference(finding: Finding) -> str:
-    """One difference in points; a dash where a side has no score."""
     return DASH if finding.difference is None else points(finding.difference, "+")
 
 
 def _intervals(row: ClaimRow) -> str:
-    """The 95 % intervals of the differences, where they are over seeds and images; one a line."""
     if row.ratio is not None:
         return f"÷{row.ratio[1]:.1f}…÷{row.ratio[2]:.1f}"
     return "\n".join(map(_interval, row.findings)) or DASH
 
 
 def _interval(finding: Finding) -> str:
-    """The interval of one difference over seeds and images; a dash where a side has one seed."""
     wide = finding.score.architecture
     if wide is None or wide.low is None or wide.high is None:
         return DASH
@@ -154,5 +148,4 @@ def _compared(finding: Finding) -> str:
 
 
 def _commands(rows: Sequence[ClaimRow]) -> list[str]:
-    """The commands that make the runs of claims, each once."""
     return [printable(line) for line in dict.fromkeys(command for row in rows for command in row.claim.commands)]

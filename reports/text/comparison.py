@@ -76,7 +76,6 @@ def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    """Everything, fractions unrounded."""
     return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -127,12 +126,10 @@ def _sides(comparison: Comparison) -> dict[str, str]:
 
 
 def _side(side: Side) -> str:
-    """Model, seeds, code and key of a side."""
     return printable(f"{_who(side)}, captionbench {side.code}, {' '.join(side.keys)}")
 
 
 def _title(pair: Pair) -> str:
-    """What a pair is about: one model, or one against another, with what sets it apart from pairs of its model."""
     same = (pair.before.model, pair.before.seeds) == (pair.after.model, pair.after.seeds)
     who = _who(pair.before) if same else f"{_who(pair.before)} → {_who(pair.after)}"
     return printable(f"{who} ({pair.apart})" if pair.apart else who)
@@ -145,7 +142,6 @@ def _shown(pair: Pair, everything: bool) -> list[ScoreChange]:
 
 
 def _cells(score: ScoreChange) -> tuple[str, ...]:
-    """Before, after, change, its interval, and p."""
     before, after = (DASH if value is None else points(value) for value in (score.before, score.after))
     change = DASH if score.before is None or score.after is None else points(score.after - score.before, "+")
     if score.test is None:
@@ -205,7 +201,6 @@ def _most_changed(comparison: Comparison) -> list[CaptionChange]:
 
 
 def _caption_line(change: CaptionChange) -> str:
-    """Which image of which model, and how its score changed."""
     scores = f"{points(change.score_before)} → {points(change.score_after)} ({points(change.change, '+')})"
     return printable(
         f"{change.model}, {change.split} image {change.image.image_id} {change.image.file}: {MAIN} {scores}"
@@ -213,7 +208,6 @@ def _caption_line(change: CaptionChange) -> str:
 
 
 def _legend(comparison: Comparison) -> str:
-    """How to read the numbers."""
     return (
         "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
         f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; BLEU and METEOR are tested by "
@@ -226,7 +220,6 @@ def _who(side: Side) -> str:
 
 
 def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
-    """The scores of pairs: every metric of a single one, the main metric of several."""
     headings = ("Metric" if single else MAIN, "Split", "A", "B", "Change", "95 %", "p")
     shown = [(pair, score) for pair in pairs for score in _shown(pair, single)]
     rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in shown]
@@ -234,7 +227,6 @@ def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
 
 
 def _facts(pair: Pair) -> Grid:
-    """F of each kind of fact."""
     rows = [(depends_on(fact.metric), fact.split, *_cells(fact)) for fact in pair.facts]
     return Grid(("F of facts", "Split", "A", "B", "Change", "95 %", "p"), rows, 2)
 

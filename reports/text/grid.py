@@ -47,7 +47,6 @@ class Grid:
     last: int = 0
 
     def rich(self) -> RichTable:
-        """The table for a terminal, without a frame."""
         table = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
         words = len(self.headings) - self.last
         for place, heading in enumerate(self.headings):
@@ -76,17 +75,14 @@ class Grid:
         return captured.get()
 
     def markdown(self) -> str:
-        """The table in GitHub's Markdown."""
         lines = [[escape_markdown(str(cell)) for cell in row] for row in (self.headings, *self.rows)]
         return markdown_table(lines[0], lines[1:])
 
     def latex(self) -> str:
-        """The table as a tabular of booktabs."""
         lines = [[escape_latex(str(cell)) for cell in row] for row in (self.headings, *self.rows)]
         return "\n".join(tabular(lines[0], map(latex_row, lines[1:]))) + "\n"
 
     def csv(self) -> str:
-        """The table as CSV, a line a row."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((self.headings, *self.rows))
         return text.getvalue()
@@ -136,32 +132,26 @@ def tabular(headings: Sequence[str], rows: Iterable[str]) -> list[str]:
 
 
 def latex_row(cells: Iterable[str]) -> str:
-    """A line of a tabular."""
     return " & ".join(cells) + r" \\"
 
 
 def points(fraction: float, sign: str = "") -> str:
-    """A fraction times 100; `sign` "+" for differences."""
     return f"{100 * fraction:{sign}.2f}"
 
 
 def interval(low: float, high: float) -> str:
-    """A difference's 95 % interval."""
     return f"{points(low, '+')}…{points(high, '+')}"
 
 
 def p_value(p: float) -> str:
-    """A p-value as papers print it."""
     return f"<{_NEAR_ZERO}" if p < _NEAR_ZERO else f"{p:.3f}"
 
 
 def ratio(value: float | None) -> str:
-    """How many times as much; a dash where that is not known."""
     return DASH if value is None else f"{value:.2f}×"
 
 
 def cost_line(change: CostChange) -> str:
-    """A cost before and after, in its unit."""
     return " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
 
 

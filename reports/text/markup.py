@@ -1,21 +1,28 @@
-"""Leaderboards to paste, in GitHub's Markdown and in LaTeX. Metrics are times 100, as papers print them."""
+"""Leaderboards to paste, in GitHub's Markdown and LaTeX, times 100; and for programs, in CSV and JSON, as fractions."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from reports.errors import ReportError
 from reports.tables.boards import separations, signature_text
 from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
-from reports.tables.numbers import DASH
+from reports.tables.facts import contamination
+from reports.tables.numbers import DASH, printable
+from reports.tables.printed import nearest
 from reports.tables.table import Cell, Line, Table, letters
 from reports.tables.verdict import verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
-from results.runs.leaderboard import Group
+from results.runs.leaderboard import Group, Row
 from results.runs.standings import STILL_LEARNING
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ALL = "all"
 DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")
@@ -24,21 +31,13 @@ _NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 
 def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
-    """One table a group, with verdict, notes and signature.
-
-    Raises:
-        ReportError: `columns` names what is no column.
-    """
+    """One table a group, with verdict, notes and signature."""
     parts = [_markdown_group(group, table, contents) for group, table in _chosen_tables(contents, columns)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
 def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
-    """One `table` a group, with a label; best places are bold.
-
-    Raises:
-        ReportError: `columns` names what is no column.
-    """
+    """One `table` a group, with a label; best places are bold."""
     found, labels = [], dict[str, int]()
     for group, table in _chosen_tables(contents, columns):
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
@@ -132,7 +131,6 @@ def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
 
 
 def _markdown_parts(table: Table) -> Iterator[str]:
-    """A table, and the notes below it."""
 
     def marked(text: str, *notes: str) -> str:
         return escape_markdown(text) + "".join(f" <sup>{table.marks[note]}</sup>" for note in notes if note)
@@ -195,3 +193,57 @@ def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def as_csv(leaderboard: DataFrame) -> str:
+    """The frame of `Results.leaderboard`, a line a row; blank: not measured."""
+    text = leaderboard.select_dtypes(["category", "string"]).columns
+    harmless = {name: leaderboard[name].astype("string").map(_harmless, na_action="ignore") for name in text}
+    return leaderboard.assign(**harmless).to_csv(index=False, lineterminator="\n")
+
+
+def as_json(contents: Contents) -> str:
+    """Every group with its signature, rows and controls (in points); what was not measured is null with its reason."""
+    leaderboards = [
+        {
+            "dataset": group.dataset,
+            "fingerprint": group.fingerprint,
+            "split": group.split,
+            "track": group.track,
+            "signature": group.signature,
+            "separating": group.separating,
+            "verdict": verdict(group),
+            "metric": group.metric,
+            "comparisons": asdict(group.comparisons) if group.comparisons else None,
+            "rows": [_row(row, group, contents) for row in group.rows],
+            "references": [_row(row, group, contents) for row in group.references],
+            "controls": asdict(controls),
+        }
+        for group, controls in zip(contents.groups, contents.controls, strict=True)
+    ]
+    return json.dumps(leaderboards, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
+    match = nearest(row, group, contents.runs)
+    published = match and {
+        "value": match.score.fraction,
+        "source": match.score.source,
+        "matches": match.matches,
+        "differing": match.differing,
+        "not_stated": match.unstated,
+        "not_comparable": match.unclear,
+        "footnotes": [footnote.text for footnote in match.footnotes],
+    }
+    seen = contamination(row.pretraining, group.dataset, group.split)
+    found = asdict(row)
+    for metric, standing in found["standings"].items():
+        if metric != group.metric:  # a row's floors are those of the metric that ranks it
+            standing |= {"floors": None, "floors_reason": f"rows are tested against floors on {group.metric} alone"}
+    return {**found, "contamination": seen and asdict(seen), "published": published}
+
+
+def _harmless(value: str) -> str:
+    """Text that a spreadsheet would take for a formula is quoted by an apostrophe."""
+    text = printable(value)
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text

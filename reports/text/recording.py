@@ -30,7 +30,6 @@ _UPDATE: Final = "If it is meant, write a new baseline: bench regress --update."
 
 
 def conclusion(judged: Judged) -> str:
-    """One line: what was found first, or that nothing was."""
     if not judged.findings:
         return f"Passed: {sum(judged.checked.values())} quantities are as before, up to rounding."
     others = len(judged.findings) - 1
@@ -61,7 +60,6 @@ def _files(finding: Finding) -> str:
 
 
 def _groups(judged: Judged) -> Iterator[tuple[Layer, str, list[Finding]]]:
-    """Each layer of each model that was checked, with what was found."""
     for layer, model in judged.checked:
         yield layer, model, [each for each in judged.findings if (each.layer, each.model) == (layer, model)]
 
@@ -126,7 +124,6 @@ def junit_suite(judged: Judged) -> ElementTree.Element:
 
 
 def content(judged: Judged) -> dict[str, Any]:
-    """Everything, for JSON."""
     found = asdict(judged)
     found["checked"] = [
         {"layer": layer, "model": model, "quantities": count} for (layer, model), count in judged.checked.items()

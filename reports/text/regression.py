@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
-from reports.text.grid import Grid, cost_line, escape_markdown, interval, p_value, points, ratio
+from reports.text.grid import Grid, escape_markdown, interval, p_value, points, ratio
 from results.comparison.gate import IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
@@ -57,7 +57,6 @@ def print_gate_result(result: GateResult, console: Console) -> None:
     console.print(_rows(result).rich())
     for metric in _metrics(result):
         console.print()
-        console.print(Text(f"{printable(metric)}, points", style="bold"))
         console.print(_tests(result, metric).rich())
         if (powers := _powers(result, metric)).rows:
             console.print()
@@ -80,7 +79,8 @@ def markdown(result: GateResult) -> str:
         f"### {_FAILED if result.failed else mark} {escape_markdown(conclusion(result))}\n",
         "".join(f"- {escape_markdown(sentence)}\n" for sentence in _problems(result)),
         _rows(result, marked=True).markdown(),
-        *(_tests(result, metric, everything=True).markdown() for metric in _metrics(result)),
+        *(_tests(result, metric).markdown() for metric in _metrics(result)),
+        *(powers.markdown() for metric in _metrics(result) if (powers := _powers(result, metric)).rows),
         "".join(f"- {escape_markdown(sentence)}\n" for sentence in _notes(result)),
         f"{escape_markdown(f'{_legend(result)} {code}')}\n",
     ]
@@ -97,106 +97,48 @@ def junit(suites: Iterable[ElementTree.Element]) -> str:
 
 
 def junit_suite(result: GateResult) -> ElementTree.Element:
-    """JUnit's suite: one case a test, one for bits, one a timed cost, and one for what a row is beyond these."""
-    cases = [case for row in result.rows for case in _cases(row, result)]
-    counts = {kind: str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped")}
-    suite = ElementTree.Element(
-        "testsuite",
-        name="bench regress --train",
-        tests=str(len(cases)),
-        failures=counts["failure"],
-        errors=counts["error"],
-        skipped=counts["skipped"],
-    )
+    """JUnit's suite: a case a row."""
+    cases = [_case(row, result) for row in result.rows]
+    kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {name: str(sum(case.find(kind) is not None for case in cases)) for name, kind in kinds.items()}
+    suite = ElementTree.Element("testsuite", {"name": "bench regress --train", "tests": str(len(cases)), **counts})
     suite.extend(cases)
     return suite
 
 
-def _cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
-    """What a row is, where none of its other cases tells it: a failure is listed once."""
-    others = list(_single_cases(row, result))
-    ending = "failure" if result.blocks(row.status) else "skipped"
-    if not any(case.find(ending) is not None for case in others) or row.status == "refused":
-        yield _whole(row, result)
-    yield from others
-
-
-def _whole(row: GateRow, result: GateResult) -> ElementTree.Element:
-    whole = _case(row, "as expected")
-    if result.blocks(row.status):
-        _end(whole, "failure", row.reasons)
-    elif row.status == "undecided":
-        _end(whole, "skipped", row.reasons)
-    elif row.status == "refused":
-        _end(whole, "error", row.reasons)
-    return whole
-
-
-def _single_cases(row: GateRow, result: GateResult) -> Iterator[ElementTree.Element]:
-    if row.exact != "not judged":
-        bits = _case(row, "to the last bit")
-        if row.status == "changed":
-            _end(bits, "failure", row.reasons)
-        elif row.exact != "equal":
-            _end(bits, "skipped", row.notes or row.reasons)
-        yield bits
-    for tested in row.tests:
-        found = tested.difference
-        numbers = f"{points(found.before)} → {points(found.after)}, p {p_value(found.adjusted)}"
-        said = f"{numbers}, {_LABELS[tested.verdict]} ({tested.over}); smallest fall seen: {_detects(tested)}"
-        case = _case(row, f"{tested.metric} on {tested.split}", said)
-        if result.blocks(tested.verdict):
-            _end(case, "failure", [said])
-        elif tested.verdict == "undecided":
-            _end(case, "skipped", [said])
-        yield case
-    for change in row.costs:
-        if change.slowdown is not None:
-            yield _case(row, change.name, f"{cost_line(change)}, {change.slowdown:.2f} times as slow")
-
-
-def _case(row: GateRow, what: str, said: str = "") -> ElementTree.Element:
-    seeds = ",".join(map(str, row.seeds))
-    case = ElementTree.Element("testcase", classname=printable(f"{row.model} seed {seeds}"), name=printable(what))
-    if said:
-        ElementTree.SubElement(case, "system-out").text = printable(said)
+def _case(row: GateRow, result: GateResult) -> ElementTree.Element:
+    """A row: its tests as output, and why it fails or could not be judged."""
+    seeds, reasons = ",".join(map(str, row.seeds)), [printable(reason) for reason in row.reasons]
+    case = ElementTree.Element("testcase", classname="trained runs", name=printable(f"{row.model} seed {seeds}"))
+    if row.tests:
+        lines = (f"{each.metric} on {each.split}: {' '.join(_test_cells(each))} ({each.over})" for each in row.tests)
+        ElementTree.SubElement(case, "system-out").text = printable("\n".join(lines))
+    how = "failure" if result.blocks(row.status) else {"refused": "error", "undecided": "skipped"}.get(row.status)
+    if how is not None:
+        ElementTree.SubElement(case, how, message="; ".join(reasons)).text = "\n".join(reasons)
     return case
 
 
-def _end(case: ElementTree.Element, how: str, reasons: Iterable[str]) -> None:
-    lines = [printable(reason) for reason in reasons]
-    ending = ElementTree.SubElement(case, how, message="; ".join(lines))
-    ending.text = "\n".join(lines)
+def _test_cells(tested: Tested) -> tuple[str, ...]:
+    """Before, now, change, its interval, p and verdict."""
+    found = tested.difference
+    numbers = (points(found.before), points(found.after), points(found.difference, "+"))
+    return (*numbers, interval(found.low, found.high), p_value(found.adjusted), _LABELS[tested.verdict])
 
 
 def content(result: GateResult) -> dict[str, Any]:
-    """Everything, fractions unrounded, for JSON."""
     return {"conclusion": conclusion(result), **asdict(result)}
 
 
 def _metrics(result: GateResult) -> list[str]:
-    """The metrics that were tested, in the baseline's order."""
     return list(dict.fromkeys(tested.metric for row in result.rows for tested in row.tests))
 
 
 def _name(row: GateRow) -> str:
-    """The row's model, with its seeds where there are several."""
     return printable(row.model) + (f" ×{len(row.seeds)}" if len(row.seeds) > 1 else "")
 
 
-def _slowdown(row: GateRow, cost: str) -> str:
-    """How many times as slow as before: 1.25 took a quarter longer, or did a fifth less in a second."""
-    change = next((change for change in row.costs if change.name == cost), None)
-    return ratio(None if change is None else change.slowdown)
-
-
-def _detects(tested: Tested) -> str:
-    """The smallest fall that a test finds four times in five; a dash where nothing was tested."""
-    return DASH if tested.detectable is None else points(tested.detectable)
-
-
 def _problems(result: GateResult) -> list[str]:
-    """Why rows fail, could not be judged, or are undecided."""
     return [reason for row in result.rows for reason in row.reasons]
 
 
@@ -211,7 +153,6 @@ def _notes(result: GateResult) -> list[str]:
 
 
 def _legend(result: GateResult) -> str:
-    """How a verdict comes about."""
     least = ", ".join(f"{metric} {result.settings.least(metric):g}" for metric in _metrics(result))
     if not least:
         return "Nothing could be tested."
@@ -261,27 +202,24 @@ def _rows(result: GateResult, *, marked: bool = False) -> Grid:
     for row in result.rows:
         label = _LABELS[row.status]
         status = f"{_MARKS.get(row.status, _FAILED)} {label}" if marked else Text(label, _STYLES.get(row.status, ""))
-        rows.append((_name(row), status, row.exact, *(_slowdown(row, cost) for cost in _TIMES)))
+        slower = {change.name: change.slowdown for change in row.costs}
+        rows.append((_name(row), status, row.exact, *(ratio(slower.get(cost)) for cost in _TIMES)))
     return Grid(("Model" if marked else "", "Result", "Bits", *_TIMES.values()), rows, 3)
 
 
-def _tests(result: GateResult, metric: str, *, everything: bool = False) -> Grid:
-    """The tests of a metric; with `everything`, what each is over and what it detects stand beside."""
+def _tests(result: GateResult, metric: str) -> Grid:
     rows: list[list[str | Text]] = []
     for row, tested in _tested(result, metric):
-        found = tested.difference
-        numbers = (points(found.before), points(found.after), points(found.difference, "+"))
-        verdict = Text(_LABELS[tested.verdict], _STYLES.get(tested.verdict, ""))
-        cells = (_name(row), tested.split, *numbers, interval(found.low, found.high), p_value(found.adjusted), verdict)
-        rows.append([*cells, *([tested.over, _detects(tested)] if everything else [])])
-    headings = (metric if everything else "", "Split", "Before", "Now", "Change", "95 %", "p", "Verdict")
-    return Grid((*headings, *(["Tested", "Smallest fall seen"] if everything else [])), rows, 2, 1)
+        *cells, verdict = _test_cells(tested)
+        rows.append([_name(row), tested.split, *cells, Text(verdict, _STYLES.get(tested.verdict, ""))])
+    return Grid((metric, "Split", "Before", "Now", "Change", "95 %", "p", "Verdict"), rows, 2, 1)
 
 
 def _powers(result: GateResult, metric: str) -> Grid:
-    """What each test is over, and what it detects; identical scores need none."""
+    """What each test is over, and the fall that it finds four times in five; identical scores need none."""
     tests = [(row, tested) for row, tested in _tested(result, metric) if tested.over != IDENTICAL]
-    rows = [(_name(row), tested.split, tested.over, _detects(tested)) for row, tested in tests]
+    sizes = (DASH if tested.detectable is None else points(tested.detectable) for _, tested in tests)
+    rows = [(_name(row), tested.split, tested.over, size) for (row, tested), size in zip(tests, sizes, strict=True)]
     return Grid(("", "Split", "Tested", "Smallest fall seen"), rows, 3)
 
 

@@ -12,13 +12,19 @@ from reports.tables.columns import PLACE, SHORT, Titled, absent_levels, leaderbo
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
-from reports.tables.pairs import MEANING, PairTable, pair_table
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
-from reports.tables.verdict import needs_longer_training, verdict
+from reports.tables.verdict import (
+    PAIRS_MEANING,
+    PairTable,
+    needs_longer_training,
+    no_places,
+    pair_table,
+    verdict,
+)
 from reports.text.grid import Grid, folded
-from results.published import PAPERS
 from results.published.matching import AblationTable, ablation_tables
+from results.published.scores import PAPERS
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
@@ -41,19 +47,16 @@ def print_leaderboard(
     """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
 
     Rows are sorted and placed by `metric`.
-
-    Args:
-        keys: of runs: groups without any of them, and other runs without a result, are left out. None: nothing is.
-
-    Raises:
-        StoreError: the store cannot be read, or has no score of this metric.
     """
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     if keys is not None:
         groups = [group for group in groups if any(set(row.keys) & set(keys) for row in _rows(group))]
         failures = [run for run in failures if run.key in keys]
-    shown = {name for group in groups for name in _print_group(group, groups, console)}
+    joint = no_places(groups)
+    for sentence in joint:
+        _say(sentence, console, "")
+    shown = {name for group in groups for name in _print_group(group, groups, console, () if joint else verdict(group))}
     if not groups:
         console.print("No run has finished yet.")
     for group, found in [(group, group.comparisons) for group in groups if group.comparisons is not None][:1]:
@@ -71,9 +74,6 @@ def print_ablations(store: Store, preset: str, keys: Collection[str], console: C
     """Print every paper's table whose rows the preset trains, each score as printed and as measured by these runs.
 
     Prints nothing for other presets. Measured scores are means over seeds; a row that was not trained has none.
-
-    Args:
-        keys: of the runs to show.
     """
     tables = ablation_tables(preset)
     groups = [group for group in leaderboard(store) if group.split == "test"] if tables else []
@@ -92,12 +92,11 @@ def _rows(group: Group) -> tuple[Row, ...]:
     return (*group.rows, *group.references)
 
 
-def _print_group(group: Group, groups: Sequence[Group], console: Console) -> set[str]:
-    """Print its tables; gives the headings of the first one."""
+def _print_group(group: Group, groups: Sequence[Group], console: Console, said: Sequence[str]) -> set[str]:
     [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
-    for sentence in verdict(group):
+    for sentence in said:
         _say(sentence, console, "")
     if (pairs := pair_table(group)) is not None:
         _print_pairs(pairs, console)
@@ -128,7 +127,7 @@ def _print_pairs(pairs: PairTable, console: Console) -> None:
     for name, (_, cells) in zip(names, pairs.rows, strict=True):
         letters = "".join(f"{cell.letter if cell else chr(92):>{apart}}" for cell in cells)
         console.print(Text(f"{name:<{width}}{letters}"), soft_wrap=True)
-    _say(f"{MEANING}.", console)
+    _say(f"{PAIRS_MEANING}.", console)
 
 
 def print_table(table: Table, console: Console, main: str = "") -> None:
@@ -186,7 +185,6 @@ def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]
 
 
 def _width(table: Table, at: int, main: str) -> int:
-    """Of a column, with the space before it."""
     return 2 + max(len(table.columns[at].short), *(_number(line, at, table, main).cell_len for line in table.all_lines))
 
 
@@ -196,7 +194,6 @@ def _name_width(table: Table) -> int:
 
 
 def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_given: bool) -> str:
-    """What the columns mean that are shown."""
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:

@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from results.errors import StoreError
-from results.files import load_json, read_bytes
+from results.files import read_model
 from results.records import CODE_FIELDS, Role
 from results.runs.run import Run
 from results.statistics.significance import MEANS, ByImage
@@ -85,16 +85,12 @@ class PerImage(_Strict):
 
 
 class SplitResults(_Strict):
-    """One split: corpus scores (fractions), scores of the images by metric, and the SHA-256 of all captions."""
-
     scores: dict[str, float]
     by_image: dict[str, PerImage]
     captions: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Spent(_Strict):
-    """A cost, with its interval where it was measured with one."""
-
     value: float
     unit: str
     low: float | None = None
@@ -124,7 +120,6 @@ class BaselineRun(_Strict):
 
     @property
     def who(self) -> tuple[Role, str, int]:
-        """Role, model and seed."""
         return self.role, self.model, self.seed
 
     @property
@@ -134,7 +129,6 @@ class BaselineRun(_Strict):
 
     @property
     def name(self) -> str:
-        """The name in messages."""
         return f"{self.model} seed {self.seed}"
 
     @property
@@ -157,7 +151,6 @@ class Baseline(_Strict):
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics of which there are scores of images."""
         results = (split for run in self.runs for split in run.splits.values())
         return list(dict.fromkeys(metric for split in results for metric in split.by_image))
 
@@ -169,37 +162,14 @@ def tested_metrics(runs: Sequence[BaselineRun]) -> list[tuple[str, str]]:
 
 
 def scores_of_seeds(runs: Sequence[BaselineRun], split: str, metric: str) -> list[dict[int, float]] | None:
-    """The images' scores of each run; None where one of them has none."""
     packed = [run.splits[split].by_image.get(metric) for run in runs if split in run.splits]
     found = [each.unpack() for each in packed if each is not None]
     return found if len(found) == len(runs) else None
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read and check a baseline.
-
-    Raises:
-        StoreError: it cannot be read, is not a baseline, or one of another format; the first fault is named.
-    """
     make = f"bench regress --update --train --baseline {path.parent}"
-    hint = f"name another, or move it away and make one from finished runs: {make}"
-    try:
-        text = read_bytes(path).decode("utf-8")
-    except OSError as error:
-        missing = f"make it from finished runs: {make}" if isinstance(error, FileNotFoundError) else hint
-        raise StoreError(f"cannot read the baseline {path}: {error.strerror}", missing) from error
-    except UnicodeDecodeError as error:
-        raise StoreError(f"the baseline {path} is not text in UTF-8", hint) from error
-    try:
-        load_json(text)  # of a key that is there twice, pydantic would take the last
-        return Baseline.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        fault = first["msg"].removeprefix("Value error, ")
-        raise StoreError(f"{path} is not a baseline: {f'{where}: ' if where else ''}{fault}", hint) from error
-    except ValueError as error:
-        raise StoreError(f"{path} is not a baseline: {error}", hint) from error
+    return read_model(Baseline, path, "baseline", f"make it from finished runs, and move what is there away: {make}")
 
 
 def write_out(baseline: Baseline) -> str:
@@ -227,7 +197,6 @@ def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
 
 
 def check_metrics(metrics: Collection[str], measured: Baseline) -> None:
-    """StoreError where a baseline would not hold what was asked for."""
     for metric in metrics:
         if metric not in MEANS:
             raise StoreError(
@@ -248,7 +217,6 @@ class Update:
 
 
 def compare_baselines(old: Baseline | None, new: Baseline) -> Update:
-    """Which runs `new` adds, lacks, or has under other conditions."""
     before = {run.identity: run for run in old.runs} if old else {}
     after = {run.identity: run for run in new.runs}
     fresh = [run for identity, run in after.items() if identity not in before]
@@ -285,7 +253,6 @@ def distinguishing(runs: Sequence[Run]) -> list[str]:
 
 
 def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
-    """A run as a baseline holds it, with scores of images on `metrics`."""
     splits = {
         split: SplitResults(
             scores={name: score.value for name, score in domains["overall"].items() if score.value is not None},
@@ -317,13 +284,11 @@ def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
 
 
 def _digest(captions: Mapping[int, str]) -> str:
-    """SHA-256 of a split's captions in the order of image ids."""
     listed = json.dumps(sorted(captions.items()), ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:
-    """From a run's recorded environment, any field of which may be missing."""
     packages, training = (_table(environment.get(name)) for name in ("packages", "training"))
     device = environment.get("device")
     if isinstance(device, dict):

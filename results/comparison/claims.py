@@ -56,7 +56,6 @@ class Runs(_Strict):
     signature: dict[str, str] = Field(default_factory=dict)
 
     def has(self, run: Run) -> bool:
-        """Whether a run belongs to the set."""
         preset = run.config.get("preset", {})
         schedule = preset.get("schedule", {})
         named = (
@@ -73,7 +72,6 @@ class Runs(_Strict):
         )
 
     def described(self) -> str:
-        """Models and filters on one line."""
         filters = {"preset": self.preset, "schedule": self.schedule, "data": self.data, **self.signature}
         filters |= {"stages": "+".join(self.stages)} if self.stages else {}
         shown = ", ".join(f"{name} {value}" for name, value in filters.items() if value is not None)
@@ -131,19 +129,15 @@ class Claim(Sides):
 
     @property
     def of_cost(self) -> bool:
-        """Whether it is on what training costs, and not on scores."""
         return self.published.ratio is not None
 
     def sides(self) -> Iterator[Sides]:
-        """The two sets that are compared, and those of `after`."""
         yield self
         if self.after is not None:
             yield self.after
 
 
 class ClaimFile(_Strict):
-    """The claims of a file."""
-
     claims: tuple[Claim, ...] = Field(min_length=1)
 
 
@@ -190,14 +184,7 @@ _SPLITS: Final = ("val", "test", "nocaps")
 
 
 def check_names(store: Store, claims: Sequence[Claim], fields: Collection[str]) -> None:
-    """Check the names of all claims; what a stored run has is there, too.
-
-    Args:
-        fields: of the signature, those that any run may have.
-
-    Raises:
-        StoreError: a claim names a metric, split or field that there is not.
-    """
+    """Check the names of all claims; what a stored run has is there, too."""
     runs = finished(store)
     scores = [(split, of["overall"]) for run in runs for split, of in run.scores.items()]
     known = {
@@ -348,7 +335,6 @@ def _rows(store: Store, runs: dict[str, Run], metric: str, judging: Judging) -> 
 
 
 def _of(claim: Claim, sides: Sides, rows: Sequence[_Found]) -> tuple[list[_Found], list[_Found]]:
-    """The rows of either side on the claim's split."""
     of_split = [row for row in rows if row.split == claim.split]
     return [row for row in of_split if sides.runs.has(row.run)], [row for row in of_split if sides.than.has(row.run)]
 
@@ -370,7 +356,6 @@ def _pairs(claim: Claim, rows: Sequence[_Found]) -> list[list[_Pair]]:
 
 
 def _same(claim: Claim, before: _Pair, after: _Pair) -> bool:
-    """Whether two pairs are of the same models under the same conditions, but for what varies."""
     return all(
         (one.run.model, one.conditions(claim.varies)) == (other.run.model, other.conditions(claim.varies))
         for one, other in zip(before, after, strict=True)
@@ -400,7 +385,6 @@ def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, Run]) -> tuple[Find
 
 
 def _why(found: _Found, metric: str) -> str | None:
-    """Why a row has no verdict, by the reason that it has no place."""
     standing, gain = found.row.standings.get(metric), found.row.gain
     reason = None if standing is None or standing.reason == ALONE else standing.reason
     if reason is None and gain is not None and not gain.finished:
@@ -481,7 +465,6 @@ def _needs(findings: Sequence[Finding]) -> str:
 
 
 def _sign(finding: Finding) -> int:
-    """Of a significant difference: 1 or -1; else 0."""
     test = finding.score.test
     if test is None or test.adjusted >= ALPHA:
         return 0
@@ -504,18 +487,7 @@ def _without(number: int, claim: Claim, rows: Sequence[_Found], any_runs: bool) 
 
 
 def _nearest(claim: Claim, rows: Sequence[_Found]) -> Sequence[str]:
-    """The fields in which the two most similar rows differ, that may not vary; of the first sides that cannot pair."""
-    found: list[list[str]] = []
-    for one, other in _candidates(claim, rows):
-        found.append(differing(other.conditions(claim.varies), one.conditions(claim.varies)))
+    """The fields that may not vary in which the two most similar rows differ."""
+    pairs = [pair for sides in claim.sides() for pair in product(*_of(claim, sides, rows))]
+    found = [differing(other.conditions(claim.varies), one.conditions(claim.varies)) for one, other in pairs]
     return min(filter(None, found), key=len, default=["the rows that they are of"])
-
-
-def _candidates(claim: Claim, rows: Sequence[_Found]) -> Iterator[_Pair]:
-    for sides in claim.sides():
-        if not _comparable(claim, sides, rows):
-            yield from product(*_of(claim, sides, rows))
-            return
-    first, later = (_comparable(claim, sides, rows) for sides in claim.sides())
-    for before, after in product(first, later):
-        yield after[0], before[0]

@@ -54,11 +54,10 @@ class Side:
 class ScoreChange:
     """One metric of one split, fractions, means over seeds; None with a reason where a side has none.
 
-    `test` is of the images' scores, or of their influences where the metric is no mean of these; None with a reason
-    too. Where a run has no influences, the single images' scores are tested, whose interval is not that of the change:
-    `no_interval` says so. `over` says what the test and its interval are over, see `OVER_IMAGES` and `OVER_SEEDS`; of
-    the latter, `architecture` has standard error and degrees of freedom. `needed`, where a claim asked for it, are the
-    seeds, or else the images, that would probably tell a difference as large.
+    `test` is of the images' scores, or of their influences where the metric is no mean of these. Where a run has no
+    influences, `no_interval` says so: the single images' scores are tested. `over` says what the test is over.
+    `needed`, where a claim asked for it, are the seeds, or else the images, that would probably tell a difference as
+    large.
     """
 
     split: str
@@ -104,7 +103,6 @@ class CaptionChange:
 
     @property
     def change(self) -> float:
-        """After less before."""
         return self.score_after - self.score_before
 
 
@@ -123,11 +121,10 @@ class Differing:
 class Pair:
     """Two sides that are compared.
 
-    `conditions` are the fields of the signature that differ, the release aside; `settings` those of the configuration,
-    where both sides are of one model. `hardware` is in what the machines differ, so that times have no
-    ratio. `captions` are those that changed most, of `caption_seeds` before and after.
-    `apart` are the conditions that distinguish the first side from that of other pairs of its model. `facts` are F of
-    each kind, tested like scores and corrected among themselves; empty where runs have none.
+    `conditions` are the fields of the signature that differ, `settings` those of the configuration of one model.
+    `hardware` is in what the machines differ, so that times have no ratio. `captions` are those that changed most, of
+    `caption_seeds`. `apart` are the conditions that distinguish the first side from that of other pairs of its model.
+    `facts` are F of each kind, corrected among themselves.
     """
 
     before: Side
@@ -192,7 +189,6 @@ def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[Score
 
 
 def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[ScoreChange, Difference]:
-    """What the score's test is over, and the test."""
     wide = _over_seeds(*sides) if score.no_interval is None else None
     if wide is None or wide.low is None or wide.high is None or wide.p is None:
         return replace(score, over=OVER_IMAGES), test
@@ -215,7 +211,6 @@ def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> Architec
 
 
 def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[CostChange]:
-    """Costs that all runs of both sides have, in the order they were recorded in."""
     found = []
     for name in before[0].costs:
         sides = [[_spent(run, name) for run in runs if name in run.costs] for runs in (before, after)]
@@ -225,7 +220,6 @@ def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) ->
 
 
 def missing_costs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
-    """Costs that were measured before and were not now."""
     return [
         name
         for name in before[0].costs
@@ -234,7 +228,6 @@ def missing_costs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -
 
 
 def is_time(name: str, unit: str) -> bool:
-    """Whether a cost says how fast something is."""
     return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
 
 
@@ -269,7 +262,6 @@ def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> 
 
 
 def _times(one: float, other: float) -> float | None:
-    """How many times the other; None where that is nothing, or too little for a number."""
     times = one / other if other > 0 else math.inf
     return times if math.isfinite(times) else None
 
@@ -293,10 +285,6 @@ def compare_models(before: Iterable[Run], after: Iterable[Run], images: Images, 
     """The runs of a model, or one alone, beside those of another: the newest of each seed.
 
     Of several conditions, those that both sides have, or else the newest of each.
-
-    Args:
-        images: by data set and id.
-        most: captions that are kept, of those that changed.
     """
     ours, theirs = _rows(before), _rows(after)
     pairs = [(ours[one], theirs[two]) for one in ours for two in theirs if one[-1] == two[-1]]
@@ -338,7 +326,6 @@ def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
 
 
 def _scored_sides(before: _Runs, after: _Runs) -> _Sides:
-    """The runs whose scores are compared."""
     return (before, after) if min(len(before), len(after)) > 1 else _common_seeds(before, after)
 
 
@@ -372,9 +359,11 @@ def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
 
 
 def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
-    names = [fact_metric("F", kind) for kind in KINDS]
+    names = {fact_metric("F", kind) for kind in KINDS}
     return {
-        split: {name: run.facts[split]["overall"][name] for name in names} for split in run.scores if split in run.facts
+        split: {name: fact for name, fact in run.facts[split]["overall"].items() if name in names}
+        for split in run.scores
+        if split in run.facts
     }
 
 
@@ -445,7 +434,6 @@ def _side(runs: _Runs) -> Side:
 
 
 def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
-    """The settings that differ, less those that only describe others."""
     telling = [
         {
             path: shown

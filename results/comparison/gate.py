@@ -53,7 +53,6 @@ class Settings:
     require_power: bool = False
 
     def least(self, metric: str) -> float:
-        """The least effect on `metric`, in points."""
         return self.tolerance.get(metric, TOLERANCE)
 
 
@@ -62,11 +61,8 @@ class Tested:
     """One metric on one split, over the mean of a row's seeds.
 
     `verdict`: "same" where every image's scores are identical; "regressed" and "improved" where test and least effect
-    agree; else "within" where the interval excludes a fall of the tolerance, and "undecided" where it does not. `over`
-    is what the test and its interval are over: `OVER_SEEDS` or `OVER_IMAGES` of `results.statistics.architecture`, or
-    `IDENTICAL`; `architecture` has standard error and degrees of freedom of the first. `detectable` is the smallest
-    fall, a fraction, that this test finds with a probability of 80 % if no other row has changed; None where
-    nothing was tested, or images are too few to say.
+    agree; else "within" where the interval excludes a fall of the tolerance, and "undecided" where it does not.
+    `detectable` is the smallest fall that this test finds four times in five if no other row has changed.
     """
 
     split: str
@@ -119,17 +115,14 @@ class GateResult:
 
     @property
     def failed(self) -> tuple[GateRow, ...]:
-        """The rows that block."""
         return tuple(row for row in self.rows if self.blocks(row.status))
 
     @property
     def undecided(self) -> tuple[Tested, ...]:
-        """The tests that found no fall, and could not have excluded one of the tolerance."""
         return tuple(tested for row in self.rows for tested in row.tests if tested.verdict == "undecided")
 
     @property
     def refused(self) -> tuple[GateRow, ...]:
-        """The rows that could not be judged."""
         return tuple(row for row in self.rows if row.status == "refused")
 
     @property
@@ -334,7 +327,6 @@ def _tests(pairs: Sequence[_Pair], settings: Settings) -> list[list[Tested]]:
 
 
 def _scores(pair: _Pair) -> list[Scores]:
-    """What can be tested; what is missing or of other images goes to the pair."""
     found = []
     for split, metric in tested_metrics(pair.expected):
         before, after = (scores_of_seeds(runs, split, metric) for runs in (pair.expected, pair.measured))
@@ -388,7 +380,6 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> GateRow:
 
 
 def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
-    """The worst that a seed has, with the sentences of all seeds of that kind."""
     found = [exactness(before, after) for before, after in zip(pair.expected, pair.measured, strict=True)]
     order: tuple[Exact, ...] = ("different", "not comparable here", "equal")
     worst = min((exact for exact, _ in found), key=order.index)
@@ -419,13 +410,11 @@ def _doubts(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
 
 
 def _passed(tests: Sequence[Tested]) -> Status:
-    """The status of a row that nothing speaks against."""
     verdicts = {each.verdict for each in tests}
     return "improved" if "improved" in verdicts else "within" if "within" in verdicts else "same"
 
 
 def _cost_notes(pair: _Pair) -> Iterator[str]:
-    """What was not measured this time, and counts that are not what they were."""
     for name in missing_costs(pair.expected, pair.measured):
         yield f"{pair.model}: {name} was not measured this time"
     for each in cost_changes(pair.expected, pair.measured):

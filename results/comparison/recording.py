@@ -14,10 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from results.errors import StoreError
-from results.files import load_json, read_bytes
+from results.files import read_model
 
 FILE: Final = "recording.json"
 """The recording within a baseline's folder; beside it lie each model's weights, and perhaps `ENDS`."""
@@ -68,11 +67,9 @@ class Series(_Strict):
 
     @property
     def name(self) -> tuple[Layer, str, str]:
-        """What it is of, and of what."""
         return self.layer, self.model, self.what
 
     def by_place(self) -> dict[str, float | str]:
-        """The values by their places."""
         return dict(zip(self.places, self.values, strict=True))
 
     def with_tolerance(self, others: Iterable[Series]) -> Series:
@@ -150,27 +147,8 @@ class Recording(_Strict):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read it from a baseline's folder.
-
-        Raises:
-            StoreError: there is none, or it is not of this format; the first fault is named.
-        """
-        path = folder / FILE
-        make = (
-            f"make one: bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
-        )
-        try:
-            text = read_bytes(path).decode("utf-8")
-            load_json(text)  # of a key that is there twice, pydantic would take the last
-            return cls.model_validate_json(text)
-        except OSError as error:
-            raise StoreError(f"cannot read the baseline {path}: {error.strerror}", make) from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise StoreError(f"{path} is not a recording: {where}: {first['msg']}", make) from error
-        except ValueError as error:
-            raise StoreError(f"{path} is not a recording: {error}", make) from error
+        make = f"bench regress --update --baseline {folder}; with a model of one's own --init --plugin FILE.py"
+        return read_model(cls, folder / FILE, "recording", f"make one: {make}")
 
     def text(self) -> str:
         """The file: each series' lists on a line of their own, so that changes can be reviewed."""
@@ -228,7 +206,6 @@ class Judged:
 
 
 def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
-    """Compare what is recorded now with what is expected."""
     changed = tuple(
         path
         for path in sorted(expected.files.keys() | found.files.keys())

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from results.frames.runs import CONDITIONS, check_known, signature_text, typed, with_unit
-from results.published import best_match, measured_conditions
+from results.published.matching import best_match, measured_conditions
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.reading import finished
 from results.runs.run import Run
@@ -41,11 +41,7 @@ _LAST = {
 def leaderboard_frame(
     store: Store, split: str | None, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL
 ) -> pd.DataFrame:
-    """Groups of most rows first, as in the report; in each its rows, best first, then its references.
-
-    Raises:
-        StoreError: a split that no group is of, or a metric that no run has a score of.
-    """
+    """Groups of most rows first, as in the report; in each its rows, best first, then its references."""
     groups = sorted(leaderboard(store, metric, judging), key=lambda group: -len(group.rows))
     runs = {run.key: run for run in finished(store)}
     check_known("split", split, dict.fromkeys(group.split for group in groups))
@@ -89,7 +85,6 @@ def leaderboard_frame(
 
 
 def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[str, Any]:
-    """What the row is of, and its conditions."""
     codes = [run.code for run in runs if run.code]
     return {
         "group": number,
@@ -114,7 +109,6 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
 
 
 def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:
-    """Every metric's mean over seeds, spread and interval, times 100, and how many seeds have it."""
     found: dict[str, float | None] = {}
     for metric in metrics:
         spread = row.scores.get(metric)
@@ -133,7 +127,6 @@ def _percent(fraction: float | None) -> float | None:
 
 
 def _standing(row: Row, group: Group, run: Run) -> dict[str, Any]:
-    """The row among the others of its group, and beside what papers print."""
     conditions = measured_conditions(group.split, run.signature, run.config)
     match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
     standing, spread = row.standings.get(group.metric), row.scores.get(group.metric)

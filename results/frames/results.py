@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import pandas as pd
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, and_, select
 
 from results.errors import StoreError
-from results.frames import runs as run_frames
 from results.frames.leaderboard import leaderboard_frame
+from results.frames.runs import CONDITIONS, IDENTITY, frame_of_runs, read_rows, typed, with_unit
+from results.runs.facts import is_fact
+from results.runs.more_metrics import MORE_METRICS, base_name, is_more
 from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.engine import resolve_url, sqlite_file
+from results.store.schema import Caption, Cost, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.store.store import Store
 
 
@@ -73,7 +77,6 @@ class Results:
         self.close()
 
     def close(self) -> None:
-        """Close the database."""
         self._store.close()
 
     def leaderboard(
@@ -132,7 +135,28 @@ class Results:
           compares with the score of human; NaN where it was not computed, and in domains
         - held_out_reason (string): why it could not be computed
         """
-        return self._read(lambda connection: run_frames.scores(connection, split, metric))
+        with self._store.reading() as connection:
+            held_out = and_(
+                HeldOutScore.run_id == Score.run_id,
+                HeldOutScore.split == Score.split,
+                HeldOutScore.metric == Score.metric,
+                Score.domain == "overall",
+            )
+            columns = (Score.split, Score.domain, Score.metric, Score.value, Score.low, Score.high, Score.reason)
+            query = select(Score.run_id, *columns, HeldOutScore.value, HeldOutScore.reason)
+            query = query.join(RunRow, RunRow.id == Score.run_id).outerjoin(HeldOutScore, held_out)
+            rows = read_rows(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
+            rows = [row for row in rows if not is_more(row[3])]
+            dtypes = {
+                **dict.fromkeys(("split", "domain", "metric"), "category"),
+                **dict.fromkeys(("score_percent", "low_percent", "high_percent"), "float64"),
+                "reason": "string",
+                "held_out_percent": "float64",
+                "held_out_reason": "string",
+            }
+            found = frame_of_runs(connection, rows, dtypes)
+            found[["score_percent", "low_percent", "high_percent", "held_out_percent"]] *= 100
+            return found
 
     def more_metrics(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split and metric of `bench run --more-metrics`; nothing is times 100.
@@ -143,7 +167,18 @@ class Results:
         - reason (string): why there is no value
         - better (category): "higher", "lower" or "neither"
         """
-        return self._read(lambda connection: run_frames.more_metrics(connection, split, metric))
+        with self._store.reading() as connection:
+            columns = (Score.split, Score.metric, Score.value, Score.low, Score.high, Score.reason)
+            query = select(Score.run_id, *columns).join(RunRow, RunRow.id == Score.run_id)
+            rows = read_rows(connection, query.order_by(Score.run_id, Score.id), Score, split=split, metric=metric)
+            found = [(*row, MORE_METRICS[base_name(row[2])].better) for row in rows if is_more(row[2])]
+            dtypes = {
+                **dict.fromkeys(("split", "metric"), "category"),
+                **dict.fromkeys(("value", "low", "high"), "float64"),
+                "reason": "string",
+                "better": "category",
+            }
+            return frame_of_runs(connection, found, dtypes)
 
     def image_scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, metric and image.
@@ -154,7 +189,35 @@ class Results:
         - metric (category)
         - score_percent (float64): score of this image alone
         """
-        return self._read(lambda connection: run_frames.image_scores(connection, split, metric))
+        with self._store.reading() as connection:
+            query = select(
+                ImageScores.run_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores
+            )
+            query = query.join(RunRow).order_by(ImageScores.run_id, ImageScores.split, ImageScores.metric)
+            rows = read_rows(connection, query, ImageScores, split=split, metric=metric)
+            rows = [row for row in rows if not is_more(row[2]) and not is_fact(row[2])]
+            domains: dict[int, dict[int, str | None]] = {}
+            of_images = select(Image.dataset_id, Image.image_id, Image.domain)
+            for dataset, image, domain in connection.execute(of_images):
+                domains.setdefault(dataset, {})[image] = domain
+
+            # A stored row holds all images of a run, split and metric: what they share is repeated for each.
+            found = frame_of_runs(connection, [row[:3] for row in rows], dict.fromkeys(("split", "metric"), "category"))
+            by_image = [scores for *_, scores in rows]
+            found = found.loc[np.repeat(found.index, [len(scores) for scores in by_image])].reset_index(drop=True)
+            images = {
+                "image_id": list(chain.from_iterable(by_image)),
+                "domain": [
+                    domains.get(row[3], {}).get(image)
+                    for row, scores in zip(rows, by_image, strict=True)
+                    for image in scores
+                ],
+                "score_percent": list(chain.from_iterable(scores.values() for scores in by_image)),
+            }
+            by_row = typed(images, {"image_id": "int64", "domain": "category", "score_percent": "float64"})
+            by_row["score_percent"] *= 100
+            order = [*IDENTITY, "split", "image_id", "domain", "metric", "score_percent", *CONDITIONS]
+            return pd.concat([found, by_row], axis=1)[order]
 
     def captions(self, *, split: str | None = None) -> pd.DataFrame:
         """One row a finished run, split and image.
@@ -166,7 +229,28 @@ class Results:
         - references (object): the image's reference captions, a tuple of strings
         - caption (string): the run's caption
         """
-        return self._read(lambda connection: run_frames.captions(connection, split))
+        with self._store.reading() as connection:
+            query = select(Caption.run_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
+            query = query.join(RunRow).order_by(Caption.run_id, Caption.split, Caption.image_id)
+            images = {
+                (dataset, image): (file, domain, tuple(references))
+                for dataset, image, file, domain, references in connection.execute(
+                    select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
+                )
+            }
+            rows = [
+                (run, split, image, *images.get((dataset, image), (None, None, ())), caption)
+                for run, dataset, split, image, caption in read_rows(connection, query, Caption, split=split)
+            ]
+            dtypes = {
+                "split": "category",
+                "image_id": "int64",
+                "file": "string",
+                "domain": "category",
+                "references": "object",
+                "caption": "string",
+            }
+            return frame_of_runs(connection, rows, dtypes)
 
     def costs(self) -> pd.DataFrame:
         """One row a finished run and cost.
@@ -177,7 +261,21 @@ class Results:
         - unit (category): "s", "GMAC", "MiB" ...; "" for counts
         - reason (string): why there is no value
         """
-        return self._read(lambda connection: run_frames.costs(connection))
+        with self._store.reading() as connection:
+            query = select(Cost.run_id, Cost.name, Cost.unit, Cost.value, Cost.low, Cost.high, Cost.reason)
+            rows = read_rows(connection, query.join(RunRow).order_by(Cost.run_id, Cost.id), Cost)
+            units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
+            named = [
+                (run, with_unit(name, unit or units.get(name, "")), *measured, unit or units.get(name, ""), reason)
+                for run, name, unit, *measured, reason in rows
+            ]
+            dtypes = {
+                "cost": "category",
+                **dict.fromkeys(("value", "low", "high"), "float64"),
+                "unit": "category",
+                "reason": "string",
+            }
+            return frame_of_runs(connection, named, dtypes)
 
     def epochs(self) -> pd.DataFrame:
         """One row an epoch of training, of runs that failed or still run too.
@@ -194,8 +292,24 @@ class Results:
         - duration_s (float64): time of training, without validation
         - images_per_s (float64)
         """
-        return self._read(lambda connection: run_frames.epochs(connection))
-
-    def _read(self, frame: Callable[[Connection], pd.DataFrame]) -> pd.DataFrame:
         with self._store.reading() as connection:
-            return frame(connection)
+            dtypes = {
+                "status": "category",
+                "stage": "int64",
+                "stage_name": "category",
+                "objective": "category",
+                "epoch": "int64",
+                "step": "int64",
+                "learning_rate": "float64",
+                "train_loss": "float64",
+                "val_CIDEr-D_percent": "float64",
+                "duration_s": "float64",
+                "images_per_s": "float64",
+            }
+            stored = (Epoch.stage, Epoch.stage_name, Epoch.objective, Epoch.epoch, Epoch.step, Epoch.learning_rate)
+            measured = (Epoch.train_loss, Epoch.val_cider, Epoch.seconds, Epoch.images_per_second)
+            query = select(Epoch.run_id, RunRow.status, *stored, *measured).join(RunRow)
+            rows = connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)).all()
+            found = frame_of_runs(connection, rows, dtypes)
+            found["val_CIDEr-D_percent"] *= 100
+            return found

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from results.published.scores import (
     METRICS,
@@ -29,8 +29,6 @@ _BACKBONES = {
 }
 _MAX_DEVIATIONS = 4
 _OBJECTIVES: dict[str, Objective] = {"cross_entropy": "XE", "self_critical": "RL", "reinforce": "RL"}
-_HOURS: Final = {"train_time_days": 24.0, "train_time_hours": 1.0}
-_DEVICES: Final = re.compile(r"(\d+) Nvidia")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,6 @@ class Printed:
     backbone: str = ""
 
     def covers(self, score: PublishedScore) -> bool:
-        """Whether a printed number is one of these rows'."""
         return (
             score.model == self.model
             and (not self.variants or score.variant in self.variants)
@@ -60,10 +57,8 @@ class PresetRecipe:
     rows: tuple[Printed, ...] = ()
     whose: str = "the recipe of other printed rows"
     ablation: tuple[tuple[str, str], ...] = ()
-    timed: str | None = None
 
     def made(self, score: PublishedScore) -> bool:
-        """Whether a printed number is of one of its rows."""
         return any(rows.covers(score) for rows in self.rows)
 
 
@@ -75,7 +70,6 @@ def printed_of() -> dict[str, tuple[Printed, ...]]:
 
 @cache
 def recipes() -> dict[str, PresetRecipe]:
-    """By name, the presets of the paper track."""
     found = {}
     for preset, entry in stored("rows.yaml")["presets"].items():
         ablation = tuple(map(tuple, entry.pop("ablation", ())))
@@ -120,11 +114,9 @@ class MeasuredConditions:
 
 @dataclass(frozen=True, slots=True)
 class PublishedMatch:
-    """A printed number beside a measured one.
+    """A printed number beside a measured one, and the conditions that differ, are unstated, or cannot be compared.
 
-    `differing` names the conditions that differ, `unstated` those that the paper does not state, `unclear` those that
-    cannot be compared. Recipes and images that differ say in what: "recipe (size.max_len: 74 → 20)". `matches` is true
-    only where all three are empty.
+    Recipes and images that differ say in what: "recipe (size.max_len: 74 → 20)".
     """
 
     score: PublishedScore
@@ -135,7 +127,6 @@ class PublishedMatch:
 
     @property
     def matches(self) -> bool:
-        """Whether every condition is stated and the same."""
         return not (self.differing or self.unstated or self.unclear)
 
 
@@ -302,13 +293,11 @@ class AblationRow:
 
     @property
     def name(self) -> str:
-        """The row as it is printed."""
         first = self.first
         return f"{first.model}: {first.variant}" if first.variant else first.model
 
     @property
     def first(self) -> PublishedScore:
-        """Any of its numbers, for what all of them share."""
         return next(iter(self.scores.values()))
 
 
@@ -336,42 +325,8 @@ def _table(paper: str, table: str) -> AblationTable:
 
 
 def _models(row: Mapping[str, PublishedScore]) -> tuple[str, ...]:
-    """Models that one of the rows of their own covers; end-to-end training is no ablation's."""
     first = next(iter(row.values()))
     return tuple(name for name, printed in printed_of().items() if any(rows.covers(first) for rows in printed))
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTime:
-    """One printed training time.
-
-    Attributes:
-        score: as it is printed, with its unit and note.
-        device_hours: hours times devices.
-    """
-
-    score: PublishedScore
-    device_hours: float
-
-    @property
-    def footnotes(self) -> list[Footnote]:
-        """What a reader should know of it."""
-        return footnotes(self.score)
-
-
-def training_times(preset: str) -> list[TrainingTime]:
-    """Every printed training time of a preset's recipe, in the papers' order; none where no paper prints one."""
-    return [
-        TrainingTime(score, score.value * _HOURS[score.metric] * _devices(score))
-        for score in scores()
-        if score.metric in _HOURS and score.model == _recipe_of(preset).timed
-    ]
-
-
-def _devices(score: PublishedScore) -> int:
-    """Devices that the note counts; the notes of a single one say "single"."""
-    found = _DEVICES.search(score.note)
-    return int(found[1]) if found else 1
 
 
 def _recipe_of(preset: str) -> PresetRecipe:

@@ -63,9 +63,8 @@ PAPERS = {
 class PublishedScore:
     """One printed number with its conditions; None where the paper does not state one.
 
-    `model` is the table's row, under one name in all papers; `variant` distinguishes the rows of one model, "" where it
-    has one alone. `ensemble` says whether several models made the captions, `ensemble_size` how many, where printed.
-    Scores (`METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
+    `model` is the table's row, under one name in all papers; `variant` distinguishes the rows of one model. Scores
+    (`METRICS`) are in percent, as printed; `note` says what the paper implies but does not state.
     """
 
     paper: str
@@ -100,7 +99,6 @@ class PublishedScore:
 
 @cache
 def scores() -> tuple[PublishedScore, ...]:
-    """Every printed number, in the order of the file."""
     lines = resources.files(__package__).joinpath("published.csv").read_text(encoding="utf-8").splitlines()
     return tuple(map(_score, csv.DictReader(lines)))
 
@@ -153,7 +151,6 @@ class Footnote:
     objective: str = ""
 
     def concerns(self, score: PublishedScore) -> bool:
-        """Whether it belongs to a printed number."""
         return (
             (not self.where or score.source in self.where)
             and (not self.models or score.model in self.models)
@@ -164,7 +161,6 @@ class Footnote:
 
 
 def footnotes(score: PublishedScore) -> list[Footnote]:
-    """Every footnote of a printed number."""
     return [footnote for footnote in _footnotes() if footnote.concerns(score)]
 
 
@@ -194,10 +190,8 @@ def _footnotes() -> tuple[Footnote, ...]:
 
 
 def stored(name: str) -> Any:
-    """The content of a YAML file beside this one."""
     return yaml.safe_load(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
 def frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an entry, lists as tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}

@@ -34,9 +34,8 @@ Kind = Literal["seeds", "preprocessing"]
 class ControlPair:
     """One model against itself: mean CIDEr-D of the changed runs less that of the others, in points.
 
-    `change` is the value of the field `preprocessing`, None for further seeds. `seeds` counts the changed runs' and the
-    others'. The 95 % interval and the two-sided p are over seeds and images (`results.statistics.architecture`); all
-    three are None for the `reason`.
+    `change` is the value of the field `preprocessing`, None for further seeds. Interval and two-sided p are over seeds
+    and images; all three are None for the `reason`.
     """
 
     model: str
@@ -91,7 +90,6 @@ def controls(store: Store, groups: Sequence[Group], read: Sequence[Run] | None =
 
 
 def _sides(groups: Sequence[Group], rows: Sequence[Sequence[Sequence[Run]]]) -> list[list[_Sides]]:
-    """The pairs of each group; those of a changed preprocessing belong to the group without the change."""
     changed: dict[object, list[Sequence[Run]]] = {}
     for group, members in zip(groups, rows, strict=True):
         for own in members:
@@ -121,7 +119,6 @@ def _same(run: Run, split: str) -> object:
 
 
 def _scored(runs: Sequence[Run], split: str) -> list[Run]:
-    """Those of the runs that have a score, ascending by seed."""
     return sorted((run for run in runs if _score(run, split) is not None), key=lambda run: run.seed)
 
 
@@ -149,7 +146,6 @@ def _pair(sides: _Sides, by_image: Mapping[tuple[int, str], ByImage]) -> Control
 
 
 def _table(group: Group) -> tuple[float | None, float | None]:
-    """Largest and median absolute difference of the group's ranked rows."""
     spreads = [row.scores.get(RANKING_METRIC) for row in group.rows if row.model not in FLOORS]
     means = [spread.mean for spread in spreads if spread is not None and spread.mean is not None]
     gaps = [_POINTS * abs(one - other) for one, other in combinations(means, 2)]

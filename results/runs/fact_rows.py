@@ -52,7 +52,7 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     members |= {name: np.array([each == name for each in named]) for name in dict.fromkeys(named) if name}
 
     def with_intervals(row: Row) -> Row:
-        counts = np.array([[[kind[image] for kind in stored[key]] for image in ids] for key in row.keys])
+        counts = np.array([[[kind.get(image, 0) for kind in stored[key]] for image in ids] for key in row.keys])
         facts = {}
         for domain, among in members.items():
             values = _influences(unpacked(counts[:, among]))
@@ -77,7 +77,6 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
 
 
 def _within(spread: Spread) -> Spread:
-    """Its interval cut to what shares can be."""
     if spread.low is None or spread.high is None:
         return spread
     return replace(spread, low=max(spread.low, 0.0), high=min(spread.high, 1.0))
@@ -99,6 +98,7 @@ def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, 
     keys = [row.keys[0] for row in rows]
     found = {}
     for place, metric in enumerate(FACT_METRICS):
-        ranks = places([influences[key][..., place] for key in keys]).places
-        found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
+        if any(metric in row.facts["overall"] for row in rows):
+            ranks = places([influences[key][..., place] for key in keys]).places
+            found[metric] = frozenset(key for key, rank in zip(keys, ranks, strict=True) if rank.best == 1)
     return found

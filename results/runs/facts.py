@@ -16,16 +16,19 @@ from results.runs.more_metrics import base_name
 from results.statistics.significance import Array, pseudo_values
 
 KINDS: Final = ("object", "colour", "size", "count", "relation", "background")
+WORD_KINDS: Final = ("object", "colour", "count", "relation")
+"""What words of captions of photographs are compared in."""
 MEASURES: Final = ("precision", "recall", "F")
 PARSED: Final = "facts-parsed"
 """The share of captions in which rules know every word."""
+WORDS: Final = "facts-words"
+"""Of photographs, the share of captions with a word of any kind; its unit says by what they are judged."""
 _BITS: Final = 4
 MOST: Final = 2**_BITS - 1
 """The largest count that is stored of an image."""
 
 
 def fact_metric(measure: str, kind: str) -> str:
-    """The stored name of a measure of a kind."""
     return f"facts-{measure} ({kind})"
 
 
@@ -33,12 +36,10 @@ FACT_METRICS: Final = tuple(fact_metric(measure, kind) for kind in KINDS for mea
 
 
 def fact_counts(kind: str) -> str:
-    """The stored name of an image's counts of a kind."""
     return f"facts ({kind})"
 
 
 def is_fact(metric: str) -> bool:
-    """Whether a stored metric is of facts."""
     return base_name(metric).partition("-")[0] == "facts"
 
 

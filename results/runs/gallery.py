@@ -51,12 +51,10 @@ class GalleryItem:
 
 
 def gallery(store: Store, dataset: str, split: str, runs: Sequence[Run] | None = None) -> list[GalleryItem]:
-    """The images of a split with their references and captions: lowest mean CIDEr-D of the models first.
+    """The images of a split with their references and captions: lowest mean CIDEr-D of the models first, then by id.
 
-    Images of equal score come by id, images without one last. Every row of the leaderboard is there once, by its
-    lowest seed: models by their CIDEr-D on the whole split, best first, then references. `dataset` is a fingerprint or
-    a name; StoreError where there is none, or several share the name. `runs` are all finished ones, where they have
-    been read already.
+    Every row of the leaderboard is there once, by its lowest seed: models by their CIDEr-D, then references. `dataset`
+    is a fingerprint or a name. `runs` are all finished ones, where they have been read already.
     """
     with store.reading() as connection:
         dataset_id, fingerprint = one_dataset(connection, dataset)

@@ -16,12 +16,10 @@ from results.runs.standings import (
     Comparisons,
     Gain,
     Judging,
-    Reseeding,
     Scored,
     Standing,
     floor_rows,
     margin_of,
-    reseeding,
     shared_seeds,
     standings,
 )
@@ -33,25 +31,13 @@ from results.store.store import Store
 class Row:
     """One model (or reference) of a leaderboard: its finished runs of one configuration, over seeds.
 
-    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split;
-    `domains[domain][metric]` over each domain alone, empty where the data has none. `costs[name]` is the mean over the
-    seeds that have it (`reason` where none has), its bounds the means of theirs; times, rates and energy only over
-    seeds on the machine of most runs of the group, where the row has such. `other_machines` says where it has not.
-    `code_version` is as planned, "" where unknown. `pretraining` is what the weights saw before the run, None where
-    the run's card names nothing.
-
-    `differs` names what sets this row apart, dotted configuration fields or signature fields to values (None: has no
-    such field). For a row of `Group.rows`: from the other rows of the same model, empty when there is no other. For a
-    row of `Group.references`: from the group's signature. `standings` has the row's place by metric, and nothing for
-    references. `learning[seed]` says how the seed's training ended, of those that were trained. `outdated` says why the
-    row is not of the newest code, None where it is; `elsewhere` on what processor or by which versions it, or some of
-    its seeds, was computed, None where as most rows of the group; `plugins` names those that were loaded; `unmatched`
-    why the model has not as many parameters as the others, "" where it has; `members` how many models caption together;
-    `gain` what the next longer training of it
-    gives, None where there was none.
-    `held_out[metric]` are scores over the whole split against one reference less, each left out in turn. `more[metric]`
-    are those of `results.runs.more_metrics`, empty unless asked for; `facts[domain][metric]` those of
-    `results.runs.facts`, domain "overall" first, empty where the data set has no known scenes.
+    `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split, `held_out` against
+    one reference less, each left out in turn; `domains` and `facts` by domain. `costs` are means over the seeds that
+    have them; times, rates and energy only over those on the machine of most runs of the group, and `other_machines`
+    says where not. `differs` names what sets the row apart, configuration or signature fields to values (None: has no
+    such field): from rows of the same model, or of a reference from the group's signature. `standings` has places by
+    metric, none for references; `learning` by seed how training ended. `outdated`, `elsewhere` and `unmatched` say why
+    the row is not of the newest code, not computed as most rows, not as large as the others.
     """
 
     model: str
@@ -79,17 +65,14 @@ class Row:
 
     @property
     def training_end(self) -> State:
-        """How training ended, on average over the seeds."""
         return mean_learning(self.learning.values()).state
 
     @property
     def still_learning(self) -> bool:
-        """Whether validation was still rising when training ended, on average over the seeds."""
         return self.training_end == "still learning"
 
     @property
     def still_gains(self) -> bool:
-        """Whether a longer training is known to give more than the margin."""
         return self.gain is not None and not self.gain.finished
 
 
@@ -97,14 +80,11 @@ class Row:
 class Group:
     """Rows that may be ranked against each other: same data, same split, same track, same signature.
 
-    `signature` is common to all `rows`, in display order. `rows` are sorted by mean `metric`, best first; rows
-    without one come last, by name. `references` (human, retrieval ...) are rows of the same data set and split whose
-    signature may differ, as their `differs` says: show them apart, never ranked. `separating` names the fields that
-    differ between this group and any other group of the same data set name and split; empty when it is the only one.
-    A group whose `rows` are empty has references only, no model yet; its signature is empty too. `comparisons` are what
-    the rows' places on `metric` come from, None where nothing was tested. `budget` is how many times the preset's
-    epochs its rows were trained for, and `ladder` equal for groups that differ in nothing else. `reseeding` is of this
-    group, or else of the newest other one of the same data set and split that has rows with several seeds.
+    `rows` are sorted by mean `metric`, best first, those without one last; `references` may differ in the signature and
+    are never ranked. `separating` names the fields that differ between this group and others of the same data set name
+    and split. Without `rows` it has references only, and no signature. `comparisons` are what places on `metric` come
+    from. `budget` is how many times the preset's epochs its rows were trained for; `ladder` is equal for groups that
+    differ in nothing else.
     """
 
     dataset: str
@@ -119,11 +99,9 @@ class Group:
     budget: int = 1
     ladder: object = None
     metric: str = "CIDEr-D"
-    reseeding: Reseeding | None = None
 
     @property
     def is_as_given(self) -> bool:
-        """Whether its rows are captions that other systems wrote, compared as they are."""
         compared = self.comparisons is not None and bool(self.comparisons.seeds)
         return self.track == "captions" and not compared
 
@@ -169,9 +147,6 @@ def leaderboard(
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
     Without `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several
     seeds, intervals.
-
-    Raises:
-        StoreError: no run has a score of this metric.
     """
     with store.reading() as connection:
         runs = read_runs(connection, FINISHED)
@@ -195,8 +170,6 @@ def leaderboard(
     for (_, split), members in ranked.items():
         of_split.setdefault((members[0].fingerprint, split), []).extend(members)
     groups = [_group(members, split, beside, of_split, context) for (_, split), members in ranked.items()]
-    finished = {place: max(run.ended for run in of).timestamp() for place, of in enumerate(ranked.values())}
-    groups = _with_reseeding(groups, finished)
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
         Group(
@@ -220,7 +193,6 @@ def leaderboard(
 def _ladders(
     ranked: Mapping[tuple[object, str], Sequence[Run]],
 ) -> dict[object, dict[int, dict[object, list[Run]]]]:
-    """Runs by ladder and split, budget, and the row but for its schedule."""
     found: dict[object, dict[int, dict[object, list[Run]]]] = {}
     for (_, split), runs in ranked.items():
         for run in runs:
@@ -248,22 +220,7 @@ def _gain(runs: Sequence[Run], longer: Sequence[Run], split: str, metric: str, m
     return Gain(longer[0].budget, updates, times, gap, finished=times >= 2 and gap <= margin)
 
 
-def _with_reseeding(groups: Sequence[Group], newest: Mapping[int, float]) -> list[Group]:
-    """Groups without rows of several seeds have the record of the newest of the same data set and split that has some.
-
-    `newest` is when the last run of each group finished, by the group's place.
-    """
-    known = [place for place, group in enumerate(groups) if group.reseeding is not None]
-
-    def nearest(group: Group) -> Reseeding | None:
-        alike = [at for at in known if (groups[at].dataset, groups[at].split) == (group.dataset, group.split)]
-        return groups[max(alike, key=lambda at: newest[at])].reseeding if alike else None
-
-    return [group if group.reseeding else replace(group, reseeding=nearest(group)) for group in groups]
-
-
 def _dated(group: Group, older: Mapping[str, str]) -> Group:
-    """The group, its rows that older code made marked as outdated."""
     ranked, beside = (
         tuple(replace(row, outdated=older.get(row.keys[-1])) for row in rows) for rows in (group.rows, group.references)
     )
@@ -325,7 +282,6 @@ def _group(
         budget=first.budget,
         ladder=first.ladder,
         metric=context.metric,
-        reseeding=reseeding(by_row, split, context.metric),
     )
 
 
@@ -394,7 +350,6 @@ def _row(
 
 
 def _rank(row: Row, metric: str) -> tuple[bool, float, str]:
-    """Best mean first, rows without one last, by name."""
     mean = _mean(row, metric)
     return mean is None, -(mean or 0.0), row.model
 

@@ -42,7 +42,6 @@ MORE_METRICS: Final = {
 
 
 def base_name(metric: str) -> str:
-    """The name of a stored metric without what it depends on."""
     return metric.partition(" (")[0]
 
 
@@ -53,11 +52,9 @@ def depends_on(metric: str) -> str:
 
 @cache
 def is_more(metric: str) -> bool:
-    """Whether a stored metric is one of these."""
     return base_name(metric) in MORE_METRICS
 
 
 def more_order(metrics: Iterable[str]) -> list[str]:
-    """Stored names in the order of display, those of one metric by what they depend on."""
     names = list(MORE_METRICS)
     return sorted(set(metrics), key=lambda metric: (names.index(base_name(metric)), metric))

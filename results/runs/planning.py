@@ -24,12 +24,10 @@ _POINTS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class StoredVariances:
-    """Standard deviations in CIDEr-D points, of `models` rows with several seeds and `runs` runs.
+    """Standard deviations in CIDEr-D points, of `models` rows with several seeds and `runs` runs, pooled over models.
 
-    `seed_deviation`, of a model's seed means over these images, is pooled over the models and has `degrees` of freedom.
-    `interaction_deviation`, of seed and image together, is pooled likewise.
-    `image_deviation`, of two models' paired differences by image without the interaction with seeds, is pooled over all
-    pairs; None where there is one model.
+    Of a model's seed means over these images, with `degrees` of freedom; of seed and image together; and over images of
+    two models' paired differences without the interaction with seeds, None where there is one model.
     """
 
     seed_deviation: float

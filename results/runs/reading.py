@@ -76,13 +76,11 @@ def finished(
 
 
 def failures(store: Store) -> list[Run]:
-    """Every planned run without a result, in the order of planning: failed, skipped, running and planned ones."""
     with store.reading() as connection:
         return read_runs(connection, ~FINISHED)
 
 
 def one_run(store: Store, key: str) -> Run:
-    """A run, whatever its status; StoreError where it was never planned."""
     return runs_by_key(store, [key])[key]
 
 
@@ -97,11 +95,7 @@ def runs_by_key(store: Store, keys: Sequence[str]) -> dict[str, Run]:
 
 
 def finished_with_images(store: Store, keys: Collection[str] | None = None) -> list[Run]:
-    """The finished runs of these keys (None: all), with what single images got, in the order of planning.
-
-    Raises:
-        StoreError: a key that was never planned, or whose run has not finished.
-    """
+    """The finished runs of these keys (None: all), with what single images got, in the order of planning."""
     with store.reading() as connection:
         runs = read_runs(connection, FINISHED, true() if keys is None else RunRow.key.in_(keys))
         for key in (key for key in keys or () if key not in {run.key for run in runs}):
@@ -147,11 +141,7 @@ def image_scores(
 
 
 def run_keys(store: Store, name: str) -> list[str]:
-    """The keys of a model's finished runs; a run's key stands for itself.
-
-    Raises:
-        StoreError: the model has none that has finished, or neither has this name.
-    """
+    """The keys of a model's finished runs; a run's key stands for itself, and nothing else does."""
     with store.reading() as connection:
         of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
@@ -168,7 +158,6 @@ def run_keys(store: Store, name: str) -> list[str]:
 
 
 def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
-    """A run's attention weights for each word, by image id ascending."""
     query = select(AttentionMap).join(RunRow, RunRow.id == AttentionMap.run_id)
     query = query.where(RunRow.key == key, AttentionMap.split == split).order_by(AttentionMap.image_id)
     with store.reading() as connection:
@@ -186,7 +175,6 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
 
 
 def datasets(store: Store) -> list[DatasetInfo]:
-    """Every recorded data set, oldest first."""
     evaluated = select(Image.dataset_id, Image.split, func.count()).group_by(Image.dataset_id, Image.split)
     skipped = select(SkippedImage.dataset_id, SkippedImage.file, SkippedImage.reason)
     with store.reading() as connection:
@@ -208,7 +196,6 @@ def datasets(store: Store) -> list[DatasetInfo]:
 
 
 def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
-    """The images of every data set's evaluated splits, by the data set's fingerprint and image id."""
     found: dict[str, dict[int, ImageRecord]] = {}
     query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
     with store.reading() as connection:
@@ -236,17 +223,14 @@ def one_dataset(connection: Connection, dataset: str) -> tuple[int, str]:
 
 
 def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
-    """The record in a row's `code`; None where none was stored."""
     return None if stored is None else CodeRecord(**stored)
 
 
 def quantity_columns(table: type[Score | Cost]) -> tuple[Any, ...]:
-    """The columns of a `Quantity`, in its order."""
     return table.value, table.reason, table.unit, table.low, table.high
 
 
 def _dataset_matches(dataset: str | None) -> ColumnElement[bool]:
-    """The condition that a data set is meant: by fingerprint or by name; None means every one."""
     return true() if dataset is None else or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset)
 
 

@@ -23,11 +23,10 @@ ByImage = dict[int, float]
 class Run:
     """One planned run, whatever its status, and what came of it.
 
-    `scores[split][domain][metric]`, domain "overall" first, `held_out[split][metric]` as of `SplitResult`,
-    `more[split][metric]` of `results.runs.more_metrics`, `facts[split][domain][metric]` of `results.runs.facts` and
-    `costs[name]`: in the order they were recorded in, empty unless the run is finished. `by_image[split][metric]`,
-    `influences[split][metric]` and `captions[split]`, by image id, are there where `reading.read_images` was asked. Any
-    field of `environment` may be missing.
+    `scores[split][domain][metric]`, domain "overall" first, `held_out`, `more`, `facts` and `costs` are in the order
+    they were recorded in, empty unless the run is finished. `by_image[split][metric]`, `influences` and
+    `captions[split]`, by image id, are there where `reading.read_images` was asked. Any field of `environment` may be
+    missing.
     """
 
     id: int
@@ -113,9 +112,7 @@ class Run:
     def variant(self) -> dict[str, str]:
         """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.
 
-        What only describes is none of it: the model's card, how the preset deviates from the one that ships, how many
-        images were captioned, the trials that tuned values were chosen from, and a digest of the rest; nor are the
-        members of an ensemble, which are its seed. Where the code was recorded, the release says nothing more.
+        What only describes is none of it, nor are the members of an ensemble, which are its seed.
         """
         described = {"card", "shipped_preset", "evaluated", "settings", "tuning", "members"}
         config = {name: value for name, value in self.config.items() if name not in described}
@@ -203,7 +200,6 @@ class DatasetInfo:
 
 
 def _setting(config: Mapping[str, Any], stage: int, name: str) -> object:
-    """Of a stage, as planned; None where the stored configuration does not say."""
     try:
         return config["preset"]["schedule"]["stages"][stage][name]
     except (KeyError, IndexError, TypeError):

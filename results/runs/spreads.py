@@ -17,13 +17,11 @@ from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architectur
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One score over the seeds of a row.
+    """One score over the seeds of a row, `n` of which have it; `reason` says why the others have not.
 
-    `n` seeds were measured; `mean` is None when n is 0. `sd` is the sample standard deviation (n - 1 in the
-    denominator), None when n < 2. `reason` says why seeds were not measured; it is always set when n is 0, and may
-    be set beside a mean when some of the seeds lack the score. `low` and `high` bound the 95 % interval of the mean,
-    and `over` says over what: the images alone, or seeds and images (`results.statistics.architecture`). All three are
-    None where images' scores are not stored.
+    `sd` is the sample standard deviation. `low` and `high` bound the 95 % interval of the mean, and `over` says over
+    what: the images alone, or seeds and images (`results.statistics.architecture`); None where images' scores are not
+    stored.
     """
 
     mean: float | None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
-from statistics import variance
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -92,7 +90,6 @@ class FloorTest:
 
     @property
     def above(self) -> bool:
-        """Whether the row is significantly above the floor."""
         return self.significant and self.difference > 0
 
 
@@ -115,7 +112,6 @@ class Standing:
 
     @property
     def not_above(self) -> tuple[FloorTest, ...]:
-        """The floors that the row is not significantly above."""
         return tuple(test for test in self.floors if not test.above)
 
 
@@ -142,10 +138,9 @@ class PairVerdict:
 class Comparisons:
     """All pairs of the rows of a group that can be compared on its metric, and how they were tested.
 
-    Rows without a place may be among them, such as those that were still learning: a place must not hang on rows that
-    are left out. Without `seeds`, rows were compared by captions as they are. `margin` is a fraction, `margin_of` says
-    of what (None: as asked for). `lent` is the degrees of freedom that the table lends each row, None where none are;
-    `deviate_alike` Bartlett's p.
+    Rows without a place may be among them: a place must not hang on rows that are left out. Without `seeds`, rows were
+    compared by captions as they are. `margin` is a fraction, `margin_of` says of what (None: as asked for). `lent` is
+    the degrees of freedom that the table lends each row; `deviate_alike` Bartlett's p.
     """
 
     metric: str
@@ -168,22 +163,6 @@ class Comparisons:
                 turned: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
                 return pair, turned.get(pair.verdict, pair.verdict)
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Reseeding:
-    """How far other seeds moved the rows of a group, on its ranking metric.
-
-    Over `rows` rows of `seeds` seeds or more: the pooled standard `deviation` of a seed's score, the `largest`
-    difference of two seeds of a row, and the most `ranks` that a row moves where each seed is ranked alone (None with
-    one row). Fractions.
-    """
-
-    rows: int
-    seeds: int
-    deviation: float
-    largest: float
-    ranks: int | None
 
 
 def floor_rows(rows: Rows, references: Rows, elsewhere: Rows = ()) -> list[Sequence[Run]]:
@@ -254,13 +233,8 @@ def standings(
 ) -> tuple[list[dict[str, Standing]], Comparisons | None]:
     """Each row's standing by metric, and all comparisons on `metric`.
 
-    Floors are judged on `metric`, for all metrics; one at the level of chance is none.
-
-    Args:
-        floors: as `floor_rows` has them.
-        margin: as `margin_of` has it.
-        trained_longer: numbers of rows of which a longer training says what it gives: they are placed in any case.
-        elsewhere: as `results.runs.spreads.made_elsewhere` has it.
+    Floors, as of `floor_rows`, are judged on `metric` for all metrics; one at the level of chance is none. Rows in
+    `trained_longer` are placed in any case; `elsewhere` is as of `made_elsewhere`.
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
     unfinished = [why_unfinished(runs) for runs in rows]
@@ -304,7 +278,6 @@ class _Compared(NamedTuple):
 
     @property
     def sets(self) -> int:
-        """How many sets of captions each row was compared by."""
         return max(len(self.seeds), 1)
 
 
@@ -446,35 +419,6 @@ def _images(runs: Sequence[Run], split: str, by_run: Mapping[tuple[int, str], By
 
 
 def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
-    """Why a row with these seeds' scores cannot be tested, if it cannot."""
     if scores is None:
         return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
     return missing(scores)
-
-
-def reseeding(rows: Iterable[Sequence[Run]], split: str, metric: str) -> Reseeding | None:
-    """Of the rows with several seeds that were scored; None where there is none."""
-    several = [scores for runs in rows if len(scores := _scores(runs, split, metric)) > 1]
-    if not several:
-        return None
-    degrees = sum(len(scores) - 1 for scores in several)
-    squares = sum((len(scores) - 1) * variance(scores) for scores in several)
-    seeds = min(map(len, several))
-    largest = max(max(scores) - min(scores) for scores in several)
-    return Reseeding(len(several), seeds, sqrt(squares / degrees), largest, _ranks(several, seeds))
-
-
-def _scores(runs: Sequence[Run], split: str, metric: str) -> list[float]:
-    found = (run.scores[split]["overall"].get(metric) for run in runs)
-    return [score.value for score in found if score is not None and score.value is not None]
-
-
-def _ranks(rows: Sequence[Sequence[float]], seeds: int) -> int | None:
-    """The most ranks that a row moves where its first, second ... seeds are ranked apart."""
-    if len(rows) < 2:
-        return None
-    ranked: list[list[int]] = []
-    for seed in range(seeds):
-        order = sorted(range(len(rows)), key=lambda row: -rows[row][seed])
-        ranked.append([order.index(row) for row in range(len(rows))])
-    return max(max(of[row] for of in ranked) - min(of[row] for of in ranked) for row in range(len(rows)))

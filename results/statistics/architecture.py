@@ -47,8 +47,6 @@ class EstimatedDifference(NamedTuple):
 
 
 class _Test(NamedTuple):
-    """A difference as in `ArchitectureDifference`."""
-
     difference: float
     error: float
     degrees: float
@@ -89,11 +87,7 @@ def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float
 
 
 def architecture_difference(first: Array, second: Array, level: float = LEVEL) -> ArchitectureDifference:
-    """The difference of two models by their scores (S, N) of the same images in the same order.
-
-    Raises:
-        ValueError: the scores are not of the same number of images, or there are none.
-    """
+    """The difference of two models by their scores (S, N) of the same images in the same order."""
     comparable = first.ndim == second.ndim == 2 and first.shape[1] == second.shape[1] and first.size
     reason = (missing(first) or missing(second)) if comparable else None
     sizes = (len(first), len(second)), first.shape[-1]
@@ -301,7 +295,6 @@ class PairOfModels:
 
     @property
     def better(self) -> bool | None:
-        """Whether the first is surely better, or worse; None where that is not known."""
         return self.difference > 0 if self.p < ALPHA else None
 
     def same_within(self, margin: float) -> bool:
@@ -350,14 +343,9 @@ class Placing(NamedTuple):
 def places(models: Sequence[Array]) -> Placing:
     """All pairs of models by their scores (S, N) of the same images and as many seeds, and each model's place.
 
-    Pairs are told apart by Holm's correction of their p-values. A place runs from 1 plus the number of models that are
-    surely better to the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). The
-    intervals of pairs have the level 1 - 0.05 / pairs (Bonferroni), so that all hold at once, whatever the dependence.
-
-    One row of scores each is taken as it is: places are then over images, of what was scored.
-
-    Raises:
-        ValueError: a model has no seed or one image, or the scores are not of the same shape.
+    Pairs are told apart by Holm's correction. A place runs from 1 plus the number of models that are surely better to
+    the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold
+    all at once (Bonferroni). One row of scores each is taken as it is: places are then over images.
     """
     for scores in models:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
@@ -385,7 +373,6 @@ def places(models: Sequence[Array]) -> Placing:
 
 
 def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
-    """All pairs, with p-values and intervals that are corrected together."""
     tested = _tested(models, LEVEL)
     degrees = np.array([joint_degrees(test.degrees, (seeds, seeds), len(tested)) for test in tested.values()])
     gaps, errors = (np.array([test[column] for test in tested.values()]) for column in (0, 1))

@@ -41,17 +41,12 @@ class Learning:
 
 
 def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: float = 0.0) -> Learning:
-    """What a stage's validation scores say, in order.
-
-    Args:
-        stopped_early: patience ended the stage before its last epoch.
-        idle: the share of the stage that passed at a learning rate near zero (`idle_share`).
+    """What a stage's validation scores say, in order; `idle` is the share at a learning rate near zero (`idle_share`).
 
     Still learning is what rose over the last quarter of its validations by more than `RISE` beyond the standard error
     of that rise: √2 times the deviation of one validation from the curve that fits best and never falls (isotonic
-    regression: Barlow, Bartholomew, Bremner and Brunk, "Statistical Inference under Order Restrictions", 1972). A curve
-    that only rises shows no noise, so that few validations rather count as learning. A learning rate that has decayed
-    to nothing ends a rise too: what is flat since then has not finished learning.
+    regression: Barlow, Bartholomew, Bremner and Brunk, 1972). A curve that only rises shows no noise, so that few
+    validations rather count as learning. A learning rate that has decayed to nothing ends a rise too.
     """
     count = len(scores)
     if scores and max(scores) <= CHANCE:

@@ -41,9 +41,6 @@ def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: 
     """The smallest difference that is found with a probability of `POWER`, by `seeds` of each model.
 
     `tests` are corrected together, and the other ones find nothing.
-
-    Raises:
-        ValueError: fewer than two seeds or images.
     """
     if seeds < 2:
         raise ValueError(f"two seeds or more are needed, not {seeds}")
@@ -70,9 +67,6 @@ def detectable_from(first: Array, second: Array, tests: int = 1) -> float:
     """The smallest difference that a test of such scores, (S, N) each, detects: S seeds of both vary as these do.
 
     s² is the mean of both sides' estimates, and the variance V the square of the test's standard error.
-
-    Raises:
-        ValueError: the numbers of seeds differ, or there are fewer than two seeds or images.
     """
     if first.shape != second.shape or min(first.shape) < 2:
         raise ValueError(f"scores of as many seeds and images, two or more: {first.shape}, {second.shape}")
@@ -122,9 +116,6 @@ def needed_from(first: Array, second: Array, difference: float, tests: int = 1) 
     """How many seeds of each, or else how many images, detect a difference of models whose scores (S, N) vary so.
 
     None where no number of them does, or each more than `MAX_SEEDS` and a thousand times the images.
-
-    Raises:
-        ValueError: fewer than two seeds or images.
     """
     one, two, images = summary(first), summary(second), first.shape[1]
     seed = float(np.sqrt((len(first) * one.between + len(second) * two.between) / 2))
@@ -150,7 +141,6 @@ def deviation_bounds(deviation: float, degrees: int) -> tuple[float, float]:
 
 
 def _images_left(images: int, image_deviation: float) -> float:
-    """The images' part of the variance."""
     if images < 2:
         raise ValueError(f"two images or more are needed, not {images}")
     return image_deviation**2 / images
@@ -173,7 +163,6 @@ def _found(error: Array, degrees: Array, variance: float, tests: int) -> float:
 
 
 def _least(few: int, enough_are: int, enough: Callable[[int], bool]) -> int:
-    """The least number that is enough, of those above `few`, which is not."""
     while enough_are - few > 1:
         middle = (few + enough_are) // 2
         few, enough_are = (few, middle) if enough(middle) else (middle, enough_are)

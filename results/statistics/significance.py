@@ -150,16 +150,11 @@ def _scores(statistics: Sequence[Summable], totals: Array) -> dict[str, Array]:
 
 
 def pseudo_values(values: Array, score: Callable[[Array], Array]) -> Array:
-    """Jackknife pseudo-values of corpus scores, (N, metrics), whose mean over images is the corpus score.
+    """Jackknife pseudo-values of corpus scores of statistics (N, K), (N, metrics), whose mean is the corpus score.
 
     With statistics x of sum T and the score f, image i has f(T) + (N - 1) (mean over j of f(T - x_j) - f(T - x_i)).
     Their variance by N is the jackknife's variance of the score: Tukey, "Bias and Confidence in Not-Quite Large
-    Samples", Annals of Mathematical Statistics 1958; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
-    chapter 11. Centred on the score, not on Quenouille's estimate of its bias.
-    There are two images or more: without its only one a corpus has no score.
-
-    Args:
-        values: sufficient statistics (N, K), a row per image.
+    Samples", 1958; Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 11. Of two images or more.
     """
     total = values.sum(axis=0)
     without = score(total - values)

@@ -21,7 +21,6 @@ HINT = (
 
 
 def problems(connection: Connection) -> Iterator[str]:
-    """What is wrong with a database, a line each: none where it is sound."""
     if connection.dialect.name == "sqlite":
         for (found,) in connection.exec_driver_sql("PRAGMA integrity_check"):
             if found != "ok":

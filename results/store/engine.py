@@ -105,7 +105,6 @@ def is_in_memory(url: URL) -> bool:
 
 
 def show(url: URL) -> str:
-    """How messages name the store: the path, or the URL without its password."""
     file = sqlite_file(url)
     return str(file) if file else url.render_as_string(hide_password=True)
 
@@ -225,7 +224,9 @@ def _begin(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         _begin_sqlite(connection, writing=for_writing)
     elif connection.dialect.name == "postgresql" and for_writing:
-        _begin_postgresql(connection)
+        # One transaction writes at a time, as on SQLite: what a write looked up still holds when it inserts.
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ONE_WRITER})")
 
 
 def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
@@ -278,9 +279,3 @@ def _sqlstate(cause: BaseException | None) -> str:
     """The SQLSTATE of a driver's error; empty for errors that are none of the server's."""
     lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
     return getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")
-
-
-def _begin_postgresql(connection: Connection) -> None:
-    """Let one transaction write at a time, as SQLite does: what a write looked up still holds when it inserts."""
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ONE_WRITER})")

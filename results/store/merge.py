@@ -39,9 +39,8 @@ _SAME = 1e-6  # relative: two machines add in different orders
 class Merged:
     """What a merge of the database `source` did, by run key.
 
-    `added` were unknown here, `completed` were known here but had progressed further there, `kept` had progressed as
-    far here, or further. `conflicts` says what differs for runs that both have finished with different results; those
-    of this store stay.
+    `completed` had progressed further there, `kept` as far here, or further. `conflicts` says what differs of runs that
+    both have finished; those of this store stay.
     """
 
     source: str
@@ -57,9 +56,6 @@ def merge(store: Store, other: str | Path) -> Merged:
 
     Data sets are the same by fingerprint, runs by key. Each run is one transaction, so others may write meanwhile, and
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
-
-    Raises:
-        StoreError: `other` cannot be read, is this store itself, or is of an older release.
     """
     url = resolve_url(other)
     if _is_same(url, store.url):
@@ -135,7 +131,6 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
 
 
 def _results(connection: Connection, run_id: int) -> dict[tuple[Any, ...], Any]:
-    """Captions by split and image, scores by split, domain and metric: what two machines should agree on."""
     scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.run_id == run_id)
     captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run_id)
     return {tuple(row[:-1]): row[-1] for query in (scores, captions) for row in connection.execute(query)}

@@ -48,12 +48,8 @@ class PublishedCopy:
 def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> PublishedCopy:
     """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
 
-    Left out are references, captions with their attention maps, values of single images in metrics other than
-    `metrics`, logs, and of every absolute path in configurations and reasons all but its last part.
-
-    Raises:
-        StoreError: `source` cannot be read, has no finished run, or lacks values of a metric.
-        OSError: the file cannot be written.
+    Left out are references, captions with their attention maps, values of single images in other metrics, logs, and of
+    every absolute path in configurations and reasons all but its last part.
     """
     part = file.with_name(f".{file.name}.part")
     _remove(part)  # of a process that was killed
@@ -80,7 +76,6 @@ def _remove(part: Path) -> None:
 
 
 def _keep_finished(connection: Connection, source: str) -> int:
-    """Delete all runs but the finished ones; how many."""
     unfinished = connection.execute(delete(RunRow).where(RunRow.status != "finished")).rowcount
     if connection.scalar(select(RunRow.id).limit(1)) is None:
         raise StoreError(f"{source} has no finished run to publish", "finish some with bench run")
@@ -88,7 +83,6 @@ def _keep_finished(connection: Connection, source: str) -> int:
 
 
 def _keep_metrics(connection: Connection, metrics: Collection[str]) -> None:
-    """Delete the values of single images in all other metrics."""
     known = {name for table in (ImageScores, ImageInfluences) for name in connection.scalars(select(table.metric))}
     if unknown := sorted(set(metrics) - known):
         raise StoreError(
@@ -113,7 +107,6 @@ def _remove_private(connection: Connection) -> None:
 
 
 def _without_folders(value: Any) -> Any:
-    """A JSON value whose absolute paths have become names."""
     if isinstance(value, dict):
         return {key: _without_folders(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -14,10 +14,9 @@ from results.records import Quantity, SplitResult
 from results.store.rows import (
     cost_columns,
     held_out_columns,
-    image_score_columns,
-    influence_columns,
     insert_all,
     json_object,
+    packed_columns,
     score_columns,
 )
 from results.store.schema import Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
@@ -27,11 +26,7 @@ _SAME = 1e-6  # relative: two machines add in different orders
 
 
 def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
-    """A run's captions by split and image id; empty where it has not finished.
-
-    Raises:
-        StoreError: the run was never planned.
-    """
+    """A run's captions by split and image id; empty where it has not finished."""
     with store.reading() as connection:
         run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key))
         if run_id is None:
@@ -45,30 +40,33 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
 
 def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
     """Which of `metrics` a finished run has no value of, by split; splits that have all of them are left out."""
-    captions = select(Caption.split).join(RunRow).where(RunRow.key == key, RunRow.status == "finished").distinct()
-    scored = select(Score.split, Score.metric).join(RunRow)
-    scored = scored.where(RunRow.key == key, Score.domain == "overall", Score.value.is_not(None))
     with store.reading() as connection:
-        there = {(split, metric) for split, metric in connection.execute(scored)}
-        missing = {
-            split: {metric for metric in metrics if (split, metric) not in there}
-            for split in connection.scalars(captions.order_by(Caption.split))
-        }
-    return {split: found for split, found in missing.items() if found}
+        there = _scored(connection, key)
+        found = {split: {each for each in metrics if (split, each) not in there} for split in _splits(connection, key)}
+    return {split: missing for split, missing in found.items() if missing}
 
 
 def missing_influences(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
     """Which of `metrics` a finished run has a score of but no influences, by split; a single image has none."""
-    captions = select(Caption.split).join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
-    several = captions.group_by(Caption.split).having(func.count() > 1).order_by(Caption.split)
-    scored = select(Score.split, Score.metric).join(RunRow)
-    scored = scored.where(RunRow.key == key, Score.domain == "overall", Score.value.is_not(None))
     influenced = select(ImageInfluences.split, ImageInfluences.metric).join(RunRow).where(RunRow.key == key)
     with store.reading() as connection:
-        lacking = set(connection.execute(scored)) - set(connection.execute(influenced))
-        splits = connection.scalars(several).all()
-    missing = {split: {metric for metric in metrics if (split, metric) in lacking} for split in splits}
-    return {split: found for split, found in missing.items() if found}
+        lacking = _scored(connection, key) - set(connection.execute(influenced))
+        splits = [split for split, images in _splits(connection, key).items() if images > 1]
+    found = {split: {each for each in metrics if (split, each) in lacking} for split in splits}
+    return {split: missing for split, missing in found.items() if missing}
+
+
+def _splits(connection: Connection, key: str) -> dict[str, int]:
+    """How many captions each split of a finished run has."""
+    query = select(Caption.split, func.count()).join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
+    return dict(connection.execute(query.group_by(Caption.split).order_by(Caption.split)).all())
+
+
+def _scored(connection: Connection, key: str) -> set[tuple[str, str]]:
+    """Splits and metrics that a run has a value of."""
+    query = select(Score.split, Score.metric).join(RunRow).where(RunRow.key == key)
+    found = connection.execute(query.where(Score.domain == "overall", Score.value.is_not(None)))
+    return {(split, metric) for split, metric in found}
 
 
 def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
@@ -79,8 +77,8 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
             for table, rows in (
                 (Score, score_columns(key, result)),
                 (HeldOutScore, held_out_columns(key, result)),
-                (ImageScores, image_score_columns(key, result)),
-                (ImageInfluences, influence_columns(key, result)),
+                (ImageScores, packed_columns(key, result, result.per_image, "scores")),
+                (ImageInfluences, packed_columns(key, result, result.influences, "influences")),
             ):
                 metrics = {row["metric"] for row in rows}
                 old = (table.run_id == run_id, table.split == result.split, table.metric.in_(metrics))
@@ -117,18 +115,13 @@ def _finished(connection: Connection, key: str) -> int:
 
 
 def runs_without_cost(store: Store, reason: str) -> set[str]:
-    """Keys of the finished runs that have a cost missing for exactly this reason."""
     query = select(RunRow.key).join(Cost).where(RunRow.status == "finished", Cost.reason == reason)
     with store.reading() as connection:
         return set(connection.scalars(query.distinct()))
 
 
 def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment: Mapping[str, Any]) -> None:
-    """Replace the finished run's `costs` of these names, and add `environment` to its own.
-
-    Raises:
-        StoreError: the run has not finished, or a value may not be stored.
-    """
+    """Replace the finished run's `costs` of these names, and add `environment` to its own."""
     columns = cost_columns(key, costs)
     added = json_object(environment, f"run {key}: environment")
     with store.writing() as connection:

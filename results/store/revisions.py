@@ -100,7 +100,6 @@ def ensure_current(connection: Connection, url: URL, *, create: bool) -> None:
 
 
 def no_results(url: URL) -> StoreError:
-    """The error where a database holds something else than results, or nothing."""
     return StoreError(
         f"the database {show(url)} holds no captionbench results",
         "name the bench.sqlite of a workspace, or a file that does not exist yet"
@@ -128,11 +127,7 @@ class Information:
 
 
 def describe(url_or_path: str | Path | URL) -> Information:
-    """Describe a database of this release or an older one.
-
-    Raises:
-        StoreError: no results there, or those of a newer release.
-    """
+    """Describe a database of this release or an older one."""
     url = resolve_url(url_or_path)
     check_file(url, create=False)
     engine = open_engine(url, read_only=True)
@@ -165,12 +160,7 @@ def describe(url_or_path: str | Path | URL) -> Information:
 
 
 def upgrade(url_or_path: str | Path | URL) -> str:
-    """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found.
-
-    Raises:
-        StoreError: no results there, or those of a newer release; a table or column is missing; or the database
-            refuses.
-    """
+    """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found."""
     url = resolve_url(url_or_path)
     check_file(url, create=False)
     engine = open_engine(url, read_only=False, foreign_keys=False)

@@ -29,21 +29,15 @@ def quantity(value: Quantity, what: str) -> dict[str, Any]:
         raise StoreError(
             f"{what} needs exactly one of a value and a reason (value {value.value!r}, reason {value.reason!r})"
         )
-    interval = _interval(value, what)
-    if value.value is None:
-        return {"value": None, "reason": text(value.reason or ""), "unit": value.unit, **interval}
-    return {"value": finite(value.value, what), "reason": None, "unit": value.unit, **interval}
-
-
-def _interval(value: Quantity, what: str) -> dict[str, float | None]:
-    if value.low is None and value.high is None:
-        return {"low": None, "high": None}
-    if value.value is None or value.low is None or value.high is None:
+    ends = {"low": value.low, "high": value.high}
+    low, high = (None if end is None else finite(end, f"{what}: {name} end") for name, end in ends.items())
+    if (low is None) != (high is None) or (low is not None and value.value is None):
         raise StoreError(f"{what} needs a value and both ends of its interval, or no interval")
-    low, high = finite(value.low, f"{what}: low end"), finite(value.high, f"{what}: high end")
-    if low > high:
+    if low is not None and high is not None and low > high:
         raise StoreError(f"{what} has an interval whose low end {low} lies above its high end {high}")
-    return {"low": low, "high": high}
+    number = None if value.value is None else finite(value.value, what)
+    reason = text(value.reason or "") if number is None else None
+    return {"value": number, "reason": reason, "unit": value.unit, "low": low, "high": high}
 
 
 def json_object(value: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -72,7 +66,6 @@ def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns
 
 
 def image_columns(record: DatasetRecord) -> list[Columns]:
-    """Rows of `Image`; ids must differ."""
     ids = {image.image_id for image in record.images}
     if len(ids) != len(record.images):
         raise StoreError(f"data set {record.name}: two images have the same id")
@@ -89,7 +82,6 @@ def image_columns(record: DatasetRecord) -> list[Columns]:
 
 
 def skipped_columns(record: DatasetRecord) -> list[Columns]:
-    """Rows of `SkippedImage`."""
     return [{"file": file, "reason": text(reason)} for file, reason in record.skipped.items()]
 
 
@@ -101,7 +93,6 @@ def planned_columns(spec: RunSpec) -> Columns:
 
 
 def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
-    """A planned row of `RunRow`; `datasets` maps the fingerprints that the store knows to their ids."""
     if spec.dataset not in datasets:
         raise StoreError(
             f"run {spec.key} is planned on the data set {spec.dataset!r}, which was never recorded",
@@ -127,7 +118,6 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
 
 
 def epoch_columns(key: str, record: EpochRecord) -> Columns:
-    """A row of `Epoch`."""
     what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
     cider = record.val_cider
     return {
@@ -145,7 +135,6 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
 
 
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Columns]]:
-    """Rows of every table that a finished run fills, by table."""
     if not outcome.splits:
         raise StoreError(f"run {key}: a finished run has results on at least one split")
     names = [result.split for result in outcome.splits]
@@ -160,8 +149,8 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
         ]
         rows[Score] += score_columns(key, result)
         rows[HeldOutScore] += held_out_columns(key, result)
-        rows[ImageScores] += image_score_columns(key, result)
-        rows[ImageInfluences] += influence_columns(key, result)
+        rows[ImageScores] += packed_columns(key, result, result.per_image, "scores")
+        rows[ImageInfluences] += packed_columns(key, result, result.influences, "influences")
         if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
             raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
         maps = (attention_columns(key, record) for record in result.attention)
@@ -171,12 +160,10 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
 
 
 def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
-    """Rows of `Cost`."""
     return [{"name": name, **quantity(cost, f"run {key}: cost {name}")} for name, cost in costs.items()]
 
 
 def attention_columns(key: str, record: AttentionRecord) -> Columns:
-    """A row of `AttentionMap`."""
     what = f"run {key}: attention on image {record.image_id}"
     if (record.grid is None) == (record.boxes is None):
         raise StoreError(f"{what} needs either a grid or boxes")
@@ -201,7 +188,6 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
 
 
 def score_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `Score` of a split."""
     if not result.scores.get("overall"):
         raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall', nor reasons for none")
     return [
@@ -217,7 +203,6 @@ def score_columns(key: str, result: SplitResult) -> list[Columns]:
 
 
 def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `HeldOutScore` of a split."""
     found = []
     for metric, score in result.held_out.items():
         checked = quantity(score, f"run {key}: {metric} on {result.split}, a reference held out")
@@ -225,19 +210,7 @@ def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
     return found
 
 
-def image_score_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `ImageScores` of a split."""
-    return _packed_columns(key, result, result.per_image, "scores")
-
-
-def influence_columns(key: str, result: SplitResult) -> list[Columns]:
-    """Rows of `ImageInfluences` of a split."""
-    return _packed_columns(key, result, result.influences, "influences")
-
-
-def _packed_columns(
-    key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str
-) -> list[Columns]:
+def packed_columns(key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str) -> list[Columns]:
     """Rows with a number for each image, by metric."""
     for metric, scores in found.items():
         if not scores.keys() <= result.captions.keys():

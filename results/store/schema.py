@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -80,7 +79,14 @@ class PackedScores(TypeDecorator[dict[int, float]]):
         """To a dictionary ascending by image id; ValueError where the blob is damaged."""
         if value is None:
             return None
-        ids, scores = unpack_scores(value)
+        if len(value) % 16:
+            raise ValueError(f"{len(value)} bytes are no ids and scores")
+        half = len(value) // 2
+        ids, scores = np.frombuffer(value[:half], "<i8"), np.frombuffer(value[half:], "<f8")
+        if (ids[1:] <= ids[:-1]).any():
+            raise ValueError("the ids do not ascend")
+        if not np.isfinite(scores).all():
+            raise ValueError("a score is not finite")
         return dict(zip(ids.tolist(), scores.tolist(), strict=True))
 
 
@@ -104,33 +110,15 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
         """To rows of numbers; ValueError where the blob is damaged."""
         if value is None:
             return None
-        return unpack_weights(value)
-
-
-def unpack_scores(value: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ids and scores of a `PackedScores` blob; ValueError where it is none."""
-    if len(value) % 16:
-        raise ValueError(f"{len(value)} bytes are no ids and scores")
-    half = len(value) // 2
-    ids, scores = np.frombuffer(value[:half], "<i8"), np.frombuffer(value[half:], "<f8")
-    if (ids[1:] <= ids[:-1]).any():
-        raise ValueError("the ids do not ascend")
-    if not np.isfinite(scores).all():
-        raise ValueError("a score is not finite")
-    return ids, scores
-
-
-def unpack_weights(value: bytes) -> list[list[float]]:
-    """Rows of numbers of a `PackedWeights` blob; ValueError where it is none."""
-    if len(value) < _SIZE.size:
-        raise ValueError(f"{len(value)} bytes are no matrix")
-    rows, columns = _SIZE.unpack_from(value)
-    if len(value) != _SIZE.size + 2 * rows * columns:
-        raise ValueError(f"{len(value)} bytes are no matrix of {rows} x {columns}")
-    numbers = struct.unpack_from(f"<{rows * columns}e", value, _SIZE.size)
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("a weight is not finite")
-    return [list(numbers[start : start + columns]) for start in range(0, rows * columns, columns)]
+        if len(value) < _SIZE.size:
+            raise ValueError(f"{len(value)} bytes are no matrix")
+        rows, columns = _SIZE.unpack_from(value)
+        if len(value) != _SIZE.size + 2 * rows * columns:
+            raise ValueError(f"{len(value)} bytes are no matrix of {rows} x {columns}")
+        numbers = struct.unpack_from(f"<{rows * columns}e", value, _SIZE.size)
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("a weight is not finite")
+        return [list(numbers[start : start + columns]) for start in range(0, rows * columns, columns)]
 
 
 RELEASE = "v1_0_0"
@@ -154,8 +142,6 @@ def _is_json(column: str, kind: Literal["object", "array"]) -> CheckConstraint:
 
 
 class Base(DeclarativeBase):
-    """Every table of the store."""
-
     type_annotation_map = {dict[str, Any]: JSON, datetime: UtcDateTime, float: Double}  # noqa: RUF012
 
 
@@ -251,8 +237,6 @@ class RunRow(Base):
 
 
 class Epoch(Base):
-    """One epoch of one stage of a run's training."""
-
     __tablename__ = "epochs"
     __table_args__ = (_CLUSTERED,)
 
@@ -270,8 +254,6 @@ class Epoch(Base):
 
 
 class Caption(Base):
-    """A run's caption of an image."""
-
     __tablename__ = "captions"
     __table_args__ = (_CLUSTERED,)
 
@@ -282,8 +264,6 @@ class Caption(Base):
 
 
 class Score(Base):
-    """One metric over one domain ("overall" for all) of one split."""
-
     __tablename__ = "scores"
     __table_args__ = (
         UniqueConstraint("run_id", "split", "domain", "metric"),
@@ -375,8 +355,6 @@ class AttentionMap(Base):
 
 
 class Cost(Base):
-    """One measured cost of a run: parameters, GMAC, seconds, memory ..."""
-
     __tablename__ = "costs"
     __table_args__ = (
         UniqueConstraint("run_id", "name"),

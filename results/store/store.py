@@ -42,14 +42,7 @@ from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 class Store:
     """Results of many runs. Several processes may write to one store at once; they wait for each other.
 
-    Args:
-        url_or_path: the path of a SQLite file, or any SQLAlchemy URL.
-        create: make the database where there is none; its folder must exist.
-        read_only: open an existing store read-only.
-
-    Raises:
-        StoreError: from every method, where the database cannot be opened, read or written, or where a value may not
-            be stored; the message names the file or value, the hint what to do.
+    Every method raises StoreError where the database cannot be opened, read or written, or a value may not be stored.
     """
 
     def __init__(self, url_or_path: str | Path | URL, *, create: bool = True, read_only: bool = False) -> None:
@@ -80,7 +73,6 @@ class Store:
 
     @property
     def url(self) -> URL:
-        """The database's URL."""
         return self._url
 
     @property
@@ -89,7 +81,6 @@ class Store:
         return show(self._url)
 
     def close(self) -> None:
-        """Close the database; needed once, at the end."""
         self._reader.dispose()
 
     @contextmanager
@@ -189,7 +180,6 @@ class Store:
             return {key: (status, progress) for key, status, progress in connection.execute(query)}
 
     def status(self, key: str) -> Status | None:
-        """The status of a run; None if it was never planned."""
         with self.reading() as connection:
             return cast("Status | None", connection.scalar(select(RunRow.status).where(RunRow.key == key)))
 
@@ -220,7 +210,6 @@ class Store:
             connection.execute(insert(Epoch).values(run_id=run_id, **columns))
 
     def finish(self, key: str, outcome: Outcome) -> None:
-        """Store all results of a run and mark it finished; replaces those of earlier attempts."""
         rows = outcome_columns(key, outcome)
         columns = {
             "status": "finished",
@@ -241,11 +230,9 @@ class Store:
             connection.execute(update(RunRow).where(RunRow.id == run_id).values(columns))
 
     def fail(self, key: str, error_class: str, reason: str, log_tail: str) -> None:
-        """Mark a run as failed, with the error's class, message and the last lines of its log."""
         self._end(key, "failed", reason or error_class, text(error_class), log_tail)
 
     def skip(self, key: str, reason: str) -> None:
-        """Mark a run as left out on purpose, with the reason."""
         self._end(key, "skipped", reason, None, None)
 
     def interrupt(self, key: str, reason: str) -> None:
@@ -297,5 +284,4 @@ def _run_id(connection: Connection, key: str) -> int:
 
 
 def never_planned(key: str) -> StoreError:
-    """The error where a run is not in the store."""
     return StoreError(f"run {key} was never planned", "plan it before recording anything of it")

@@ -16,7 +16,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from reports.tables.contents import Contents
-from reports.text.data import as_json
+from reports.text.markup import as_json
 from results.store.store import Store
 
 DATABASE = Path(__file__).parents[2] / "baselines" / "flickr8k.sqlite"

@@ -14,7 +14,7 @@ from scipy import stats
 
 from reports.tables.boards import boards
 from reports.tables.contents import Contents
-from reports.text import data as export_data
+from reports.text import markup as export_data
 from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
 from results import Results

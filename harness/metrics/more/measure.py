@@ -108,14 +108,14 @@ class MoreEvaluator:
 
     def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:
         self.settings, self._device = settings, device
-        self._objects = objects_of_coco(settings.instances) if settings.instances else objects
+        self.objects = objects_of_coco(settings.instances) if settings.instances else objects
 
     def measure(self, system: ScoredCaptions) -> Measured:
         """Every metric of `results.runs.more_metrics`, in its order."""
         captions, references = system.captions, system.references
         found = self._words(captions)
         found |= measure_self_cider(system.sets, references, tokenize_ptb)
-        found |= measure_hallucination(captions, references, self._objects)
+        found |= measure_hallucination(captions, references, self.objects)
         bert = self._bert
         by_bert = bert if isinstance(bert, Measured) else bert.measure(captions, references)
         return found | self._by_clip(system) | by_bert
@@ -123,8 +123,8 @@ class MoreEvaluator:
     def names(self) -> set[str]:
         """The stored names of what a caption of each image has a value of, as far as models and files are named."""
         found = set(WORD_NAMES)
-        if self._objects is not None:
-            found |= {stored_name(name, f"objects:{self._objects.label}") for name in CHAIR.names}
+        if self.objects is not None:
+            found |= {stored_name(name, f"objects:{self.objects.label}") for name in CHAIR.names}
         for scorer, named, names in (
             (self._clip, self.settings.clip, CLIP_NAMES),
             (self._bert, self.settings.bert, (BERT_NAME,)),

@@ -24,6 +24,7 @@ from harness.benchmark.scoring import (
     score_split,
 )
 from harness.data.dataset import Sample
+from harness.metrics.chair import KnownObjects, coco_words
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
 from harness.metrics.meteor import MeteorSession
@@ -230,6 +231,34 @@ def test_facts_of_finished_runs(store: Store, scenes: RunContext, monkeypatch: p
     [pair] = compare_models([says], [people], {}, 0).pairs
     assert {(fact.split, depends_on(fact.metric)) for fact in pair.facts if fact.test} >= {("test", "object")}
     assert not any("facts" in score.metric for score in pair.scores)
+
+
+def test_words_of_finished_runs_where_no_scenes_are_known(
+    store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "scenes_of", lambda _: None)
+    specs = [
+        finish(store, make_spec("says"), scenes, "a red dog and an elephant"),
+        finish(store, make_spec("people", "human", role="reference"), scenes),
+    ]
+    add_facts(specs, scenes.data, store, quiet())
+    says, people = finished_with_images(store)
+    facts = says.facts["test"]["overall"]
+    assert (facts["facts-words"].value, facts["facts-words"].unit) == (1, "references")
+    assert facts["facts-precision (object)"].value == 0
+    assert (people.facts["test"]["overall"]["facts-recall (colour)"].value or 0) > 0
+    assert np.mean(list(says.influences["test"]["facts-F (colour)"].values())) == facts["facts-F (colour)"].value
+    [pair] = compare_models([says], [people], {}, 0).pairs
+    assert {depends_on(fact.metric) for fact in pair.facts} == {"object", "colour", "count", "relation"}
+    # They are measured again only where objects are given, which then count as right.
+    monkeypatch.setattr(scoring, "measure_words", lambda *_: pytest.fail("measured again"))
+    add_facts(specs, scenes.data, store, quiet())
+    monkeypatch.undo()
+    monkeypatch.setattr(scoring, "scenes_of", lambda _: None)
+    images = {sample.image_id: frozenset({"dog"}) for sample in scenes.data.evaluated["test"]}
+    add_facts(specs, scenes.data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
+    facts = finished(store)[0].facts["test"]["overall"]
+    assert (facts["facts-precision (object)"].value, facts["facts-words"].unit) == (0.5, "instances")
 
 
 def train_samples(*captions: tuple[str, ...]) -> list[Sample]:

@@ -10,8 +10,16 @@ import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, compose_scenes, draw_scene
 from harness.data.scenes.layout import Item, Scene
-from harness.metrics.facts import judged, measure_facts, read_caption
-from results.runs.facts import KINDS, MOST, PARSED, fact_influences, fact_scores, packed, unpacked
+from harness.metrics.facts import (
+    expected_words,
+    judged,
+    judged_words,
+    measure_facts,
+    measure_words,
+    read_caption,
+    words_of,
+)
+from results.runs.facts import KINDS, MOST, PARSED, WORD_KINDS, WORDS, fact_influences, fact_scores, packed, unpacked
 
 LABELLED = Path(__file__).parents[2] / "fixtures" / "scenes" / "labelled_captions.csv"
 """Of each caption by kind: how many facts it states and, after that digit, how many of these are true of the image."""
@@ -109,3 +117,51 @@ def test_influences_have_the_score_as_their_mean() -> None:
     found = fact_influences(dict(enumerate(numbers.tolist())), "size")
     means = [np.mean(list(values.values())) for values in found.values()]
     assert means == pytest.approx(fact_scores(counts.sum(axis=0)).tolist())
+
+
+DOGS = (
+    "Two dogs on a brown couch.",
+    "A dog next to a brown dog",
+    "two brown puppies",
+    "a cat under a red umbrella",
+)
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        (
+            "A red dog and two cats on a couch.",
+            {"object": (3, 3, 1, 1), "colour": (1, 1, 1, 0), "relation": (1, 1, 0, 0)},
+        ),
+        ("brown dogs to the left of a dog", {"object": (1, 1, 1, 1), "colour": (1, 1, 1, 1), "relation": (1, 0, 0, 0)}),
+        ("three blue birds", {"object": (1, 0, 1, 0), "colour": (1, 0, 1, 0), "count": (1, 0, 1, 0)}),
+        ("two large dogs beneath a sky", {"count": (1, 1, 1, 1), "relation": (1, 1, 0, 0), "size": (0, 0, 0, 0)}),
+    ],
+)
+def test_words_are_right_where_a_reference_has_them_and_left_out_where_half_have(
+    caption: str, expected: dict[str, tuple[int, ...]]
+) -> None:
+    counts = judged_words(words_of(caption), expected_words({7: DOGS}, {})[7])
+    assert {kind: tuple(counts[KINDS.index(kind)]) for kind in expected} == expected
+
+
+def test_objects_that_are_known_to_be_there_are_right_but_not_asked_for() -> None:
+    expected = expected_words({7: DOGS}, {7: ["bird"]})[7]
+    assert tuple(judged_words(words_of("a bird"), expected)[KINDS.index("object")]) == (1, 1, 1, 0)
+
+
+def test_what_a_split_of_photographs_gets() -> None:
+    captions = {7: "A red dog and two cats on a couch.", 9: "nothing to see"}
+    expected = expected_words({7: DOGS, 9: ("a bird", "a bird and a dog")}, {})
+    found = measure_words("test", captions, expected, {9: "far"}, "references")
+    scores = found.scores["overall"]
+    assert (scores[WORDS].value, scores[WORDS].unit) == (0.5, "references")
+    assert scores["facts-precision (object)"].value == 1.0
+    assert scores["facts-recall (object)"].value == pytest.approx(1 / 3)  # a dog of two dogs and a bird
+    assert scores["facts-precision (colour)"].value == 1.0
+    assert scores["facts-recall (colour)"].value == 0.0
+    assert "no picture" in (scores["facts-recall (relation)"].reason or "")
+    assert "facts-F (size)" not in scores
+    assert "no caption" in (found.scores["far"]["facts-precision (object)"].reason or "")
+    assert list(found.per_image) == [f"facts ({kind})" for kind in KINDS if kind in WORD_KINDS]

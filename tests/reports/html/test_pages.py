@@ -274,7 +274,7 @@ def test_a_budget_leaves_images_out_and_counts_them(store: Store, monkeypatch: p
     groups = leaderboard(store)
     for budget, images, left_out in ((3_000_000, [2, 5], 0), (3 * 250, [2], 1)):
         monkeypatch.setattr(attention, "BUDGET", budget)
-        [shown] = stored_maps(store, groups, {}).values()
-        assert (list(shown.captions), shown.left_out) == (images, left_out)
+        [(captions, missing)] = stored_maps(store, groups, {}).values()
+        assert (list(captions), missing) == (images, left_out)
     monkeypatch.setattr(attention, "BUDGET", 100)
     assert stored_maps(store, groups, {}) == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from reports.html.pictures import LEFT_OUT, LONGEST_SIDE, Thumbnails
+from reports.html.gallery import LEFT_OUT, LONGEST_SIDE, Thumbnails
 
 BUDGET = 10_000_000
 

@@ -12,14 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 from harness.utils.errors import BenchError
-from reports.html.curves import curve_sections
 from reports.html.method import tuning
 from reports.html.plots import (
     FRAME,
     LETTER_WIDTH,
     LINE_HEIGHT,
     MAX_LABELS,
-    Entry,
     Plot,
     Series,
     legend,
@@ -29,6 +27,7 @@ from reports.html.plots import (
 )
 from reports.html.rendering import asset
 from reports.html.report import figures, write_report
+from reports.html.trade_offs import curve_sections
 from results.records import EpochRecord
 from results.store.store import Store
 from tests.harness.conftest import bench_or_raise
@@ -152,7 +151,7 @@ def test_trials_are_in_the_order_of_their_learning_rates() -> None:
     [line] = found.plot.drawn
     assert line.series.points == ((0.0004, 30.0), (0.002, 50.0), (0.006, 60.0))
     assert line.top == line.points[2]
-    assert found.legend == [Entry("m2", 3)]
+    assert found.legend == [Series("m2", 3)]
     assert all(part in found.budget for part in ("4 trials", "300 updates"))
     assert all(part in found.left_out for part in ("1 trial", "updown"))
     assert tuning(group(row("m2")), {"k": runs["m2"]}, {"m2": 0}) is None, "an untuned table"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from reports.html.sections import cost_tables
 from reports.tables.columns import NOISY, cost_list, leaderboards, people
-from reports.tables.costs import cost_tables
 from reports.tables.table import Table, Told
 from results.records import Quantity
 from results.runs.leaderboard import Row
@@ -104,17 +104,6 @@ def test_columns_that_are_empty_or_the_same_become_sentences() -> None:
     assert found.table
     assert found.table.marks == {}, "no note of a column that is gone"
     assert ["one image" in found.sentences[0], "1\u202fthread" in found.sentences[1]] == [True, True]
-
-
-def test_a_prediction_that_was_far_off_is_explained() -> None:
-    rows = [
-        costing(str(predicted), train_seconds=seconds(80), predicted_train_seconds=seconds(predicted))
-        for predicted in (438, 100, 160, 40)
-    ]
-    told = costs_of("Time", *rows)
-    assert told.table
-    place = names(told).index("Predicted training time")
-    assert [line.cells[place].note.partition(" ")[0] for line in told.table.lines] == ["5.5", "", "", ""]
 
 
 def test_a_noisy_latency_is_marked_instead_of_a_column() -> None:

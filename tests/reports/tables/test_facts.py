@@ -18,7 +18,7 @@ from reports.html.report import write_report
 from reports.tables.boards import separations
 from reports.tables.contents import Contents
 from reports.tables.facts import NOT_STATED, contamination, control_sentences, deviations, objective
-from reports.text import data as export_data
+from reports.text import markup as export_data
 from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
 from results.frames.results import Results

@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables.verdict import needs_longer_training, verdict
+from reports.tables.verdict import needs_longer_training, no_places, verdict
 from results.records import Quantity
 from results.runs.leaderboard import Row
 from results.runs.spreads import OtherMachine
-from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, PairVerdict, Reseeding, Standing
+from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, PairVerdict, Standing
 from results.statistics.architecture import NEEDS_SEEDS
 from results.statistics.learning import Learning
 from tests.reports.examples import group, row
 
 RISING = Learning("still learning", 8, 0.123, 0.01, stage=1, epochs=6)
 ELSEWHERE = {"train_seconds": OtherMachine("trained on EPYC, most others on Xeon", ())}
-MOVED = Reseeding(4, 3, 0.0612, 0.356, 2)
 
 
 def placed(model: str, best: int, worst: int, seconds: float | None = None, **changes: object) -> Row:
@@ -47,14 +46,17 @@ ALL = [placed("a", 1, 2), placed("b", 1, 2)]
             ["b trains in 56.0\u202fs, a in 1\u202fmin 16\u202fs"],
         ),
         ([placed("a", 1, 2, 76), placed("b", 1, 2, 56, other_machines=ELSEWHERE)], []),
-        ([*(single(name, learning={1: RISING}) for name in "ab"), single("c")], ["one seed, 2 of 3", "--seeds 3"]),
+        (
+            [*(single(name, learning={1: RISING}) for name in "ab"), single("c")],
+            ["all 3 with one seed, 2 still", "--seeds 3"],
+        ),
         (
             [placed("a", 1, 1), placed("b", 2, 2), single("c"), LOW, FLOOR],
             ["2 of 4 models besides blind", "1 with one seed, 1 not above the floor"],
         ),
         ([placed("a", 1, 1, learning={1: RISING}), placed("b", 2, 2)], ["1 of 2", "still learning"]),
         ([standing("a", Standing(reason=ALONE))], ["No model has a place", "no two models"]),
-        ([standing("b", Standing(reason=NO_SCORES))], ["1 without numbers of single images on CIDEr-D"]),
+        ([standing("b", Standing(reason=NO_SCORES))], ["without numbers of single images on CIDEr-D"]),
     ],
 )
 def test_it_names_the_best_or_says_why_not(rows: list[Row], parts: list[str]) -> None:
@@ -92,12 +94,6 @@ def test_floors_alone_have_no_verdict() -> None:
     assert verdict(group()) == verdict(group(FLOOR)) == ()
 
 
-def test_how_far_other_seeds_moved_rows_is_said_of_one_seed() -> None:
-    said = " ".join(verdict(replace(group(single("a"), single("b")), reseeding=MOVED)))
-    assert all(part in said for part in ("last 4 models", "35.6 points", "deviation 6.1", "2 ranks"))
-    assert "35.6" not in " ".join(verdict(replace(group(*ALL), reseeding=MOVED)))
-
-
 @pytest.mark.parametrize(
     ("ended", "named", "option"),
     [
@@ -111,3 +107,11 @@ def test_how_far_other_seeds_moved_rows_is_said_of_one_seed() -> None:
 def test_longer_training_comes_with_its_option(ended: Learning, named: bool, option: bool) -> None:
     said = needs_longer_training([group(single("model_a", learning={1: ended}))])
     assert ("model_a" in said, "--set schedule.stages.1.epochs=12" in said) == (named, option)
+
+
+def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
+    several = [group(single("a"), single("b")), group(single("a", learning={1: RISING}))]
+    said = " ".join(no_places(several))
+    assert "both with one seed, 1 still learning" in said
+    assert said.count("--seeds 3") == 1
+    assert no_places([*several, group(*ALL)]) == (), "then every table says its own"

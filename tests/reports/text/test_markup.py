@@ -16,7 +16,7 @@ from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from reports.html.method import method
 from reports.tables.contents import Contents
-from reports.text import data as export_data
+from reports.text import markup as export_data
 from reports.text.grid import escape_latex, escape_markdown
 from reports.text.markup import latex, markdown
 from results import Results

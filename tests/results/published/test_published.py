@@ -12,19 +12,25 @@ from typing import Any
 import pytest
 
 from results import StoreError
-from results.published import (
-    PAPERS,
+from results.published.matching import (
     MeasuredConditions,
-    PublishedScore,
     RunRecipe,
     best_match,
-    domain_footnote,
     measured_conditions,
+    printed_of,
     printed_split,
+    recipes,
+)
+from results.published.scores import (
+    DOMAINS,
+    METRICS,
+    PAPERS,
+    SPLITS,
+    PublishedScore,
+    _footnotes,
+    domain_footnote,
     scores,
 )
-from results.published.matching import printed_of, recipes, training_times
-from results.published.scores import DOMAINS, METRICS, SPLITS, _footnotes
 
 FROZEN, END_TO_END = (
     RunRecipe(preset, recipes()[preset].digest) for preset in ("expansionnet-v2-paper-frozen", "expansionnet-v2-paper")
@@ -197,15 +203,7 @@ def test_the_file_is_a_part_of_the_package_and_needs_no_library() -> None:
     assert resources.files("results.published").joinpath("published.csv").is_file()
     heavy = ("torch", "pandas", "numpy", "sqlalchemy")
     program = (
-        "import sys; from results.published import published_for; assert published_for('updown')\n"
+        "import sys; from results.published.matching import published_for; assert published_for('updown')\n"
         f"assert not [name for name in {heavy!r} if name in sys.modules]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_hours_count_every_device() -> None:
-    times = training_times("expansionnet-v1-paper")
-    four = next(each for each in times if each.score.variant.endswith("proposed training strategy; 4 GPUs"))
-    assert (four.score.value, four.device_hours) == (9, 36)
-    last = training_times("expansionnet-v2-paper")[-1]
-    assert (last.score.value, last.device_hours) == (2.5, 60)

@@ -227,20 +227,6 @@ def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: 
     assert (single.low, single.high, single.over) == (0.25, 0.75, "these weights, over images")
 
 
-def test_reseeding_tells_how_far_rows_moved(store: Store, make: Any) -> None:
-    for model, means in (("a", (0.5, 0.9)), ("b", (0.7, 0.8))):
-        for seed, mean in enumerate(means):
-            finish(store, make, model, seed, dict.fromkeys(IMAGES, mean))
-    finish(store, make, "lone", 1, dict.fromkeys(IMAGES, 0.1), signature={"beam": "9"})
-    group, lone = leaderboard(store)
-    found = group.reseeding
-    assert found is not None
-    assert (found.rows, found.seeds, found.ranks) == (2, 2, 1)
-    assert found.largest == pytest.approx(0.4)
-    assert found.deviation == pytest.approx(np.sqrt((np.var([0.5, 0.9], ddof=1) + np.var([0.7, 0.8], ddof=1)) / 2))
-    assert lone.reseeding == found, "of other conditions on the same split, where there is none of the same"
-
-
 def level(mean: float, wobble: float) -> dict[int, float]:
     """Scores of the images about a mean; each image's own level is in all of them."""
     return {image: mean + image / 100 + wobble * (-1) ** image for image in IMAGES}
