@@ -41,6 +41,8 @@ EDITS = (
     (r"--image-size 224", "--image-size 64"),
     (r"--seeds \d+", "--seeds 1"),
     (r"--models \w+,ensemble:\S+", "--models updown,m2,ensemble:updown+m2"),
+    (r"--models (\w+)(?:,\w+)+,(\w+)\b(?!:)", r"--models \1,\2"),
+    (r"--budgets 1,2,4", "--budgets 1,2"),
     (r" --jobs \d+", ""),  # the suite's own number
     (r" --open", ""),  # a browser
     (r"--data scenes ", "--data scenes_tiny "),
@@ -62,6 +64,8 @@ DEFAULTS = {
         "scenes_tiny",
         "--backbone",
         "filterbank",
+        "--backbone-option",
+        "grid=2",
         "--seeds",
         "1",
         *set_options(_SMALLEST),

@@ -18,7 +18,7 @@ from tests.harness.conftest import bench, heavy_packages_of
 from zoo.errors import ZooError
 from zoo.registry import model_card
 
-SMALL = ["--visual-dim", "8", "--regions", "9", "--vocab-size", "30", "--caption-length", "4", "--beam", "2"]
+SMALL = ["--visual-dim", "8", "--regions", "9", "--vocab-size", "30", "--caption-length", "2", "--beam", "2"]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_table_fits_eighty_columns_and_states_its_conditions() -> None:
     assert max(len(line) for line in result.output.splitlines()) <= 80
     row = next(line.split() for line in result.output.splitlines() if "transformer_base" in line)
     assert len(row) == 9  # the parameters have a unit
-    assert "9 x 8 features, 30 words, 4 tokens" in result.output
+    assert "9 x 8 features, 30 words, 2 tokens" in result.output
     assert "Beam 2" in result.output
     assert "--operators lists it" in result.output
 
