@@ -258,20 +258,26 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     They have METEOR, whose Java takes seconds, and the report where the module says so, by `WHOLE_RUNS = True`.
     """
-    from harness.benchmark import work
+    from harness.benchmark import pass_costs, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure.flops import kept
     from harness.metrics.evaluator import EvaluationSettings, Evaluator
     from reports.html import report
 
     describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
-    write_report = report.write_report
+    write_report, cost = report.write_report, pass_costs.pass_costs
 
     def described(bank: FilterBank, pixels: Any) -> Any:
         place = (bank.grid, tuple(pixels.shape), pixels.numpy().tobytes())
         if place not in _computed:
             _computed[place] = describe(bank, pixels)
         return _computed[place].clone()
+
+    def costs(model: Any, **sizes: int) -> Any:
+        place = (repr(model), [part.shape for part in model.parameters()], sizes)
+        if repr(place) not in _computed:
+            _computed[repr(place)] = cost(model, **sizes)
+        return _computed[repr(place)]
 
     def read_count(path: Path) -> Any:
         return json.loads(_computed[path.name]) if path.name in _computed else read(path)
@@ -288,6 +294,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "_describe_cells", described)
+        patch.setattr(pass_costs, "pass_costs", costs)
         patch.setattr(kept, "read_json", read_count)
         patch.setattr(kept, "write_text", write_count)
         if not getattr(request.module, "WHOLE_RUNS", False):

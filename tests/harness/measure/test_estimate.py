@@ -24,6 +24,7 @@ from results.store.schema import RunRow
 from tests.harness.conftest import bench
 from tests.results.conftest import Make
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
 DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
 COSTS = PassCosts(parameters=1000, encoder=100, start=10, step=3, caption=40, backbone=7000)
 STAGE = {"name": "xe", "epochs": 2, "batch_size": 10, "captions_per_image": 5, "learning_rate": {"peak": 0.1}}
