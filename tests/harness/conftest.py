@@ -161,22 +161,35 @@ def set_options(settings: Mapping[str, object]) -> list[str]:
 
 def heavy_packages_of(words: Iterable[object], packages: Iterable[str], folder: Path) -> tuple[int, set[str]]:
     """Run `bench WORDS` in `folder`; its exit code, and which of the packages it imported."""
+    [found] = heavy_packages_of_each([words], packages, folder)
+    return found
+
+
+def heavy_packages_of_each(
+    lines: Iterable[Iterable[object]], packages: Iterable[str], folder: Path
+) -> list[tuple[int, set[str]]]:
+    """Of each of several commands, each in a process of its own."""
     program = (
-        "import sys\n"
+        "import json, os, sys\n"
         "from harness.cli.app import main\n"
-        "code = 0\n"
-        "try:\n    main()\n"
-        "except SystemExit as end:\n    code = end.code or 0\n"
-        f"found = [name for name in {tuple(packages)!r} if name in sys.modules]\n"
-        "sys.stdout.flush()\n"
-        "print('\\n=>', code, *found)\n"
+        "for words in json.load(sys.stdin):\n"
+        "    sys.argv[1:], code = words, 0\n"
+        "    if os.fork():\n"
+        "        os.wait()\n"
+        "        continue\n"
+        "    try:\n        main()\n"
+        "    except SystemExit as end:\n        code = end.code or 0\n"
+        f"    found = [name for name in {tuple(packages)!r} if name in sys.modules]\n"
+        "    sys.stdout.flush()\n"
+        "    print('\\n=>', code, *found, '<=', flush=True)\n"
+        "    os._exit(0)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)],
+        [sys.executable, "-c", program], input=json.dumps([[*map(str, words)] for words in lines]),
         cwd=folder, env=bench_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=True,
     )  # fmt: skip
-    code, *found = done.stdout.rsplit("=>", 1)[1].split()
-    return int(code), set(found)
+    told = [part.partition(" <=")[0].split() for part in done.stdout.split("\n=>")[1:]]
+    return [(int(code), set(found)) for code, *found in told]
 
 
 @pytest.fixture(scope="session")
@@ -258,10 +271,10 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     They have METEOR, whose Java takes seconds, and the report where the module says so, by `WHOLE_RUNS = True`.
     """
-    from harness.benchmark import pass_costs, work
+    from harness.benchmark import gate, pass_costs, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure.flops import kept
-    from harness.metrics.evaluator import EvaluationSettings, Evaluator
+    from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
     from reports.html import report
 
     describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
@@ -286,7 +299,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         _computed[path.name] = text
         write(path, text)
 
-    def without_meteor(settings: EvaluationSettings) -> Evaluator:
+    def without_meteor(settings: EvaluationSettings = DEFAULT_SETTINGS) -> Evaluator:
         return Evaluator(settings=replace(settings, meteor=False))
 
     def unless_of_a_run(store: Any, folder: Path, *given: Any, **judging: Any) -> Path:
@@ -298,6 +311,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         patch.setattr(kept, "read_json", read_count)
         patch.setattr(kept, "write_text", write_count)
         if not getattr(request.module, "WHOLE_RUNS", False):
-            patch.setattr(work, "Evaluator", without_meteor)
+            for room in (gate, work):
+                patch.setattr(room, "Evaluator", without_meteor)
             patch.setattr(report, "write_report", unless_of_a_run)
         yield

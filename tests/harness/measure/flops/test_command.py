@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from harness.cli import flops as table_vi
 from harness.measure.flops.backbone import count_backbone
 from harness.utils.errors import BenchError
 from results.published import published_for
-from tests.harness.conftest import bench, heavy_packages_of
+from tests.harness.conftest import bench
 from zoo.errors import ZooError
 from zoo.registry import model_card
 
@@ -144,8 +143,3 @@ def test_no_model_of_that_name() -> None:
     result = bench("flops", "--models", "nothing*")
     assert isinstance(result.exception, ZooError)
     assert "nothing*" in str(result.exception)
-
-
-def test_help_needs_no_torch_and_carries_examples(tmp_path: Path) -> None:
-    assert heavy_packages_of(("flops", "--help"), ["torch", "timm", "numpy", "fvcore"], tmp_path) == (0, set())
-    assert "Examples" in bench("flops", "--help").stdout
