@@ -35,7 +35,9 @@ TINY = {
     "schedule.stages.0.validate_every": 1,
     "size.d_model": 16,
     "size.d_ff": 16,
-    "decoding.max_len": 8,  # what is counted by tracing grows with it
+    "size.n_encoder_layers": 1,
+    "size.n_decoder_layers": 1,
+    "decoding.max_len": 8,  # what is counted by tracing grows with these
     "latency_repeats": 2,
 }
 WORDS = ("red", "blue", "ball", "cube", "dog")  # of the runs that `make_run` writes
