@@ -123,15 +123,6 @@ def test_control_runs_are_in_the_plan() -> None:
     assert "control runs of blind 3" in plan(*asked, "--control", "blind").stdout, "it has no images to vary"
 
 
-def test_the_seeds_of_a_repetition_are_told() -> None:
-    small = ("--models", "blind", "--set", "size.d_model=16", *SHORT)
-    assert "2 runs: models 1, seeds 2 (4 to 5)" in plan(*small, "--seeds", "2", "--first-seed", "4").stdout
-    assert "1 run: models 1, seeds 1 (4)" in plan(*small, "--seeds", "1", "--first-seed", "4").stdout
-    assert "3 runs: models 1, seeds 3 (4 to 6)" in plan(*small, "--first-seed", "4").stdout, "as the preset has it"
-    assert "1 run: models 1, seeds 1" in plan(*small, "--preset", "smoke").stdout
-    assert plan(*small, "--first-seed", "-1").exit_code == 2
-
-
 def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     tiny = ("--set", "size.max_len=74", "--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
     asked = plan("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")
