@@ -1,5 +1,5 @@
 """The fixtures of the harness's tests, for those of the documentation."""
 
-from tests.harness.conftest import draw_scenes
+from tests.harness.conftest import _computed, draw_scenes, quick_runs
 
-__all__ = ["draw_scenes"]
+__all__ = ["_computed", "draw_scenes", "quick_runs"]

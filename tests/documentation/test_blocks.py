@@ -26,6 +26,7 @@ PYTHON = [
 ]
 
 
+@pytest.mark.usefixtures("quick_runs")
 @pytest.mark.parametrize("page", RUN)
 def test_the_blocks_of_a_page_run(
     page: str, tmp_path: Path, draw_scenes: DrawScenes, monkeypatch: pytest.MonkeyPatch

@@ -39,21 +39,3 @@ def test_options_in_the_prose_exist(page: str) -> None:
     shown = [*spans, *(f"bench {rest}" for rest in usage.split("bench ")[1:])]
     wrong = {text: found for text in shown if text.startswith("bench ") and (found := unknown_options(text))}
     assert not wrong
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *("bench run --sedes 3", "bench data verfy x.json", "bench run --seeds 5000", "bench report extra"),
-        *("uv sync --extra hdf", "pytest tests/zo", "python -m harness.nothing", "make all"),
-        *(
-            "torchrun --nproc-per-node 2 -m harness.cli run --model all",
-            "srun bash -c 'RANK=0 bench run --model a'",
-        ),
-    ],
-)
-def test_a_wrong_command_is_found(wrong: str) -> None:
-    (words,) = commands_of(f"uv run {wrong}")
-    with pytest.raises(Exception, match=r"\w"):
-        check(words)
-    assert unknown_options("bench report --opne --open") == {"--opne"}

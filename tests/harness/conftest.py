@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
+import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -21,6 +26,7 @@ typer.testing._get_command = functools.cache(typer.main.get_command)
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 1200
+FORK = multiprocessing.get_context("fork")
 # Settings of a run's preset, with which a model trains in a second or two.
 TINY = {
     "schedule.stages.0.epochs": 1,
@@ -29,7 +35,9 @@ TINY = {
     "schedule.stages.0.validate_every": 1,
     "size.d_model": 16,
     "size.d_ff": 16,
-    "decoding.max_len": 8,  # what is counted by tracing grows with it
+    "size.n_encoder_layers": 1,
+    "size.n_decoder_layers": 1,
+    "decoding.max_len": 8,  # what is counted by tracing grows with these
     "latency_repeats": 2,
 }
 WORDS = ("red", "blue", "ball", "cube", "dog")  # of the runs that `make_run` writes
@@ -90,6 +98,58 @@ def bench_process(*words: object, **variables: str) -> subprocess.CompletedProce
     )
 
 
+def bench_forked(
+    *words: object, on_line: Callable[[str], int | None] = lambda _: None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """As `bench_process`, in a copy of this process: the imports of a new one take longer than a tiny run.
+
+    `on_line` hears each line of standard output, and may name a signal that the command is sent.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reads, writes = os.pipe()
+    with TemporaryFile("w+") as err:
+        child = os.fork()
+        if child == 0:
+            os.dup2(writes, 1)
+            os.dup2(err.fileno(), 2)
+            os.close(reads)
+            os.close(writes)
+            os.environ.update(variables)
+            _end_as_bench(words)
+        os.close(writes)
+        said = []
+        with open(reads) as out:  # noqa: PTH123  # to the end of the last process that writes there
+            for line in out:
+                said.append(line)
+                if (number := on_line(line)) is not None:
+                    os.kill(child, number)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        err.seek(0)
+        return subprocess.CompletedProcess([*map(str, words)], code, "".join(said), err.read())
+
+
+def _end_as_bench(words: Iterable[object]) -> NoReturn:
+    """Be `bench WORDS` from here on, and end with its exit code."""
+    from harness.cli.app import main
+    from harness.utils import plugins
+
+    plugins._loaded.clear()  # as in a new process
+    for name in [name for name in sys.modules if name.startswith("bench_plugin_")]:
+        del sys.modules[name]
+    code: Any = 1
+    try:
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        sys.argv = ["bench", *map(str, words)]
+        main()
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+
+
 def run_words(data: Path, workspace: Path, models: str, settings: Mapping[str, object]) -> list[object]:
     """The words of a `bench run` of one seed on the CPU with the changes of `settings`."""
     where = ("--models", models, "--data", data, "--workspace", workspace, "--device", "cpu", "--seeds", 1)
@@ -103,22 +163,35 @@ def set_options(settings: Mapping[str, object]) -> list[str]:
 
 def heavy_packages_of(words: Iterable[object], packages: Iterable[str], folder: Path) -> tuple[int, set[str]]:
     """Run `bench WORDS` in `folder`; its exit code, and which of the packages it imported."""
+    [found] = heavy_packages_of_each([words], packages, folder)
+    return found
+
+
+def heavy_packages_of_each(
+    lines: Iterable[Iterable[object]], packages: Iterable[str], folder: Path
+) -> list[tuple[int, set[str]]]:
+    """Of each of several commands, each in a process of its own."""
     program = (
-        "import sys\n"
+        "import json, os, sys\n"
         "from harness.cli.app import main\n"
-        "code = 0\n"
-        "try:\n    main()\n"
-        "except SystemExit as end:\n    code = end.code or 0\n"
-        f"found = [name for name in {tuple(packages)!r} if name in sys.modules]\n"
-        "sys.stdout.flush()\n"
-        "print('\\n=>', code, *found)\n"
+        "for words in json.load(sys.stdin):\n"
+        "    sys.argv[1:], code = words, 0\n"
+        "    if os.fork():\n"
+        "        os.wait()\n"
+        "        continue\n"
+        "    try:\n        main()\n"
+        "    except SystemExit as end:\n        code = end.code or 0\n"
+        f"    found = [name for name in {tuple(packages)!r} if name in sys.modules]\n"
+        "    sys.stdout.flush()\n"
+        "    print('\\n=>', code, *found, '<=', flush=True)\n"
+        "    os._exit(0)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)],
+        [sys.executable, "-c", program], input=json.dumps([[*map(str, words)] for words in lines]),
         cwd=folder, env=bench_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=True,
     )  # fmt: skip
-    code, *found = done.stdout.rsplit("=>", 1)[1].split()
-    return int(code), set(found)
+    told = [part.partition(" <=")[0].split() for part in done.stdout.split("\n=>")[1:]]
+    return [(int(code), set(found)) for code, *found in told]
 
 
 @pytest.fixture(scope="session")
@@ -180,3 +253,67 @@ def make_run(tmp_path: Path) -> MakeRun:
         return folder
 
     return make
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes are copies of the one that starts them: the imports of a new one take seconds."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: FORK)
+
+
+@pytest.fixture(scope="session")
+def _computed() -> dict[Any, Any]:
+    """Features of pictures and counts of models that a test of this process has computed."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs of a module compute no features and count no model a second time, and write no report.
+
+    They have METEOR, whose Java takes seconds, and the report where the module says so, by `WHOLE_RUNS = True`.
+    """
+    from harness.benchmark import gate, pass_costs, work
+    from harness.data.backbones.filterbank import FilterBank
+    from harness.measure.flops import kept
+    from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
+    from reports.html import report
+
+    describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
+    write_report, cost = report.write_report, pass_costs.pass_costs
+
+    def described(bank: FilterBank, pixels: Any) -> Any:
+        place = (bank.grid, tuple(pixels.shape), pixels.numpy().tobytes())
+        if place not in _computed:
+            _computed[place] = describe(bank, pixels)
+        return _computed[place].clone()
+
+    def costs(model: Any, **sizes: int) -> Any:
+        place = (repr(model), [part.shape for part in model.parameters()], sizes)
+        if repr(place) not in _computed:
+            _computed[repr(place)] = cost(model, **sizes)
+        return _computed[repr(place)]
+
+    def read_count(path: Path) -> Any:
+        return json.loads(_computed[path.name]) if path.name in _computed else read(path)
+
+    def write_count(path: Path, text: str) -> None:
+        _computed[path.name] = text
+        write(path, text)
+
+    def without_meteor(settings: EvaluationSettings = DEFAULT_SETTINGS) -> Evaluator:
+        return Evaluator(settings=replace(settings, meteor=False))
+
+    def unless_of_a_run(store: Any, folder: Path, *given: Any, **judging: Any) -> Path:
+        return folder / "index.html" if judging else write_report(store, folder, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FilterBank, "_describe_cells", described)
+        patch.setattr(pass_costs, "pass_costs", costs)
+        patch.setattr(kept, "read_json", read_count)
+        patch.setattr(kept, "write_text", write_count)
+        if not getattr(request.module, "WHOLE_RUNS", False):
+            for room in (gate, work):
+                patch.setattr(room, "Evaluator", without_meteor)
+            patch.setattr(report, "write_report", unless_of_a_run)
+        yield

@@ -12,7 +12,7 @@ FAMILIES = sorted(
     | set(EXPANSIONS)
 )
 SEARCH = {"bos": 1, "eos": 2}
-LONGEST = 74
+LONGEST = 24
 
 
 def tiny(name, **changes):

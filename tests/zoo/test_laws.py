@@ -195,7 +195,9 @@ def test_the_card_is_complete(name):
     assert len(card.summary) <= 80
     assert card.source.startswith("https://")
     assert 1990 <= card.year <= 2100
-    accepted = inspect.signature(type(tiny(name))).parameters
+    model = tiny(name)
+    assert card.has_backbone == isinstance(model, zoo.HasBackbone)
+    accepted = inspect.signature(type(model)).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
         assert {"d_model", "dropout", "max_len", *card.arguments, *card.tiny, *card.small} <= set(accepted)
     small = zoo.create_model(name, vocab_size=VOCAB, visual_dim=CHANNELS, **{**card.tiny, **card.small})

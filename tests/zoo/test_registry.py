@@ -45,13 +45,6 @@ def test_pretrained_weights_say_what_they_saw(name):
         assert all((seen.captions, seen.source, "coco" in seen.overlap, *seen.overlap.values()))
 
 
-@pytest.mark.parametrize("name", zoo.list_models())
-def test_card_knows_whether_model_owns_backbone(name):
-    card = zoo.model_card(name)
-    model = zoo.create_model(name, **SIZES, **card.tiny)
-    assert card.has_backbone == isinstance(model, zoo.HasBackbone)
-
-
 def test_patterns_find_families_and_variants():
     zoo.register_model(a_card(name="expansionnet_v2/mine"))
     assert {"expansionnet_v2", "expansionnet_v2/mine"} <= set(zoo.list_models("expansionnet*"))

@@ -15,6 +15,13 @@ TRAINED = [name for name in list_models() if not name.endswith(("/pretrained", "
 SIZES = {"vocab_size": 10_000, "visual_dim": 1536}
 
 
+@pytest.fixture(autouse=True)
+def _no_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing weights that lie nowhere takes most of the time of making such a model."""
+    for name in ("_no_grad_normal_", "_no_grad_uniform_", "_no_grad_trunc_normal_"):
+        monkeypatch.setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_model_comes_within_two_per_cent(name: str) -> None:
     sizes = SIZES | ({"visual_dim": 1024} if name == "cgru/paper-size" else {})

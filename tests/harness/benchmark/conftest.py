@@ -1,13 +1,8 @@
 """What tests of the runner share: the tiny captioner that costs are counted with, and the conditions of a small run."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 import pytest
 
-from harness.benchmark import work
 from harness.benchmark.context import RunContext
-from harness.metrics.evaluator import EvaluationSettings, Evaluator
 from tests.harness.benchmark.small_runs import make_context
 from tests.harness.measure.conftest import tiny, visual
 
@@ -20,13 +15,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     return make_context(tmp_path_factory.mktemp("small"))
 
 
-@pytest.fixture(scope="module")
-def without_meteor() -> Iterator[None]:
-    """METEOR's Java takes seconds a run."""
-    with pytest.MonkeyPatch.context() as patch:
-
-        def without(settings: EvaluationSettings) -> Evaluator:
-            return Evaluator(settings=replace(settings, meteor=False))
-
-        patch.setattr(work, "Evaluator", without)
-        yield
+@pytest.fixture(scope="module", autouse=True)
+def _quick(quick_runs: None) -> None:
+    """All modules of this folder have quick runs."""

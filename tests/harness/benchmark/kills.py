@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,42 +9,13 @@ from results import Store
 from results.runs.gallery import gallery
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.reading import one_run
-from tests.harness.conftest import TIMEOUT_S, bench_environment
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
-# Commands in processes of their own, which import what takes seconds together; what they print goes to stderr.
-FORKED = """
-import json, os, sys
-import torch._dynamo
-import harness.benchmark.benchmark
-from harness.cli.app import main
-from harness.benchmark.identity.revision import results_revision
-
-results_revision()
-for words, variables in json.load(sys.stdin):
-    child = os.fork()
-    if child == 0:
-        os.dup2(2, 1)
-        os.environ.update(variables)
-        sys.argv = ["bench", *words]
-        sys.exit(main())
-    print(os.waitpid(child, 0)[1], flush=True)
-"""
 
 
 def killed_at(moment: str) -> tuple[list[object], dict[str, str]]:
     """The words and the environment of a `bench run` that kills itself at this moment."""
     return ["--plugin", PLUGINS / "killer.py"], {"BENCH_TEST_KILL_AT": moment}
-
-
-def ends_of(commands: Iterable[tuple[Iterable[object], dict[str, str]]]) -> tuple[list[int], str]:
-    """Run `bench WORDS` with more environment variables one after another; how each ended, and what all said."""
-    told = json.dumps([([*map(str, words)], variables) for words, variables in commands])
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED],
-        input=told, env=bench_environment(), capture_output=True, text=True, timeout=TIMEOUT_S,
-    )  # fmt: skip
-    return [os.waitstatus_to_exitcode(int(status)) for status in done.stdout.split()], done.stderr
 
 
 def rows(workspace: Path) -> dict[str, Row]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import multiprocessing
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, select, update
 
 from harness.benchmark.timing import DEFERRED
 from harness.utils.errors import BenchError
@@ -17,23 +16,19 @@ from results import Quantity, Store
 from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures
-from results.statistics.significance import SUMS
 from results.store.rescoring import add_costs
-from results.store.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
-from tests.harness.benchmark.kills import PLUGINS, ends_of, killed_at, rows, scores_and_captions
+from tests.harness.benchmark.kills import PLUGINS, killed_at, rows, scores_and_captions
 from tests.harness.conftest import (
+    FORK,
     TINY,
     DrawScenes,
     bench,
-    bench_command,
-    bench_environment,
-    bench_process,
+    bench_forked,
     own_registry,
     run_words,
 )
 from zoo.errors import ZooError
 
-HUNG = {"value": None, "reason": "it hung", "low": None, "high": None}
 MODELS = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
 SETTINGS = TINY | {
     "schedule.stages.0.epochs": 2,
@@ -69,37 +64,6 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workspace
 
 
-def test_every_run_is_scored_costed_and_reported_once(undisturbed: Path, data: Path) -> None:
-    before = scores_and_captions(undisturbed)
-    again = bench(*words(data, undisturbed, MODELS))
-    assert again.exit_code == 0, again.output
-    assert "0 finished, 6 re-used, 0 failed" in again.stdout
-    assert scores_and_captions(undisturbed) == before
-    found = rows(undisturbed)
-    assert set(found) == {"blind", "transformer_base", "expansionnet_v2", "human", "retrieval", "majority"}
-    for model, row in found.items():
-        for metric in ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D"):
-            assert row.scores[metric].mean is not None, (model, metric, row.scores[metric].reason)
-            assert row.held_out[metric].mean is not None, (model, metric, row.held_out[metric].reason)
-    costs = found["expansionnet_v2"].costs
-    for name in ("parameters", "gmac_beam", "gmac_beam_mean_length", "train_seconds", "latency_median"):
-        assert costs[name].value, (name, costs[name])
-    assert costs["train_peak_memory_device"].value is None
-    assert costs["train_peak_memory_device"].reason
-    assert costs["train_beside"].value == 0
-    assert (undisturbed / "report" / "index.html").is_file()
-    human = found["human"]
-    assert human.scores["CIDEr-D"].mean > found["blind"].scores["CIDEr-D"].mean  # type: ignore[operator]
-    assert {name: spread.mean for name, spread in human.held_out.items()} == {
-        name: spread.mean for name, spread in human.scores.items()
-    }
-    assert (human.differs["nrefs"], human.differs["heldout"]) == ("4", "each")
-    assert {name for name, row in found.items() if "heldout" in row.differs} == {"human"}
-    standings = {name: row.standings["CIDEr-D"] for name, row in found.items() if row.role == "model"}
-    assert standings["blind"].is_floor
-    assert {test.floor for test in standings["transformer_base"].floors} == {"blind", "majority", "retrieval"}
-
-
 def test_where_words_looked_is_stored_for_models_that_attend(undisturbed: Path) -> None:
     found = rows(undisturbed)
     with Store(undisturbed / "bench.sqlite", read_only=True) as store:
@@ -118,88 +82,22 @@ def test_where_words_looked_is_stored_for_models_that_attend(undisturbed: Path) 
             assert " ".join(record.words) == captions[image_id][model]
 
 
-def test_a_missing_score_is_computed_from_stored_captions(
-    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = tmp_path / "workspace"
-    shutil.copytree(undisturbed, workspace)
-    before = rows(workspace)
-    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
-        connection.execute(update(Score).where(Score.metric == "METEOR").values(HUNG))
-        connection.execute(delete(ImageScores).where(ImageScores.metric == "METEOR"))
-        lost = {"value": None, "reason": "it hung"}
-        connection.execute(update(HeldOutScore).where(HeldOutScore.metric == "METEOR").values(lost))
-    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
-    done = bench(*words(data, workspace, "blind,human"))
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("no-java cannot be started") == 1, "one cell is tried, the others not in vain"
-    assert "it hung" in str(rows(workspace)["blind"].scores["METEOR"].reason), "reference rows come first"
-    monkeypatch.delenv("BENCH_JAVA")
-    done = bench(*words(data, workspace, "blind,human"))
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("re-used, finished before; METEOR: scored now") == 2
-    assert "xe epoch" not in done.stdout
-    after = rows(workspace)
-    assert after["human"].scores == before["human"].scores
-    assert after["blind"].scores == before["blind"].scores
-    assert after["human"].held_out == before["human"].held_out
-    assert after["blind"].held_out == before["blind"].held_out
-    assert after["blind"].costs == before["blind"].costs
-    assert None not in (after["blind"].scores["METEOR"].low, after["blind"].scores["METEOR"].high)
-
-
-def test_missing_influences_are_computed_from_stored_captions(
-    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = tmp_path / "workspace"
-    shutil.copytree(undisturbed, workspace)
-    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
-        made = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
-        connection.execute(delete(ImageInfluences))
-        of_blind = select(RunRow.id).where(RunRow.model == "blind").scalar_subquery()
-        connection.execute(update(Score).where(Score.run_id == of_blind, Score.metric == "BLEU-1").values(value=0.5))
-    before = rows(workspace)
-    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
-    done = bench(*words(data, workspace, "blind,human"))
-    assert done.exit_code == 0, done.output
-    assert "influences on BLEU-1: the stored score is not what its captions score now" in done.stdout
-    assert "influences on BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
-    assert done.stdout.count("no-java cannot be started") == 1, "one run is tried, the others not in vain"
-    assert "human: re-used, finished before; influences on BLEU-1, BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
-    monkeypatch.delenv("BENCH_JAVA")
-    done = bench(*words(data, workspace, "blind,human"))
-    assert "human: re-used, finished before; influences on METEOR: added" in done.stdout
-    assert {name: row.scores for name, row in rows(workspace).items()} == {
-        name: row.scores for name, row in before.items()
-    }, "no score is lost to a program that failed"
-    with Store(workspace / "bench.sqlite") as store, store.reading() as connection:
-        again = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
-    assert len(again) == 2 * 9, "of both splits"
-    for place, values in again.items():
-        assert values == pytest.approx(made[place], abs=1e-12)
-    assert {metric for _, _, metric in made} == set(SUMS)
-    done = bench(*words(data, workspace, "human", "--more-metrics"))
-    assert "influences on" not in done.stdout
-    assert "More metrics, scenes test" in done.stdout
-    found = {name: row.more for name, row in rows(workspace).items() if row.more}
-    assert found["human"]["CHAIR-s (objects:scenes)"].mean == 0
-    assert set(found) == {"human"}, "nothing of other runs is measured"
-
-
 def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Path, tmp_path: Path) -> None:
     moments = ("extraction", "training", "checkpointing", "between_epochs", "captioning", "storing", "stored")
     killers = [killed_at(moment) for moment in moments]
-    ends, said = ends_of((words(data, tmp_path, MODELS, *plugin), moment) for plugin, moment in killers)
-    assert ends == [-signal.SIGKILL] * len(moments), said
+    for plugin, moment in killers:
+        killed = bench_forked(*words(data, tmp_path, MODELS, *plugin), **moment)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     finished = bench(*words(data, tmp_path, MODELS, *killers[0][0]))
     assert finished.exit_code == 0, finished.output
     assert "re-used" in finished.stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path, tmp_path: Path) -> None:
     plugin, environment = killed_at("between_epochs")
-    died = bench_process(*words(data, tmp_path, MODELS, *plugin, jobs=2), **environment)
+    died = bench_forked(*words(data, tmp_path, MODELS, *plugin, jobs=2), **environment)
     assert died.returncode == 1, died.stdout + died.stderr
     assert "3 finished, 0 re-used, 3 failed" in died.stdout
     assert "expansionnet_v2: failed: WorkerDied: its process was ended by SIGKILL" in died.stdout
@@ -209,34 +107,33 @@ def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path,
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
 
-def test_parallel_models_end_with_the_command_that_started_them(undisturbed: Path, data: Path, tmp_path: Path) -> None:
-    command = bench_command(*words(data, tmp_path, MODELS, jobs=2))
-    with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
-            if "xe epoch" in line:
-                break
-        running.kill()
-    again = bench_process(*words(data, tmp_path, MODELS, jobs=2))
-    assert again.returncode == 0, again.stdout + again.stderr
+def test_parallel_models_end_with_the_command_that_started_them(
+    undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as forking:
+        forking.setattr(multiprocessing, "get_context", lambda _: FORK)
+        kill = bench_forked(
+            *words(data, tmp_path, MODELS, jobs=2), on_line=lambda line: signal.SIGKILL if "xe epoch" in line else None
+        )
+    assert kill.returncode == -signal.SIGKILL, kill.stderr
+    again = bench(*words(data, tmp_path, MODELS, jobs=2))
+    assert again.exit_code == 0, again.output
     assert "another process works on it" not in again.stdout
-    assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
+    found, expected = scores_and_captions(tmp_path), scores_and_captions(undisturbed)
+    for scores in (*found[0].values(), *expected[0].values()):
+        scores.pop("METEOR")  # which new processes have
+    assert found == expected
     assert {row.costs["train_beside"].value for row in rows(tmp_path).values() if row.model == "expansionnet_v2"} == {1}
     assert {row.costs["latency_median"].reason for row in rows(tmp_path).values() if row.role == "model"} == {None}
 
 
 def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path) -> None:
     folder = undisturbed / "runs" / rows(undisturbed)["human"].keys[0]
-    said: list[str] = []
-    command = bench_command(*words(data, undisturbed, "blind,human,majority", "--reuse", "none"))
+    again = words(data, undisturbed, "blind,human,majority", "--reuse", "none")
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with subprocess.Popen(command, env=bench_environment(), stdout=subprocess.PIPE, text=True) as running:
-            assert running.stdout is not None
-            for line in running.stdout:
-                said.append(line.strip())
-                if "waiting" in line:
-                    running.terminate()
+        done = bench_forked(*again, on_line=lambda line: signal.SIGTERM if "waiting" in line else None)
+    said = [line.strip() for line in done.stdout.splitlines()]
     assert [line for line in said if line.startswith("[")] == ["[2/3] majority", "[3/3] blind", "[1/3] human"]
     assert "waiting" in said[-1]
 
@@ -306,9 +203,10 @@ def test_bad_pictures_stop_the_run_unless_they_may_be_skipped(data: Path, tmp_pa
     assert len(evaluated) == 11
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path: Path) -> None:
     plugin, moment = killed_at("timing")
-    killed = bench_process(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin, "--jobs", 2), **moment)
+    killed = bench_forked(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin, "--jobs", 2), **moment)
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     for row in rows(tmp_path).values():
         assert "not timed yet" in (row.costs["latency_median"].reason or "")

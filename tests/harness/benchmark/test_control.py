@@ -16,6 +16,7 @@ from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig, RegionConfig
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from reports.html.report import write_report
 from results import Store
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures
@@ -118,7 +119,8 @@ def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[obje
     ]
     assert [(row.model, row.seeds) for row in changed.rows] == [("show_tell", (3,))]
     assert dict(changed.signature.items() - plain.signature.items()) == {"preprocessing": "bicubic"}
-    page = (tmp_path / "workspace" / "report" / "method.html").read_text(encoding="utf-8")
+    with Store(tmp_path / "workspace" / "bench.sqlite") as store:
+        page = write_report(store, tmp_path / "report").with_name("method.html").read_text(encoding="utf-8")
     assert "Not the architecture: show_tell with the resize filter bicubic differs by " in page
     code, said = bench_or_raise(*words, "--first-seed", 3)
     assert "0 finished, 4 re-used, 0 failed" in said

@@ -18,8 +18,6 @@ from results import Store
 from results.runs.reading import one_run
 from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 
-pytestmark = pytest.mark.usefixtures("without_meteor")
-
 MODEL = "updown"
 SEEN = ("--preset", "quick-scst", "--backbone", "filterbank")
 SETTINGS = TINY | {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
@@ -70,10 +69,8 @@ def answers(
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> HereEngine:
-    """Two processes; forked, since the imports of a new one take seconds."""
-    context = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+def pool(forked_workers: None) -> HereEngine:  # noqa: ARG001
+    """Two processes."""
     engine = HereEngine(2)
     assert engine.slots(10, CPU, 1, lambda: 0) == 2
     return engine

@@ -96,6 +96,7 @@ def curves(records: list[EpochRecord]) -> list[tuple[str, int, int, float, float
     return [(found.stage_name, found.epoch, found.step, found.train_loss, found.val_cider) for found in records]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
     context = context_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
     alone: list[EpochRecord] = []

@@ -33,8 +33,6 @@ from tests.harness.conftest import TINY, DrawScenes, bench, run_words
 from zoo import create_model, list_models, model_card
 from zoo.captioner import VisualSpec
 
-pytestmark = pytest.mark.usefixtures("without_meteor")
-
 CHANNELS = 6
 READERS = ("sgae/graph", "gcn_lstm/semantic")
 PLAIN = ("transformer_base", "image_transformer", "show_tell", "blind", "sgae")

@@ -17,6 +17,7 @@ from harness.benchmark.identity.sources import check_plugins, plugin_digests
 from harness.measure import environment
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
+from reports.html.report import write_report
 from results import Store
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.reading import failures, finished
@@ -58,7 +59,7 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(data: Path, tmp_path: Path, without_meteor: None) -> Run:  # noqa: ARG001
+def run(data: Path, tmp_path: Path) -> Run:
     """`run(models, *more)`: the exit code of a `bench run`, and what it printed on one line."""
 
     def running(models: str, *more: object) -> tuple[int, str]:
@@ -204,7 +205,8 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
     mark = "numpy 2.1.3 (seed 1)"
     assert [row.elsewhere for row in rows(workspace)] == [mark]
     assert mark in said
-    assert mark in (workspace / "report" / "index.html").read_text(encoding="utf-8")
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        assert mark in write_report(store, tmp_path / "report").read_text(encoding="utf-8")
     for format in ("markdown", "csv", "json"):
         assert mark in bench("export", "leaderboard", "--workspace", workspace, "--format", format).output.replace(
             "\\", ""
@@ -220,7 +222,7 @@ def test_versions_that_were_not_recorded_are_no_other_ones(run: Run, monkeypatch
     assert run("blind", "--seeds", 2)[0] == 0
 
 
-def test_bench_work_executes_each_run_beside_its_own_plugins(data: Path, tmp_path: Path, without_meteor: None) -> None:  # noqa: ARG001
+def test_bench_work_executes_each_run_beside_its_own_plugins(data: Path, tmp_path: Path) -> None:
     workspace, plugin = tmp_path / "workspace", plugin_of(tmp_path)
     for models, more in (("mine", ("--plugin", plugin)), ("blind", ())):
         words = [*run_words(data, workspace, models, TINY)[1:], "--backbone", "filterbank", *more]

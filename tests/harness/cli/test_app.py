@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.main import get_group
@@ -14,7 +13,7 @@ from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.cli.app import COMMANDS
 from harness.cli.options import complete_models
 from harness.config.load import preset_summaries
-from tests.harness.conftest import bench, bench_environment, command_line, heavy_packages_of
+from tests.harness.conftest import bench, bench_environment, command_line
 
 PROGRAM = """
 import sys
@@ -101,15 +100,3 @@ def test_a_command_without_words_shows_its_help(words: tuple[str, ...]) -> None:
     assert result.exit_code == 2
     assert "COMMAND [ARGS]" in result.output
     assert "error:" not in result.output
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("models", "models show blind", "new-model gnu", "data list", "doctor --help", "evaluate --help"),
-        *("export --help", "prefetch --help", "compare --help", "claims --help", "cost --help"),
-    ],
-)
-def test_commands_that_need_no_model_import_no_torch(words: str, tmp_path: Path) -> None:
-    heavy = ["torch", "timm", "transformers", "pandas", "scipy"]
-    assert heavy_packages_of(words.split(), heavy, tmp_path) == (0, set())

@@ -10,7 +10,7 @@ import pytest
 
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
-from tests.harness.conftest import bench_or_raise, bench_process
+from tests.harness.conftest import bench_forked, bench_or_raise
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_workspace_of_before_1_0_is_refused_with_a_hint(tmp_path: Path) -> Non
         ["db", "info"],
         ["db", "upgrade"],
     ):
-        done = bench_process(*words, "--workspace", tmp_path)
+        done = bench_forked(*words, "--workspace", tmp_path)
         assert done.returncode == 2
         assert "captionbench 0.4.0, before 1.0" in done.stderr
         assert "hint: run the benchmark again" in done.stderr

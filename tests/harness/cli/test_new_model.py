@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from harness.utils.plugins import load_plugin
 from tests.harness.conftest import (
     TINY,
     DrawScenes,
-    bench_environment,
     bench_or_raise,
     run_words,
 )
@@ -75,7 +72,7 @@ def test_a_model_that_breaks_a_law_is_told_which(
         check_laws(model, visual, vocab_size=23, begin=1)
 
 
-@pytest.mark.usefixtures("own_registry")
+@pytest.mark.usefixtures("own_registry", "quick_runs")
 def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
     code, said = bench_or_raise("new-model", "sparse_gru", "--out", tmp_path / "models")
     assert code == 0
@@ -83,11 +80,6 @@ def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) 
     assert f"bench run --models sparse_gru,transformer_base --plugin {plugin}" in said
     assert "class SparseGru(Captioner):" in plugin.read_text()
     assert "mine" not in (plugin.read_text() + test.read_text()).lower()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test],
-        cwd=tmp_path, env=bench_environment(), capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path / "workspace", "sparse_gru", TINY)
     code, said = bench_or_raise(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin)
     assert code == 0

@@ -18,6 +18,7 @@ from harness.utils.errors import BenchError
 from results import Store
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, command_line, run_words
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2")
 
 

@@ -24,6 +24,7 @@ from results.store.schema import RunRow
 from tests.harness.conftest import bench
 from tests.results.conftest import Make
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
 DATA = DataShape(train=103, val=10, test=7, captions=5.0, words=50, caption_length=9)
 COSTS = PassCosts(parameters=1000, encoder=100, start=10, step=3, caption=40, backbone=7000)
 STAGE = {"name": "xe", "epochs": 2, "batch_size": 10, "captions_per_image": 5, "learning_rate": {"peak": 0.1}}
@@ -120,15 +121,6 @@ def test_control_runs_are_in_the_plan() -> None:
     controlled = plan(*asked, "--control", "auto").stdout
     assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in controlled
     assert "control runs of blind 3" in plan(*asked, "--control", "blind").stdout, "it has no images to vary"
-
-
-def test_the_seeds_of_a_repetition_are_told() -> None:
-    small = ("--models", "blind", "--set", "size.d_model=16", *SHORT)
-    assert "2 runs: models 1, seeds 2 (4 to 5)" in plan(*small, "--seeds", "2", "--first-seed", "4").stdout
-    assert "1 run: models 1, seeds 1 (4)" in plan(*small, "--seeds", "1", "--first-seed", "4").stdout
-    assert "3 runs: models 1, seeds 3 (4 to 6)" in plan(*small, "--first-seed", "4").stdout, "as the preset has it"
-    assert "1 run: models 1, seeds 1" in plan(*small, "--preset", "smoke").stdout
-    assert plan(*small, "--first-seed", "-1").exit_code == 2
 
 
 def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:

@@ -11,6 +11,8 @@ from torch import nn
 from harness.training.distributed import Collective, PeerFailedError, other_ranks, start_training
 from harness.utils.errors import BenchError, ProcessLostError
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 
 def talk(collective: Collective) -> None:
     """Rank r sends r, and has gradients of r + 1 for its first weight alone, on rank 0 for none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -41,9 +40,7 @@ def train(order: TrialOrder, _: object, reports: Any, __: object) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _training(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = multiprocessing.get_context("fork")  # the imports of a new process take seconds
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: context)
+def _training(forked_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", train)
 
 

@@ -26,7 +26,7 @@ from results import Store
 from results.runs.leaderboard import leaderboard
 from tests.harness.benchmark.kills import PLUGINS, killed_at
 from tests.harness.benchmark.tune.conftest import BUDGET, SILENT, requested
-from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, bench_process, own_registry, set_options
+from tests.harness.conftest import TINY, DrawScenes, bench_forked, bench_or_raise, own_registry, set_options
 
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--device", "cpu")
@@ -50,7 +50,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     budget = ("--trials", 3, "--finalists", 1, "--seeds", 1)
     killed = [*words("tune", data, tmp_path / "a", models), *budget, "--plugin", PLUGINS / "broken_models.py"]
     plugin, environment = killed_at("training")  # in the third of the first trial's four steps
-    assert bench_process(*killed, *plugin, **environment).returncode == -signal.SIGKILL
+    assert bench_forked(*killed, *plugin, **environment).returncode == -signal.SIGKILL
     assert [trial.state for trial in trials_of(tmp_path / "a", "transformer_base")] == [None]
 
     with own_registry():
@@ -99,7 +99,7 @@ def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
     tuning += ["--trials", 2, "--finalists", 1, "--seeds", 1]
     for moment in ("training", "captioning"):  # in the first stage, then in the searched one
         plugin, environment = killed_at(moment)
-        assert bench_process(*tuning, *plugin, **environment).returncode == -signal.SIGKILL
+        assert bench_forked(*tuning, *plugin, **environment).returncode == -signal.SIGKILL
     with own_registry():
         assert bench_or_raise(*tuning, *plugin, "--export", tmp_path / "tuned.yaml")[0] == 0
     assert not [path for path in (place / "tuning").iterdir() if path.is_dir()]
