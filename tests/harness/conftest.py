@@ -273,14 +273,14 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     They have METEOR, whose Java takes seconds, and the report where the module says so, by `WHOLE_RUNS = True`.
     """
-    from harness.benchmark import gate, pass_costs, work
+    from harness.benchmark import gate, training_costs, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure.flops import kept
     from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
     from reports.html import report
 
     describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
-    write_report, cost = report.write_report, pass_costs.pass_costs
+    write_report, cost = report.write_report, training_costs.pass_costs
 
     def described(bank: FilterBank, pixels: Any) -> Any:
         place = (bank.grid, tuple(pixels.shape), pixels.numpy().tobytes())
@@ -309,7 +309,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "_describe_cells", described)
-        patch.setattr(pass_costs, "pass_costs", costs)
+        patch.setattr(training_costs, "pass_costs", costs)
         patch.setattr(kept, "read_json", read_count)
         patch.setattr(kept, "write_text", write_count)
         if not getattr(request.module, "WHOLE_RUNS", False):
