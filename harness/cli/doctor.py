@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
-from harness.cli.options import DeviceOption, WorkspaceOption
+from harness.cli.options import WorkspaceOption
 from harness.cli.output import check_out
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
@@ -50,10 +50,13 @@ class Check:
 def doctor(
     workspace: WorkspaceOption = DEFAULT,
     gpu: Annotated[bool, typer.Option("--gpu", help="Check a GPU, in ten minutes at most: see below.")] = False,
-    device: DeviceOption = "cuda",
-    out: Annotated[Path, typer.Option(help="With --gpu: JSON of all numbers; a page in Markdown beside it.")] = Path(
-        "gpu.json"
-    ),
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --gpu: cuda (unless given), cuda:N, or cpu.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With --gpu: JSON of all numbers (gpu.json unless given); a page in Markdown beside it."),
+    ] = None,
 ) -> None:
     """Show what works on this machine, and what to type next.
 
@@ -61,8 +64,11 @@ def doctor(
     it tries the check itself at toy sizes. Exit code 0: everything that a run needs works; 1: something does not.
     """
     if gpu:
-        _check_gpu(device, out)
+        _check_gpu("cuda" if device is None else device, Path("gpu.json") if out is None else out)
         return
+    for option, value in (("--device", device), ("--out", out)):
+        if value is not None:
+            raise BenchError(f"{option} is for the check of a GPU", "add --gpu")
     place = Workspace(workspace)
     checks = [
         Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
@@ -86,6 +92,8 @@ def _check_gpu(device: str, out: Path) -> None:
     from harness.benchmark.gpu_check import Report, planned, reports_of, save
     from harness.benchmark.plan import choose_device
 
+    if out.suffix == ".md":
+        raise BenchError(f"--out {out} is where the page goes", f"--out {out.with_suffix('.json')}")
     check_out(out, "--out")
 
     def told(report: Report) -> None:

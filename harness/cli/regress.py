@@ -305,7 +305,7 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     check_out(_WORKFLOW, "--init")
     _WORKFLOW.parent.mkdir(parents=True, exist_ok=True)
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
-    typer.echo(f"written: {_WORKFLOW}")
+    typer.echo(f"written: {_WORKFLOW}; commit it and {baseline}, then open a pull request")
     if (installed := requirement()).startswith("captionbench=="):
         warn(
             f"it runs `pip install {installed}`, since this captionbench was installed from a folder",

@@ -94,8 +94,6 @@ LEGAL = {
     "evaluate --out": _OUT,
     "export figures --out": _FOLDERS,
     "export leaderboard --out": _OUT,
-    "export submission --name": {*_NUMBERS, "folder", "pipe", "loop"},
-    "export submission --out": _FOLDERS,
     "models list PATTERN": {"empty"},
     "new-model --out": _FOLDERS,
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},

@@ -36,7 +36,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
         def break_(db: str) -> None:  # noqa: ARG001
             raise error
 
-        module = SimpleNamespace(register=lambda app: app.command("break")(break_))
+        module = SimpleNamespace(COMMAND=break_, EXAMPLES="")
         monkeypatch.setitem(sys.modules, "harness.cli.break", module)
         monkeypatch.setitem(command_line.COMMANDS, "break", "")
         monkeypatch.setattr(sys, "argv", ["bench", "break", "postgresql://me:secret@host/captions"])

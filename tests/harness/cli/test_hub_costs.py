@@ -70,4 +70,4 @@ def test_time_and_memory_are_those_of_the_checkpoint_itself(llava: Path, monkeyp
     [job] = asked
     assert job.checkpoint is not None
     assert job.checkpoint["where"] == str(llava)
-    assert callable(import_module(job.answered_by).answer)
+    assert callable(import_module(job.answered_by).measure)
