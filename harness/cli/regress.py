@@ -163,6 +163,8 @@ def regress(
         if init:
             _write_workflow(baseline, plugin or [])
         _record_anew(baseline, wanted, request)
+        if init:
+            typer.echo(f"Commit {baseline} and {_WORKFLOW}: every pull request is judged from then on.")
     elif not update and (recorded or not train):
         judged = _judge(baseline, plugin or [])
     if train:
@@ -305,7 +307,7 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     check_out(_WORKFLOW, "--init")
     _WORKFLOW.parent.mkdir(parents=True, exist_ok=True)
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
-    typer.echo(f"written: {_WORKFLOW}; commit it and {baseline}, then open a pull request")
+    typer.echo(f"written: {_WORKFLOW}")
     if (installed := requirement()).startswith("captionbench=="):
         warn(
             f"it runs `pip install {installed}`, since this captionbench was installed from a folder",
