@@ -36,8 +36,8 @@ FILE_COLUMNS = 80
 _Force = Annotated[
     bool, typer.Option("--force", help="Replace a text file that is no earlier version of what is written.")
 ]
-_DATABASES = {"bench.sqlite": "the results", "tuning.sqlite": "the trials"}
-_KEPT = _DATABASES | {"tuning": "the trials", "runs": "the runs", "cache": "the cache"}
+_DATABASE = "bench.sqlite"
+_KEPT = {_DATABASE: "the results", "tuning": "the trials", "runs": "the runs", "cache": "the cache"}
 """What is in a workspace, and not for other files."""
 _BESIDE = re.compile(r"-(wal|shm|journal)$")
 """What SQLite has beside a database, and reads as a part of it."""
@@ -140,7 +140,7 @@ def _kept(place: Path, workspaces: list[Path]) -> str | None:
     """What of which workspace lies, or would lie, at this place."""
     known = {Path(os.path.realpath(each)) for each in workspaces}
     for folder in place.parents:
-        if folder in known or any((folder / name).is_file() for name in _DATABASES):
+        if folder in known or (folder / _DATABASE).is_file():
             first = _BESIDE.sub("", place.relative_to(folder).parts[0])
             if first in _KEPT:
                 return f"{_KEPT[first]} of the workspace {folder}"

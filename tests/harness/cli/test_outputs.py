@@ -21,9 +21,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Fill) -> Path:
     """A folder, the current one, with a workspace and other files."""
     monkeypatch.chdir(tmp_path)
     w = fill("w", {"updown": 0.0})
-    for folder in ("runs/updown-s0-1", "cache"):
+    for folder in ("runs/updown-s0-1", "cache", "tuning"):
         (w / folder).mkdir(parents=True)
-    for name in ("runs/updown-s0-1/run.json", "tuning.sqlite", "notes.txt"):
+    for name in ("runs/updown-s0-1/run.json", "tuning/updown.json", "notes.txt"):
         (w / name).write_bytes(TEXT)
     for name in ("notes.txt", "Makefile", "script.py"):
         (tmp_path / name).write_bytes(TEXT)
@@ -39,7 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Fill) -> Path:
 
 
 KEPT = [
-    "w/bench.sqlite", "./w/../w/bench.sqlite", "away/bench.sqlite", "w/bench.sqlite-wal", "w/tuning.sqlite", "hard",
+    "w/bench.sqlite", "./w/../w/bench.sqlite", "away/bench.sqlite", "w/bench.sqlite-wal", "w/tuning/updown.json", "hard",
     "w/runs/updown-s0-1/run.json", "w/runs/new.md", "w/cache/new.md", "binary",
 ]  # fmt: skip
 
