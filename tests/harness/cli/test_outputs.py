@@ -39,8 +39,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Fill) -> Path:
 
 
 KEPT = [
-    "w/bench.sqlite", "./w/../w/bench.sqlite", "away/bench.sqlite", "w/bench.sqlite-wal", "w/tuning/updown.json", "hard",
-    "w/runs/updown-s0-1/run.json", "w/runs/new.md", "w/cache/new.md", "binary",
+    "w/bench.sqlite", "./w/../w/bench.sqlite", "away/bench.sqlite", "w/bench.sqlite-wal", "hard",
+    "w/tuning/updown.json", "w/runs/updown-s0-1/run.json", "w/runs/new.md", "w/cache/new.md", "binary",
 ]  # fmt: skip
 
 
