@@ -102,6 +102,7 @@ def _check_gpu(device: str, out: Path) -> None:
             typer.echo(textwrap.indent(textwrap.fill(line, 76), "    "))
 
     if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
+        typer.echo("There is no GPU that torch can use. On one, these parts are run:")
         for report in planned():
             told(report)
         raise BenchError("there is no GPU that torch can use", "bench doctor --gpu --device cpu tries the check itself")
