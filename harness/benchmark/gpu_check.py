@@ -60,6 +60,7 @@ IMAGES, REGIONS, CHANNELS, WORDS, CAPTIONS = 3, 5, 6, 6, 2
 PAPER = {"images": 32, "regions": 144, "channels": 1536, "length": 20, "captions": 5, "vocabulary": 10_000}
 MEASURED = ("expansionnet_v2", "transformer_base", "updown", "image_transformer", "cgru", "x_lan", "x_transformer")
 SELF_CRITICAL = {"objective": "self_critical", "self_critical": {"max_len": WORDS, "samples": CAPTIONS}}
+_STAGE: dict[str, Any] = {"name": "check", "epochs": 1, "batch_size": IMAGES, "learning_rate": {"peak": 1e-3}}
 _TOY = ("transformer_base", "updown")
 _WORDS = Vocabulary(tuple(f"w{number}" for number in range(20)))
 
@@ -175,7 +176,7 @@ def compiled(check: Check) -> None:
 def memory(check: Check) -> None:
     """Features on the device equal those that are read; a batch that does not fit is split, with the same gradient."""
     model = toy("transformer_base", dropout=0.0).to(check.device).train()
-    source = _Source(model.visual)
+    source = _Source(a_batch(model).visual)
     held = hold(source, range(IMAGES), model.visual, check.device, 1 << 30)
     assert held is not None
     seen, read = held.visual([2, 0], model.visual), source.visual([2, 0], model.visual)
@@ -183,7 +184,9 @@ def memory(check: Check) -> None:
         one, other = getattr(seen, part.name), getattr(read, part.name)
         same = other is None or torch.equal(one.cpu(), other)
         check.expect(same, f"{part.name} on the device differ from those that are read")
-    batch, whole = a_batch(model, images=8), _Gradient(model, check.device)
+    # A GPU's memory is given out in blocks of megabytes, which the batch has to fill many of.
+    batch = a_batch(model, images=4096, regions=PAPER["regions"]) if check.full else a_batch(model, images=8)
+    whole = _Gradient(model, check.device)
     expected = whole(batch)
     with _less_memory(check, whole, batch) as objective:
         split = _Gradient(model, check.device, objective)
@@ -355,7 +358,7 @@ def _step(
     precision: str = "bf16",
 ) -> Step:
     """A training step with clipping and AdamW, which gives its loss; of `first` where no batch is given."""
-    stage = Stage.model_validate({"name": "s", "epochs": 1, "batch_size": 1, "learning_rate": {"peak": 1e-3}} | changes)
+    stage = Stage.model_validate(_STAGE | changes)
     samples = [Sample(image, f"{image}.png", "train", ("w1 w2 w3 w4",)) for image in range(64)]
     gradient = BatchGradient(model, device, precision=precision, collective=Collective(), on_split=lambda _: None)
     objective, weights = make_objective(stage, model, samples, words), list(model.parameters())
@@ -403,8 +406,8 @@ class _Gradient:
         *,
         collective: Collective | None = None,
     ) -> None:
-        stage = Stage.model_validate({"name": "s", "epochs": 1, "batch_size": 1, "learning_rate": {"peak": 1e-3}})
-        self._objective, self._weights = objective or CrossEntropy(stage, _WORDS.pad), list(model.parameters())
+        plain = CrossEntropy(Stage.model_validate(_STAGE), _WORDS.pad)
+        self._objective, self._weights = objective or plain, list(model.parameters())
         self.parts = 1
         self._gradient = BatchGradient(
             model, device, precision="fp32", collective=collective or Collective(), on_split=self._note
@@ -476,16 +479,15 @@ def _extraction(check: Check) -> None:
         check.report.numbers[f"{name} {precision}"] = {"images_per_second": images / seconds}
 
 
+@dataclass(frozen=True, slots=True)
 class _Source:
     """Features of images by their number."""
 
-    def __init__(self, spec: VisualSpec) -> None:
-        self._random = replace(batch_of(example_visual(spec, length=REGIONS), IMAGES))
-        self._random = replace(self._random, features=torch.randn(IMAGES, REGIONS, spec.dim))
+    all_images: Visual
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # of one spec
         """See `VisualSource.visual`."""
-        parts = {part.name: getattr(self._random, part.name) for part in fields(Visual)}
+        parts = {part.name: getattr(self.all_images, part.name) for part in fields(Visual)}
         return Visual(**{name: value[list(image_ids)] for name, value in parts.items() if value is not None})
 
 
@@ -507,15 +509,11 @@ def _less_memory(check: Check, whole: _Gradient, batch: Batch) -> Iterator[Objec
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
     else:
-        yield _Small()
+        yield _Small(Stage.model_validate(_STAGE), _WORDS.pad)
 
 
 class _Small(CrossEntropy):
     """Cross-entropy that two images fit."""
-
-    def __init__(self) -> None:
-        stage = {"name": "s", "epochs": 1, "batch_size": 1, "learning_rate": {"peak": 1e-3}}
-        super().__init__(Stage.model_validate(stage), _WORDS.pad)
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
         """See `CrossEntropy`; out of memory for three images or more."""
@@ -547,7 +545,7 @@ class _Batches:
 
 
 def _trainer(model: Captioner, folder: Path, cut: int | None, check: Check) -> Trainer:
-    stage = {"name": "xe", "epochs": 3, "batch_size": IMAGES, "learning_rate": {"peak": 0.01}, "dropout": 0.1}
+    stage = _STAGE | {"epochs": 3, "learning_rate": {"peak": 0.01}, "dropout": 0.1}
     batches: Any = _Batches(model, cut)
     return Trainer(
         model,

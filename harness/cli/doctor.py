@@ -16,7 +16,7 @@ from rich.table import Table
 
 import harness
 from harness.cli.options import WorkspaceOption
-from harness.cli.output import check_out
+from harness.cli.output import OutFile, check_out
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 from harness.utils.files import disk_of
@@ -55,6 +55,7 @@ def doctor(
     ] = None,
     out: Annotated[
         Path | None,
+        OutFile(rb'\{\s*"environment"|# A GPU', only_with="gpu"),
         typer.Option(help="With --gpu: JSON of all numbers (gpu.json unless given); a page in Markdown beside it."),
     ] = None,
 ) -> None:
@@ -94,7 +95,8 @@ def _check_gpu(device: str, out: Path) -> None:
 
     if out.suffix == ".md":
         raise BenchError(f"--out {out} is where the page goes", f"--out {out.with_suffix('.json')}")
-    check_out(out, "--out")
+    for written in (out, out.with_suffix(".md")):
+        check_out(written, "--out")
 
     def told(report: Report) -> None:
         typer.echo(f"{report.part}: {report.state}{'' if report.seconds is None else f', {report.seconds:.0f} s'}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "f3d3e85d"
+SOURCES = "44937460"
 
 
 @cache

@@ -51,7 +51,7 @@ def test_parts_work_on_a_gpu(part: str) -> None:
     [
         ("equal", gpu_check, "_passes", lambda model, batch, right=gpu_check._passes: right(model.train(), batch)),
         ("collective", Distributed, "all_reduce_gradients", lambda _, weights: [each.grad.mul_(2) for each in weights]),
-        ("memory", gpu_check, "_Small", lambda: None),
+        ("memory", gpu_check, "_Small", lambda *_: None),
         ("resume", Trainer, "_restore_generators", lambda *_: None),
     ],
 )
