@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ def write_baseline(folder: Path, model: str) -> None:
     shutil.copyfile(ROOT / BASELINE / f"{model}.safetensors", place / f"{model}.safetensors")
 
 
-def apply(mutation: Mutation, folder: Path) -> Callable[[], None]:
+def apply(mutation: Mutation, folder: Path) -> Callable[[], object]:
     """Change the file; gives what puts it back."""
     path = folder / mutation.path
     text = path.read_text(encoding="utf-8")
@@ -184,7 +185,7 @@ def apply(mutation: Mutation, folder: Path) -> Callable[[], None]:
         raise SystemExit(f"{mutation.name}: {mutation.path} has its text {text.count(mutation.old)} times")
     path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
-    return lambda: shutil.copy2(ROOT / mutation.path, path) and None
+    return partial(shutil.copy2, ROOT / mutation.path, path)
 
 
 def preload() -> None:

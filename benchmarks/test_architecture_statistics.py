@@ -19,7 +19,6 @@ from scipy.special import stdtrit
 
 from harness.metrics.bleu import BLEU
 from harness.metrics.contract import Statistics
-from harness.metrics.influences import influences
 from results.statistics.architecture import (
     EstimatedDifference,
     ScoreSummary,
@@ -29,7 +28,7 @@ from results.statistics.architecture import (
     summary,
     table_variances,
 )
-from results.statistics.significance import ALPHA, Array, holm
+from results.statistics.significance import ALPHA, Array, holm, pseudo_values
 from tests.results.statistics.simulated import IMAGES, simulated
 
 SEEDS = (2, 3, 5, 10)
@@ -75,7 +74,9 @@ class Images:
 
     @classmethod
     def drawn(cls, generator: np.random.Generator, images: int) -> Images:
-        return cls(0.6 * (1 - generator.standard_exponential(images)), generator.integers(8, 14, images))
+        return cls(
+            0.6 * (1 - generator.standard_exponential(images)), generator.integers(8, 14, images).astype(np.float64)
+        )
 
 
 def counts(
@@ -97,7 +98,9 @@ def counts(
         correct, before = [], length
         for order, chance in enumerate(CHANCES):
             chances = 1 / (1 + np.exp(-np.log(chance / (1 - chance)) - logits))
-            before = generator.binomial(np.minimum(before, guessed[:, order]), chances)
+            before = generator.binomial(np.minimum(before, guessed[:, order]).astype(np.int64), chances).astype(
+                np.float64
+            )
             correct.append(before)
         values = np.column_stack([length, images.reference, guessed, *correct])
         found.append(Statistics(BLEU, values.astype(np.float64)))
@@ -159,7 +162,10 @@ def test_intervals_of_bleu_cover_what_they_promise(shortfall: int) -> None:
                 images = Images.drawn(generator, IMAGES)
                 models = [
                     np.stack(
-                        [influences(seed)[:, 3] for seed in counts(generator, images, seeds, deviation, shortfall)]
+                        [
+                            pseudo_values(seed.values, BLEU.score)[:, 3]
+                            for seed in counts(generator, images, seeds, deviation, shortfall)
+                        ]
                     )
                     for _ in range(2)
                 ]
@@ -240,14 +246,14 @@ KINDS = ("none", "4.2 each", "half 3, half 9", "half 2, half 15", "one 15", "sca
 
 def spread(kind: str, models: int) -> list[float]:
     """How much the seeds of a table's models deviate, in points."""
-    scattered = 4.2 * np.exp(0.5 * np.random.default_rng(3).standard_normal(models))
+    scattered: Array = 4.2 * np.exp(0.5 * np.random.default_rng(3).standard_normal(models))
     return {
         "none": [0.0] * models,
         "4.2 each": [4.2] * models,
         "half 3, half 9": ([3.0, 9.0] * models)[:models],
         "half 2, half 15": ([2.0, 15.0] * models)[:models],
         "one 15": [4.2] * (models - 1) + [15.0],
-        "scattered": scattered.tolist(),
+        "scattered": list(scattered),
     }[kind]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -71,11 +72,13 @@ def seconds(way: Callable[[Captioner, zoo.Visual], Tensor], model: Captioner, vi
 
 @pytest.mark.benchmark(group="beam 5, 8 images, 20 tokens", timer=time.process_time)
 @pytest.mark.parametrize("way", [incremental, redecoding], ids=["incremental", "redecoding"])
-def test_beam_search(benchmark, model, visual, way) -> None:
+def test_beam_search(
+    benchmark: Any, model: Captioner, visual: zoo.Visual, way: Callable[[Captioner, zoo.Visual], Tensor]
+) -> None:
     benchmark.pedantic(way, (model, visual), rounds=3, warmup_rounds=1)
 
 
-def test_both_ways_find_the_same(model, visual) -> None:
+def test_both_ways_find_the_same(model: Captioner, visual: zoo.Visual) -> None:
     quick, slow = incremental(model, visual), redecoding(model, visual)
     # The reference knows no end token, so that only images whose beams lack one are alike: with random weights, most.
     endless = ~(slow == EOS).any(-1).any(-1)
@@ -83,7 +86,7 @@ def test_both_ways_find_the_same(model, visual) -> None:
     assert torch.equal(quick[endless], slow[endless])
 
 
-def test_incremental_decoding_takes_at_most_a_seventh_of_the_time(model, visual) -> None:
+def test_incremental_decoding_takes_at_most_a_seventh_of_the_time(model: Captioner, visual: zoo.Visual) -> None:
     """The ways take turns, so that a busy machine slows both down; the least of the rounds counts."""
     rounds = [(seconds(incremental, model, visual), seconds(redecoding, model, visual)) for _ in range(4)]
     quick, slow = (min(times) for times in zip(*rounds, strict=True))

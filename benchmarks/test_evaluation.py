@@ -30,12 +30,13 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from harness.data.formats import check_predictions, read_predictions, read_references
+from harness.data.formats import read_references
+from harness.data.predictions import check_predictions, read_predictions
 from harness.metrics.cider import CiderReward
 from harness.metrics.contract import OVERALL, Array
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import bundled_java
-from harness.metrics.ngrams import DocumentFrequencies
+from harness.metrics.ngrams import DocumentFrequencies, Tokenised
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import SPICE_JAR, packaged_spice
 
@@ -167,7 +168,12 @@ def test_reward(benchmark: Any) -> None:
     references = training[:REWARD_IMAGES]
     samples = draw(generator, REWARD_IMAGES, SAMPLES)
     samples = [[image[0][:5] + sample[5:] for sample in mine] for image, mine in zip(references, samples, strict=True)]
-    reward = CiderReward(DocumentFrequencies.of_numbers(training))
+    reward = CiderReward(
+        DocumentFrequencies.of_captions(
+            Tokenised.of_numbers(caption for image in training for caption in image),
+            np.arange(0, TRAINING_IMAGES * REFERENCES + 1, REFERENCES),
+        )
+    )
     frequencies: dict[tuple[str, ...], float] = {}
     for image in training:
         for ngram in {ngram for caption in image for ngram in precook(" ".join(map(str, caption)))}:

@@ -20,7 +20,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.measure.inputs import batch_of, example_visual
-from harness.training.distributed import SingleProcess
+from harness.training.distributed import Collective
 from harness.training.losses import BatchGradient
 from harness.training.optimisers import make_optimiser
 from harness.training.stage import make_objective
@@ -31,10 +31,10 @@ from zoo.decoding import beam_search, sample
 
 CUDA = torch.device("cuda")
 IMAGES, REGIONS, CHANNELS, WORDS, CAPTIONS, BEAM = 2, 36, 256, 20, 5, 5
-VOCABULARY = Vocabulary([f"w{number}" for number in range(996)])
+VOCABULARY = Vocabulary(tuple(f"w{number}" for number in range(996)))
 SAMPLES = [Sample(number, f"{number}.png", "train", ("w1 w2",)) for number in range(IMAGES)]
-SELF_CRITICAL = {"objective": "self_critical", "self_critical": {"max_len": WORDS, "samples": CAPTIONS}}
-PREFIXES = {"gradient": "prefixes", "sampling_dropout": True}
+SELF_CRITICAL: dict[str, Any] = {"objective": "self_critical", "self_critical": {"max_len": WORDS, "samples": CAPTIONS}}
+PREFIXES: dict[str, object] = {"gradient": "prefixes", "sampling_dropout": True}
 MOST = {
     "blind": (497, 1513, 1509, 2067),
     "cgru": (1052, 1017, 1039, 1378),
@@ -57,10 +57,17 @@ def step(model: Captioner, visual: Visual, changes: dict[str, Any]) -> Watch:
     objective = make_objective(stage, model.train(), SAMPLES, VOCABULARY)
     tokens = torch.empty(IMAGES * CAPTIONS, WORDS + 1, dtype=torch.long, device="cpu")
     batch = Batch(fake_visual(visual, "cpu"), tokens, tuple(range(IMAGES)))
-    gradient = BatchGradient(model, CUDA, precision="bf16", collective=SingleProcess(), on_split=pytest.fail)
+    gradient = BatchGradient(
+        model,
+        CUDA,
+        precision="bf16",
+        collective=Collective(),
+        on_split=lambda parts: pytest.fail(f"split into {parts}"),
+    )
     optimiser, weights = make_optimiser(model, Optimiser(name="radam_liu")), list(model.parameters())
     for _ in range(2):
-        with Watch() as watch:
+        watch = Watch()
+        with watch:
             gradient(objective, weights, batch, 0, 1)
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             optimiser.step()

@@ -44,7 +44,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 def test_overhead_of_ray(cluster: str, tmp_path: Path) -> None:
     data = prepare_scenes(tmp_path / "data", ScenesConfig(train=200, val=16, test=24, nocaps_per_domain=2))
     settings = TINY | {"schedule.stages.0.epochs": EPOCHS, "schedule.stages.0.validate_every": 5}
-    ways = {"--jobs 2": ["--jobs", 2], "--on ray": ["--on", f"ray:{cluster}"]}
+    ways: dict[str, list[object]] = {"--jobs 2": ["--jobs", 2], "--on ray": ["--on", f"ray:{cluster}"]}
     took: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(ROUNDS):
         for way, words in ways.items():

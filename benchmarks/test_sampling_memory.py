@@ -33,7 +33,8 @@ def without_graph(model: Captioner, visual: zoo.Visual) -> Tensor:
     model.train()
     tokens = drawn.tokens.flatten(0, 1)
     given = torch.cat((torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]), 1)
-    return model(visual, given).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    logits: Tensor = model(visual, given)
+    return logits.log_softmax(-1).gather(2, tokens[..., None])[..., 0]
 
 
 def with_graph(model: Captioner, visual: zoo.Visual) -> Tensor:
@@ -57,7 +58,7 @@ def main(way: str) -> None:
     visual = zoo.Visual(torch.randn(IMAGES, 144, 1536))
     if way != "weights":
         log_probs = {"without_graph": without_graph, "with_graph": with_graph}[way](model, visual)
-        (-log_probs.sum(1)).mean().backward()
+        torch.autograd.backward((-log_probs.sum(1)).mean())
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
 
 
