@@ -19,7 +19,6 @@ from scipy.special import stdtrit
 
 from harness.metrics.bleu import BLEU
 from harness.metrics.contract import Statistics
-from harness.metrics.influences import influences
 from results.statistics.architecture import (
     EstimatedDifference,
     ScoreSummary,
@@ -29,7 +28,7 @@ from results.statistics.architecture import (
     summary,
     table_variances,
 )
-from results.statistics.significance import ALPHA, Array, holm
+from results.statistics.significance import ALPHA, Array, holm, pseudo_values
 from tests.results.statistics.simulated import IMAGES, simulated
 
 SEEDS = (2, 3, 5, 10)
@@ -159,7 +158,10 @@ def test_intervals_of_bleu_cover_what_they_promise(shortfall: int) -> None:
                 images = Images.drawn(generator, IMAGES)
                 models = [
                     np.stack(
-                        [influences(seed)[:, 3] for seed in counts(generator, images, seeds, deviation, shortfall)]
+                        [
+                            pseudo_values(seed.values, seed.metric.score)[:, 3]
+                            for seed in counts(generator, images, seeds, deviation, shortfall)
+                        ]
                     )
                     for _ in range(2)
                 ]

@@ -20,8 +20,8 @@ _LONGER = {
 }
 """How trainings end that a longer one may turn, in words."""
 AS_GIVEN = (
-    "Captions of one training each: places and intervals are of these captions, over images alone; a claim about "
-    "architectures needs seeds."
+    "Captions of one training each: places and intervals are of these captions, by paired sign flips over images; a "
+    "claim about architectures needs seeds."
 )
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
 PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"
@@ -241,12 +241,15 @@ def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
     if found is None:
         return None
     pair, verdict = found
-    gap, low, high = pair.difference, pair.low, pair.high
-    if pair.first != one:
-        gap, low, high = -gap, -high, -low
+    turned = pair.first != one
+    gap = -pair.difference if turned else pair.difference
     names = f"{group.rows[one].model} less {group.rows[other].model}"
     at_once = " for all pairs at once" if group.comparisons and len(group.comparisons.pairs) > 1 else ""
-    said = f"{names}: {_signed(gap)} ({_signed(low)} to {_signed(high)}{at_once}, p {pair.p:.2g})"
+    bounds = f"too few images for an interval{at_once}"
+    if pair.low is not None and pair.high is not None:
+        low, high = (-pair.high, -pair.low) if turned else (pair.low, pair.high)
+        bounds = f"{_signed(low)} to {_signed(high)}{at_once}"
+    said = f"{names}: {_signed(gap)} ({bounds}, p {pair.p:.2g})"
     if verdict == "unknown":
         needs = [f"{count:,} {what}" for count, what in ((pair.seeds, "seeds"), (pair.images, "images")) if count]
         said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"

@@ -197,7 +197,8 @@ def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_give
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:
-        return f"{place}over images, between these captions. {without}95 %: interval over images."
+        test = "between these captions: paired sign-flip tests over images, as in bench compare."
+        return f"{place}{test} {without}95 %: interval over images."
     costs = {
         "MAC": "multiply-accumulates of one image's caption by beam search",
         "Latency": "the time of one image's caption by beam search",
