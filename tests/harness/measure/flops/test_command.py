@@ -51,6 +51,13 @@ def test_table_fits_eighty_columns_and_states_its_conditions() -> None:
     assert "--operators lists it" in result.output
 
 
+def test_a_preset_for_none_of_the_models_is_refused_and_the_right_one_named() -> None:
+    result = bench("flops", "--preset", "expansionnet-v2-paper", "--models", "expansionnet_v2")
+    assert result.exit_code == 2
+    assert "--models 'expansionnet_v2/end-to-end'" in " ".join(result.stderr.split())
+    assert "--preset expansionnet-v2-paper-frozen" in " ".join(result.stderr.split())
+
+
 @pytest.mark.usefixtures("tiny_models")
 def test_a_broken_model_is_a_row_and_the_others_go_on() -> None:
     result = bench("flops", *SMALL)
