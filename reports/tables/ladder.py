@@ -43,7 +43,7 @@ def ladder_of(group: Group, groups: Sequence[Group]) -> list[Group]:
 
 
 def updates(group: Group) -> str:
-    return group.name.partition(" after ")[2].removesuffix(" updates") or f"{group.budget} times"
+    return group.name.partition(" after ")[2].partition(" update")[0] or f"{group.budget} times"
 
 
 def _columns(rung: Group, seeds: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[Column, Column]:

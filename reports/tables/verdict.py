@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from reports.tables.columns import is_of_other_machine
@@ -13,6 +14,8 @@ from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Standing, Verdict
 
 _NAMED = 4
+_LEARNT: Final = 500
+"""Updates after which models that learn at all are above chance: as many as the preset `quick` trains."""
 _LONGER = {
     "still learning": "Still learning",
     "at chance": "At the level of chance",
@@ -73,14 +76,25 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     # Where the rate was near zero, more epochs of the same settings would be spent like the last ones.
     longer = [row for row in rows.values() if row.training_end != "rate near zero"]
     ended = [each for row in longer for each in row.learning.values()]
-    epochs = {each.stage: 2 * each.epochs for each in ended if each.epochs is not None}
+    times = max((_times_longer(row) for row in longer), default=2)
+    epochs = {each.stage: times * each.epochs for each in ended if each.epochs is not None}
     if not epochs:
         return said
     options = [f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items())]
     if set(epochs) == {0}:  # of one stage alone
         budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
-        options = [f"--budgets {','.join(map(str, sorted(budgets | {2 * budget for budget in budgets})))}"]
-    return f"{said} To train twice as long: the same command with {' '.join(options)}"
+        more = {times * budget for budget in (budgets if times == 2 else [min(budgets)])}
+        options = [f"--budgets {','.join(map(str, sorted(budgets | more)))}"]
+    said += " To train twice as long" if times == 2 else f" To train {times} times as long, {_LEARNT} updates or more"
+    return f"{said}: the same command with {' '.join(options)}"
+
+
+def _times_longer(row: Row) -> int:
+    """How many times as long a row is to be trained: twice, or until an untrained model has learnt something."""
+    steps = row.costs.get("train_steps")
+    if row.training_end != "at chance" or steps is None or not steps.value:
+        return 2
+    return max(2, ceil(_LEARNT / steps.value))
 
 
 def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
