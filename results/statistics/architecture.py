@@ -389,6 +389,7 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
         one, two = (models[number] for number in pair)
         left, variance = float(images_part(one, two)), test.error**2
         falling = left + float(min(one.interaction, one.between) + min(two.interaction, two.between))
-        shares = (part / variance if variance else 0.0 for part in (left, falling))
-        found.append(PairOfModels(*pair, test.difference, test.error, free, low, high, p, *shares, quantile=quantile))
+        share, falls = (part / variance if variance else 0.0 for part in (left, falling))
+        told = (test.difference, test.error, free, low, high, p, share, falls, quantile)
+        found.append(PairOfModels(*pair, *told))
     return found
