@@ -110,8 +110,7 @@ HubOption = Annotated[
     typer.Option(
         "--hub",
         metavar="KEY=VALUE",
-        help="How hf: models caption: prompt=TEXT before each caption, clean=RULES for what is cut from it, "
-        "dtype=bf16, attention=sdpa. One KEY=VALUE an option.",
+        help="How hf: models caption: prompt=TEXT before it, clean=RULES for what is cut, dtype, attention.",
     ),
 ]
 ClipOption = Annotated[
@@ -240,7 +239,7 @@ class RunOptions:
         bool,
         typer.Option(
             "--allow-subset",
-            help="Score a captions:FILE that lacks images on those it has; such a row compares with nothing else.",
+            help="Score a captions:FILE that lacks images, in a table of its own.",
         ),
     ] = False
     margin: MarginOption = None

@@ -110,7 +110,7 @@ def test_several_captions_of_an_image_are_a_set(write: Write) -> None:
 
 
 def test_ids_with_a_constant_offset_are_told(write: Write) -> None:
-    references = References("nocaps", {image_id: ("a reference",) for image_id in CAPTIONS})
+    references = References("nocaps", dict.fromkeys(CAPTIONS, ("a reference",)))
     raised = read_predictions(write({str(image_id + 581_922): caption for image_id, caption in PAIRS}), CAPTIONS)
     with pytest.raises(BenchError, match="581,922 higher") as refused:
         check_predictions(raised, references, allow_subset=False)
