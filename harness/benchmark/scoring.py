@@ -26,6 +26,8 @@ SPICE_ONCE: Final = "SPICE takes too long to be computed again with each referen
 SINGLE: Final = "no image has a second reference"
 OTHER_SCORE: Final = "the stored score is not what its captions score now"
 _NOT_LACKING: Final = "not lacking"
+_NO_FACTS: Final = frozenset({"a", "an", "the", "and", "is", "are", "of"})
+"""Words that state nothing, wherever they stand: a rule that does not know them lacks nothing."""
 
 
 def within(data: BenchmarkData, split: str, captions: Collection[int]) -> BenchmarkData:
@@ -228,7 +230,7 @@ def add_facts(
         for split in (each for each in splits if each in data.evaluated):
             result, words = measure_facts(split, captions[split], scenes, _domains(split, data) or {})
             results.append(result)
-            unknown += words
+            unknown += Counter({word: count for word, count in words.items() if word not in _NO_FACTS})
         add_scores(store, key, results)
     if unknown:
         few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))

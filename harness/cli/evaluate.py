@@ -74,7 +74,10 @@ def evaluate(
     ] = None,
     allow_subset: Annotated[
         bool,
-        typer.Option("--allow-subset", help="Score the images that have both; the signature says so."),
+        typer.Option(
+            "--allow-subset",
+            help="Score the images that have both, where some lack captions; compares with no other score.",
+        ),
     ] = False,
     tokenizer: Annotated[TokenizerName, typer.Option(help="The Python tokenizer, or its Java original.")] = "python",
     more: Annotated[
@@ -127,7 +130,8 @@ def evaluate(
     settings_of_more = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
         other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor", "spice_heap")
-        refuse_typed(context, other, "for one file without --report", "leave it out, or give one file")
+        why = "for one file without --report: rows are scored as bench run scores them, by the references' domains"
+        refuse_typed(context, other, why, "leave it out, or give one file")
         if others:
             raise BenchError("--scores: for one file", "name them on the card of each file: scores: {NAME: FILE}")
         more_of_rows = settings_of_more if more else None

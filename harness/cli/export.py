@@ -75,7 +75,8 @@ def submission(
                 found = run_predictions(store, predictions, images)
         except StoreError as error:
             raise BenchError(
-                f"{predictions} is neither a file nor a run that can be exported: {error}", error.hint
+                f"{predictions} is neither a file nor a run that can be exported: {error}",
+                f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}",
             ) from error
     with write_errors(out):
         written = write_submission(

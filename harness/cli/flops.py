@@ -23,6 +23,7 @@ from harness.cli.output import TableFormat, format_table, print_notes
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
+from zoo.errors import ZooError
 from zoo.registry import model_card
 
 if TYPE_CHECKING:
@@ -131,7 +132,9 @@ def flops(
             f"{'--image-size' if backbone is None else '--backbone'} is about the backbone, which is not counted",
             "add --with-backbone, or leave it out",
         )
-    settings = optional_preset(preset, change)
+    settings, own = optional_preset(preset, change), [name for name in found.names if name not in found.hub]
+    if settings is not None and settings.recipe is not None and own and not any(map(settings.recipe.covers, own)):
+        settings.check_model(own[0])  # no row could be counted
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
     width = beam or (settings.decoding.beam_size if settings else 5)
     if position is not None and position > tokens:
@@ -168,12 +171,13 @@ def flops(
         except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
             place = place_in_plugin(error)
             at = "" if place is None else f" at {place}"
-            found.failures[name] = f"{type(error).__name__}{at}: {' '.join(str(error).split())}"
+            kind = "" if isinstance(error, BenchError | ZooError) else f"{type(error).__name__}{at}: "
+            found.failures[name] = f"{kind}{' '.join(str(error).split())}"
 
     if output == "csv":
         typer.echo(as_csv(found), nl=False)
     lead = "\n" if output == "markdown" else ""
-    if output != "csv" and (own := [name for name in found.names if name not in found.hub]):
+    if output != "csv" and own:
         header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
         header += ["With backbone"] * with_backbone
         typer.echo(format_table(header, [model_row(name, found) for name in own], output), nl=False)

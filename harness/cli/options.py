@@ -110,7 +110,7 @@ HubOption = Annotated[
     typer.Option(
         "--hub",
         metavar="KEY=VALUE",
-        help="For hf:, each key once: prompt=TEXT, clean=RULES, dtype=bf16, attention=sdpa.",
+        help="How hf: models caption: prompt=TEXT before it, clean=RULES for what is cut, dtype, attention.",
     ),
 ]
 ClipOption = Annotated[
@@ -131,7 +131,11 @@ PlaceUnfinishedOption = Annotated[
 ]
 MarginOption = Annotated[
     float | None,
-    typer.Option(min=0.0, max=1000.0, help="Points that count as no difference. [default: 2 % of people's]"),
+    typer.Option(
+        min=0.0,
+        max=1000.0,
+        help="CIDEr-D points below which two rows are the same. [default: 2 % of human's, or of the best row's]",
+    ),
 ]
 SameMachineOption = Annotated[
     bool, typer.Option("--same-machine", help="Leave rows out that another processor or other versions computed.")
@@ -231,9 +235,13 @@ class RunOptions:
     cards: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems.")
     ] = None
-    allow_subset: Annotated[bool, typer.Option("--allow-subset", help="Of captions:FILE: score the images it has.")] = (
-        False
-    )
+    allow_subset: Annotated[
+        bool,
+        typer.Option(
+            "--allow-subset",
+            help="Score a captions:FILE that lacks images, in a table of its own.",
+        ),
+    ] = False
     margin: MarginOption = None
     place_unfinished: PlaceUnfinishedOption = False
     same_machine: SameMachineOption = False
@@ -257,7 +265,12 @@ class RunOptions:
     change: ChangeOption = None
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, max=MAX_SEEDS, help="Trainings of each model.", show_default="the preset's, 3 or 1"),
+        typer.Option(
+            min=1,
+            max=MAX_SEEDS,
+            help="Trainings of each model, by other random numbers; a place needs 2, better 3.",
+            show_default="the preset's, 3 or 1",
+        ),
     ] = None
     first_seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="The first of the seeds, for a repetition with others.")

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from harness.benchmark.preview import Preview
     from harness.measure.estimate import DataShape, PassCosts, StagePlan
     from harness.utils.progress import Reporter
+    from results.records import DatasetRecord, RunSpec
     from results.runs.planning import Duration, StoredVariances
 
 EXAMPLES = """
@@ -69,7 +70,7 @@ _SCRIPT = """\
 #!/bin/bash
 # Written by `bench plan --slurm`. The options of sbatch replace those below:
 #   sbatch --time=4:00:00 {name}
-# Extract features once before (`bench data features`), or the first job does while the others wait for it.
+# Features that are still missing are extracted by the first job, for which the others wait.
 #SBATCH --job-name=captionbench
 #SBATCH --array=0-{last}
 #SBATCH --nodes={nodes}
@@ -193,6 +194,8 @@ def plan(
     with Reporter(console) as reporter:
         asked = resolve(request, reporter)
         found = _look(request, asked, here, reporter)
+        if slurm is not None:
+            _left(request, found)  # refuses what cannot be planned before every model is counted
         shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
         estimates = _estimates(request, asked, found, shape, options.on != HERE or slurm is not None, reporter)
     _show(request, asked, found, shape, estimates, console)
@@ -263,8 +266,8 @@ def _estimates(
             started = time.monotonic()
             why = "no run is stored here, and runs are elsewhere" if elsewhere else ""
             why = why or (f"{BUDGET_S:.0f} s of measuring are over" if spent >= BUDGET_S else "")
-            task.reach(number, name)
-            estimates += _estimate(name, request, shape, asked.opening.device, stored, why, reporter)
+            say = partial(task.reach, number)
+            estimates += _estimate(name, request, shape, asked.opening.device, stored, why, reporter, say)
             spent += time.monotonic() - started
     return estimates
 
@@ -335,10 +338,11 @@ def _estimate(
     stored: Mapping[tuple[str, int], Duration],
     why: str,
     reporter: Reporter,
+    say: Callable[[str], None],
 ) -> list[Estimate]:
-    """Count one run of a model under each budget, and tell its time.
+    """Count one run of a model under each budget, and tell its time; `say` what is being done.
 
-    It is as stored, or else measured for a moment, unless `why` is said.
+    The time is as stored, or else measured for a moment, unless `why` is said.
     """
     from harness.benchmark.training_costs import pass_costs
     from harness.measure.estimate import plan_captioning, plan_stages
@@ -348,16 +352,19 @@ def _estimate(
     from zoo import HasBackbone
 
     preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
+    say(f"{model}: building")
     built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
     if isinstance(built, HasBackbone):
         reporter.note(f"counting {model} with its backbone, which takes minutes where that is large")
     length = min(shape.caption_length, built.max_len)
+    say(f"{model}: counting")
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
     decoding = preset.decoding
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
     measured = not why and any((model, budget) not in stored for budget in request.budgets)
     speed = None
     if measured:
+        say(f"{model}: timing")
         speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=MOMENT_S)
     schedule, before, found = stages_for(built, preset.schedule), None, list[Estimate]()
     for budget in request.budgets:
@@ -485,17 +492,10 @@ def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) ->
     """Store the runs that are left as planned, and write the array that executes them by their keys."""
     from results import Store
 
-    left = [spec for spec in found.specs if spec.key not in found.finished]
-    if found.record is None or not left:
-        raise BenchError(
-            f"--slurm: {'no run is left to do' if found.record is not None else found.unknown}",
-            f"type first: bench data features {request.data}, with the same --images, --regions or --backbone"
-            if found.record is None
-            else "leave --slurm out",
-        )
+    left, record = _left(request, found)
     request.workspace.create()
     with Store(request.workspace.database) as store:
-        store.record_dataset(found.record)
+        store.record_dataset(record)
         store.plan(left)
     place = request.workspace
     words = ["--workspace", str(place.root.absolute())]
@@ -503,6 +503,19 @@ def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) ->
     words += [] if place.storage is None else ["--storage", place.storage]
     keys, devices = [spec.key for spec in left], request.execution.devices
     deliver(sbatch_script(file.name, keys, devices, words, on_gpus=on_gpus), file, "--slurm")
+
+
+def _left(request: Request, found: Preview) -> tuple[list[RunSpec], DatasetRecord]:
+    """The runs that an array of Slurm does, and their data set; BenchError where there are none, or not yet."""
+    left = [spec for spec in found.specs if spec.key not in found.finished]
+    if found.record is not None and left:
+        return left, found.record
+    raise BenchError(
+        f"--slurm: {'no run is left to do' if found.record is not None else found.unknown}",
+        f"type first: bench data features {request.data}, with the same --workspace, --images, --regions or --backbone"
+        if found.record is None
+        else "leave --slurm out",
+    )
 
 
 def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[str], *, on_gpus: bool) -> str:

@@ -17,10 +17,9 @@ def schedules(
     name: Annotated[str | None, typer.Argument(help="A schedule or a preset, to see all its settings.")] = None,
 ) -> None:
     """List the training schedules and the presets that use them, or show a schedule or a preset whole."""
-    from rich import box
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from rich.padding import Padding
+    from rich.text import Text
 
     from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
 
@@ -35,11 +34,10 @@ def schedules(
     uses: dict[str, list[str]] = {}
     for preset in list_presets():
         uses.setdefault(load_preset(preset).schedule.name, []).append(preset)
-    table = Table("Schedule", "What it is", "Presets", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.columns[0].no_wrap = table.columns[2].no_wrap = True
     for known in list_schedules():
         schedule = load_schedule(known)
         stages = ", ".join(f"{stage.name} ({stage.epochs})" for stage in schedule.stages)
-        table.add_row(known, escape(f"{schedule.summary}: {stages}"), "\n".join(uses.get(known, ["-"])))
-    console.print(table)
+        console.print(Text(known, style="bold"))
+        presets = f"; presets: {', '.join(uses[known])}" if known in uses else ""
+        console.print(Padding(Text(f"{schedule.summary}: {stages}{presets}"), (0, 0, 0, 2), expand=False))
     console.print("In brackets the epochs of each stage. All settings of one: bench schedules NAME")

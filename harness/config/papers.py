@@ -21,6 +21,10 @@ from harness.utils.errors import BenchError
 
 SOURCE, PAGE = "papers.yaml", "papers.md"
 _DATA: Final = "--data coco/dataset_coco.json --images coco/images"
+_FEATURES: Final = (
+    "what its models see, `--backbone swin_large_patch4_window12_384` (ExpansionNet v2), `--regions trainval` "
+    "(ExpansionNet v1, Image Transformer) or `--backbone resnet50` (cGRU)"
+)
 _DIFFERENTIATED: Final = {
     "second-pass": "captions in a second pass",
     "steps": "pass that drew the captions",
@@ -37,11 +41,12 @@ bench plan --preset aoanet-paper --models aoanet --data coco
 ```
 
 - **Disk and time.** COCO takes 20 GB, and 34 GB on the way. `bench plan` with the options of the command says what
-  the features and checkpoints take, and about how long it trains.
+  the features and checkpoints take, and about how long it trains on this machine. Before the data are here it knows
+  their sizes alone: as above, with `--cells` and `--channels` in place of `--backbone` or `--regions`.
 - **Bottom-up features** (`--regions trainval`) come from https://github.com/peteranderson80/bottom-up-attention: the
   archive of 10 to 100 regions an image, `trainval.zip`, or that of 36, `trainval_36.zip`. Unpack it; the folder of
   TSV files is what `--regions` takes. Features of other authors (`coco_all_align.hdf5`, `X101_grid_feats_coco.hdf5`)
-  come from their repositories, which [the models' page](models.md) links.
+  come from repositories that [the models' page](models.md) links.
 - **A backbone** (`--backbone`) of timm is downloaded. A model that ends with `/end-to-end` trains it too, on the
   pictures.
 - **Tables after cross-entropy.** Add `--set 'stages=[xe]'`, with the name of the preset's first stage, and the
@@ -60,8 +65,7 @@ one. A generated unknown word is shown (`<unk>`, or UNK where a paper's vocabula
 and `decoding.trigram_penalty`. Both are off by default in that code and in what builds on it, and so in the presets;
 its trigram rule is for greedy decoding and sampling alone, here it works in beam search.
 
-When a preset that ends with `-ablation` has run, `bench run` prints the paper's table with the measured scores
-beside.
+When a preset that ends with `-ablation` has run, `bench run` prints the paper's table beside the measured scores.
 """
 
 
@@ -82,7 +86,7 @@ def page(folder: Path) -> str:
 def _tables(stated: Mapping[str, Sequence[Mapping[str, str]]]) -> str:
     """Every table of the papers, and what makes it."""
     lines = ["\n## The tables of five papers, each by its command\n"]
-    lines += ["Each with the options of one's data and features: `--data`, `--images`, `--regions` or `--backbone`.\n"]
+    lines += [f"Add to each `bench run` {_FEATURES}, and `{_DATA}` where it names no data.\n"]
     for paper, rows in stated.items():
         lines += [f"**{paper}**\n", "| | What | Command |", "|---|---|---|"]
         lines += [f"| {row['where']} | {row['what']} | {row['how']} |" for row in rows]

@@ -1,6 +1,7 @@
 """Read COCO, Flickr8k and Flickr30k in the JSON of Karpathy and Fei-Fei (CVPR 2015), with an image folder.
 
-COCO's own annotations, which name no splits, are references alone: one split, to score captions against.
+COCO's own annotations, which name no splits, are references alone: one split, to score captions against. The lists of
+images that evaluation servers publish are one split too, without captions.
 
 `{"dataset": NAME, "images": [{"filename", "filepath"?, "cocoid"? or "imgid", "split", "sentences": [{"raw"}]}]}`, and
 optional keys of an image: "domain" (as nocaps has), "boxes" (x1, y1, x2, y2 in pixels), "width" and "height". Faults
@@ -43,6 +44,7 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     content = read_json(file)
     if isinstance(content, dict) and "annotations" in content:
         return _references_alone(file, content, _picture_folder(file, images))
+    content = _of_server(content)
     entries, ids = _entries(file, content)
     paths = PicturePaths(_picture_folder(file, images))
     splits = _splits(file, entries)
@@ -60,6 +62,18 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         faults=faults,
         sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
     )
+
+
+def _of_server(content: Any) -> Any:
+    """A server's list of images, {"images": [{"id", "file_name"}]}, as one split, named test; else what was given."""
+    entries = content.get("images") if isinstance(content, dict) else None
+    listed = isinstance(entries, list) and all(
+        isinstance(entry, dict) and {"id", "file_name"} <= entry.keys() and not {"split", "imgid"} & entry.keys()
+        for entry in entries
+    )
+    if not listed or entries is None:
+        return content
+    return content | {"images": [{**entry, "cocoid": entry["id"], "split": "test"} for entry in entries]}
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -174,10 +174,17 @@ def check_predictions(
     problems |= {what: ids for what, ids in (("missing", missing), ("without references", extra)) if ids}
     notes = [named(ids, what) for what, ids in problems.items()]
     both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
+    if shift := _constant_offset(predictions.captions, wanted):
+        notes.append(f"every id is {abs(shift):,} {'higher' if shift > 0 else 'lower'} than a reference's")
     if not both:
+        by_id = (
+            f"name images by the ids of the references, as {', '.join(map(str, list(wanted)[:3]))}, or by their files"
+        )
+        offset = (
+            "score them against the file that `bench data nocaps` wrote, with --split nocaps; or take the offset off"
+        )
         raise BenchError(
-            "no image has both a prediction and references: " + "; ".join(notes),
-            f"name images by the ids of the references, as {', '.join(map(str, list(wanted)[:3]))}, or by their files",
+            "no image has both a prediction and references: " + "; ".join(notes), offset if shift else by_id
         )
     if notes and not allow_subset:
         raise BenchError(
@@ -186,6 +193,14 @@ def check_predictions(
             "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
         )
     return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
+
+
+def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:
+    """By how much all ids are above those of the references, as `bench data nocaps` raises them; else 0."""
+    if not 1 < len(captions) == len(wanted):
+        return 0
+    offsets = {one - other for one, other in zip(sorted(captions), sorted(wanted), strict=True)}
+    return offsets.pop() if len(offsets) == 1 else 0
 
 
 def _entries(path: Path) -> list[tuple[Any, Any]]:

@@ -12,6 +12,7 @@ from harness.data.formats import named, read_image_ids, sanitise_caption
 from harness.data.predictions import EMPTY, Predictions
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
+from results.runs.reading import run_keys
 from results.store.rescoring import stored_captions
 from results.store.store import Store
 
@@ -25,22 +26,27 @@ _LISTS: Final = {
     "coco": "image_info_test2014.json, or captions_val2014.json, from cocodataset.org",
     "nocaps": "nocaps_val_image_info.json or nocaps_test_image_info.json from nocaps.org",
 }
-_CAPTION_THEM: Final = "caption them first: bench caption --run RUN --data DATA --split SPLIT --out results.json"
+_CAPTION_THEM: Final = (
+    "caption them first: bench caption --run {key} --data {images} --images FOLDER --out results.json"
+)
 
 
 def run_predictions(store: Store, key: str, images: Path) -> Predictions:
     """A stored run's captions of the images in the server's list, from the split that has most of them.
 
     Raises:
-        BenchError: the run has no caption of any of them.
+        BenchError: the run has no caption of any of them, or a model is named.
         StoreError: the run was never planned.
     """
     wanted = set(read_image_ids(images))
+    if key not in (keys := run_keys(store, key)):
+        raise BenchError(f"{key} is a model, and one run is exported", f"give the key of one: {', '.join(keys[:3])}")
     by_split = stored_captions(store, key)
     split = max(by_split, key=lambda name: len(wanted & by_split[name].keys()), default=None)
     if split is None or not wanted & by_split[split].keys():
+        hint = _CAPTION_THEM.format(key=key, images=images)
         said = f"it captioned {', '.join(by_split)}" if by_split else "it has not finished"
-        raise BenchError(f"run {key} has no caption of any image in {images.name}: {said}", _CAPTION_THEM)
+        raise BenchError(f"run {key} has no caption of any image in {images.name}: {said}", hint)
     captions = by_split[split]
     empty = [str(image_id) for image_id, caption in captions.items() if not caption.strip()]
     spoken = {image_id: caption for image_id, caption in captions.items() if caption.strip()}

@@ -174,7 +174,8 @@ def absent_levels(group: Group) -> str:
     """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
     levels = {"majority": "the floor", "human": "the human level"}
     if group.track == "captions":  # perhaps of references alone, without captions to choose from
-        del levels["majority"]
+        here = any(row.model == "human" for row in group.references)
+        return "" if here else "bench run --models captions:FILE,human --data REFERENCES shows the human level too."
     absent = [name for name in levels if name not in {row.model for row in group.references}]
     if not group.rows or not absent:
         return ""

@@ -153,10 +153,12 @@ def _plain(name: str) -> str:
 
 def learning_label(row: Row) -> Badge | None:
     """What a reader must know of how the row's training ended; None where nothing."""
-    if row.gain is not None:  # what a longer training gave says more than how this one ended
-        return None if row.gain.finished else Badge("still gains", gain_sentence(row.gain))
+    if row.still_gains and row.gain is not None:  # what a longer training gave says more than how this one ended
+        return Badge("still gains", gain_sentence(row.gain))
     if row.training_end == "at chance":
         return Badge("at chance", "no validation was above one point of CIDEr-D")
+    if row.gain is not None:
+        return None
     if row.training_end == "rate near zero":
         return Badge("rate near zero", NEAR_ZERO)
     sentence = _rise_sentence(row)

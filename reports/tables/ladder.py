@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 
 from reports.tables.columns import PLACE, Titled, score_cell, standing_cell
-from reports.tables.table import Cell, Column, Table, line_of
+from reports.tables.numbers import DASH, percent
+from reports.tables.table import Cell, Column, Table, line_of, noted
 from results.runs.leaderboard import Group, Row
+from results.runs.standings import AT_CHANCE
 
 _NAMED = 6
 
@@ -18,7 +21,10 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     rungs = ladder_of(group, groups)
     if len(rungs) < 2 or rungs[-1] is not group:
         return None
-    columns = [column for rung in rungs for column in _columns(rung)]
+    seeds: dict[str, list[tuple[int, ...]]] = {}
+    for row in (row for rung in rungs for row in rung.rows):
+        seeds.setdefault(row.model, []).append(row.seeds)
+    columns = [column for rung in rungs for column in _columns(rung, seeds)]
     before = {row.model: row for row in rungs[-2].rows}
     meaning = f"what {updates(rungs[-1])} updates gave over {updates(rungs[-2])}, in points"
     columns.append(Column("Gain", lambda row, _: _gain(before.get(row.model)), meaning, "Gain"))
@@ -37,15 +43,25 @@ def ladder_of(group: Group, groups: Sequence[Group]) -> list[Group]:
 
 
 def updates(group: Group) -> str:
-    return group.name.partition(" after ")[2].removesuffix(" updates") or f"{group.budget} times"
+    return group.name.partition(" after ")[2].partition(" update")[0] or f"{group.budget} times"
 
 
-def _columns(rung: Group) -> tuple[Column, Column]:
+def _columns(rung: Group, seeds: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[Column, Column]:
+    """Score and place after a rung's updates; scores are over the `seeds` that a model has under every budget."""
     by_model = {row.model: row for row in rung.rows}
 
     def score(row: Row, _: Group) -> Cell:
         found = by_model.get(row.model)
-        return Cell("") if found is None else replace(score_cell(found.scores.get(rung.metric)), spread="")
+        if found is None:
+            return Cell("")
+        if len(set(seeds[row.model])) == 1:
+            return replace(score_cell(found.scores.get(rung.metric)), spread="", note=_at_chance(found))
+        common = sorted(set.intersection(*map(set, seeds[row.model])))
+        if not common or not found.by_seed.keys() >= set(common):
+            return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
+        mean, which = fmean(found.by_seed[seed] for seed in common), "seeds" if len(common) > 1 else "seed"
+        of = f"{row.model} has {which} {', '.join(map(str, common))} under every budget: scores are of these alone"
+        return Cell(percent(mean), mean, note="; ".join(filter(None, (of, _at_chance(found)))))
 
     def place(row: Row, _: Group) -> Cell:
         found = by_model.get(row.model)
@@ -56,6 +72,10 @@ def _columns(rung: Group) -> tuple[Column, Column]:
         Column(f"After {many}", score, f"{rung.metric} after {many} updates, times 100", many),
         Column(f"Place after {many}", place, f"places after {many} updates", "Place", descending=False, key=PLACE),
     )
+
+
+def _at_chance(row: Row) -> str:
+    return AT_CHANCE if row.training_end == "at chance" else ""
 
 
 def _gain(row: Row | None) -> Cell:

@@ -56,7 +56,8 @@ def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("
 
     def column(kind: str, domain: str) -> Column:
         def read(row: Row, _: Group) -> Cell:
-            return score_cell(row.facts.get(domain, {}).get(fact_metric(measure, kind)))
+            cell = score_cell(row.facts.get(domain, {}).get(fact_metric(measure, kind)))
+            return replace(cell, note=cell.note.removesuffix(f": {kind}"))  # which the column names
 
         return Column(kind, read, f"{kind}: {MEANING[measure]}, times 100", kind, key=fact_metric(measure, kind))
 
@@ -64,14 +65,15 @@ def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("
 
 
 def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
-    """The terminal's short form: the precision of every kind; None where rows have no facts."""
+    """The terminal's short form: F of every kind; None where rows have no facts."""
     if not any(row.facts for row in group.rows):
         return None
-    table = table_of(
-        group, fact_columns("precision", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False
-    )
-    words = any(WORDS in row.facts.get("overall", {}) for row in group.rows)
-    return Titled("Words that a reference has, too" if words else "True facts of those stated", "", table)
+    table = table_of(group, fact_columns("F", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False)
+    if any(WORDS in row.facts.get("overall", {}) for row in group.rows):
+        shares = "of a caption's words that a reference has, and of the references' words that captions use"
+        return Titled("F of words", f"F: the harmonic mean of the shares {shares}.", table)
+    shares = "of stated facts that are true, and of the pictures' facts that are told"
+    return Titled("F of facts", f"F: the harmonic mean of the shares {shares}.", table)
 
 
 def answers(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> list[tuple[str, str]]:

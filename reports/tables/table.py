@@ -186,7 +186,10 @@ def line_of(
 
 def badges(row: Row, group: Group) -> tuple[Badge, ...]:
     """What a reader must know of the row: what its model may have seen, how its training ended, what made it."""
-    found = (contamination(row.pretraining, group.dataset, group.split), learning_label(row))
+    seen = contamination(row.pretraining, group.dataset, group.split)
+    if seen is not None and group.track == "captions" and row.pretraining and not row.pretraining.data_sets:
+        seen = replace(seen, sentence=f"{seen.sentence} A card says it (--cards).")
+    found = (seen, learning_label(row))
     outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None
     elsewhere = Badge("made elsewhere", f"Computed on {row.elsewhere}, unlike most rows.") if row.elsewhere else None
     names = ", ".join(row.plugins)
@@ -202,7 +205,7 @@ def differences(differs: Mapping[str, str | None]) -> str:
     """What sets a row apart, on one line; fields that a row has no part in are left out."""
     if differs.get("heldout") == "each":
         count = differs.get("nrefs") or ""
-        others = "the others" if not count or "=" in count else f"{count} others"
+        others = "the others" if not count or "=" in count else "one other" if count == "1" else f"{count} others"
         left = {name: value for name, value in differs.items() if name not in ("heldout", "nrefs")}
         return ", ".join(filter(None, (f"each against {others}", differences(left))))
     return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from reports.tables.columns import is_of_other_machine
@@ -13,6 +14,8 @@ from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Standing, Verdict
 
 _NAMED = 4
+_LEARNT: Final = 500
+"""Updates after which models that learn at all are above chance: as many as the preset `quick` trains."""
 _LONGER = {
     "still learning": "Still learning",
     "at chance": "At the level of chance",
@@ -20,8 +23,8 @@ _LONGER = {
 }
 """How trainings end that a longer one may turn, in words."""
 AS_GIVEN = (
-    "Captions of one training each: places and intervals are of these captions, over images alone; a claim about "
-    "architectures needs seeds."
+    "Captions of one training each: places and intervals are of these captions, by paired sign flips over images; a "
+    "claim about architectures needs seeds."
 )
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
 PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"
@@ -73,14 +76,25 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
     # Where the rate was near zero, more epochs of the same settings would be spent like the last ones.
     longer = [row for row in rows.values() if row.training_end != "rate near zero"]
     ended = [each for row in longer for each in row.learning.values()]
-    epochs = {each.stage: 2 * each.epochs for each in ended if each.epochs is not None}
+    times = max((_times_longer(row) for row in longer), default=2)
+    epochs = {each.stage: times * each.epochs for each in ended if each.epochs is not None}
     if not epochs:
         return said
     options = [f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items())]
     if set(epochs) == {0}:  # of one stage alone
         budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
-        options = [f"--budgets {','.join(map(str, sorted(budgets | {2 * budget for budget in budgets})))}"]
-    return f"{said} To train twice as long: the same command with {' '.join(options)}"
+        more = {times * budget for budget in (budgets if times == 2 else [min(budgets)])}
+        options = [f"--budgets {','.join(map(str, sorted(budgets | more)))}"]
+    said += " To train twice as long" if times == 2 else f" To train {times} times as long, {_LEARNT} updates or more"
+    return f"{said}: the same command with {' '.join(options)}"
+
+
+def _times_longer(row: Row) -> int:
+    """How many times as long a row is to be trained: twice, or until an untrained model has learnt something."""
+    steps = row.costs.get("train_steps")
+    if row.training_end != "at chance" or steps is None or not steps.value:
+        return 2
+    return max(2, ceil(_LEARNT / steps.value))
 
 
 def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
@@ -241,12 +255,15 @@ def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
     if found is None:
         return None
     pair, verdict = found
-    gap, low, high = pair.difference, pair.low, pair.high
-    if pair.first != one:
-        gap, low, high = -gap, -high, -low
+    turned = pair.first != one
+    gap = -pair.difference if turned else pair.difference
     names = f"{group.rows[one].model} less {group.rows[other].model}"
     at_once = " for all pairs at once" if group.comparisons and len(group.comparisons.pairs) > 1 else ""
-    said = f"{names}: {_signed(gap)} ({_signed(low)} to {_signed(high)}{at_once}, p {pair.p:.2g})"
+    bounds = f"too few images for an interval{at_once}"
+    if pair.low is not None and pair.high is not None:
+        low, high = (-pair.high, -pair.low) if turned else (pair.low, pair.high)
+        bounds = f"{_signed(low)} to {_signed(high)}{at_once}"
+    said = f"{names}: {_signed(gap)} ({bounds}, p {pair.p:.2g})"
     if verdict == "unknown":
         needs = [f"{count:,} {what}" for count, what in ((pair.seeds, "seeds"), (pair.images, "images")) if count]
         said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"

@@ -43,20 +43,21 @@ def print_comparison(comparison: Comparison, console: Console, *, all_costs: boo
     if comparison.pairs:
         facts = [_facts(comparison.pairs[0])] if single and comparison.pairs[0].facts else []
         for grid in (_scores(comparison.pairs, single), *facts, _spent(comparison.pairs, single, all_costs)):
-            console.print()
-            console.print(grid.rich())
+            if grid.rows:
+                console.print()
+                console.print(grid.rich())
         console.print()
     for line in _notes(comparison, everything=single):
         console.print(Text(printable(line)))
     for change in _most_changed(comparison):
         console.print()
-        console.print(Text(_caption_line(change), style="green" if change.change > 0 else "red"))
+        console.print(Text(_caption_line(change, comparison), style="green" if change.change > 0 else "red"))
         shown = [("A:", change.before), ("B:", change.after)]
         for head, text in (*shown, *(("  ", each) for each in change.image.references[:_REFERENCES])):
             said = Text(f"{head}  {printable(text)}", style="dim" if head == "  " else "")
             console.print(Padding(said, (0, 0, 0, 2), expand=False))
     console.print()
-    console.print(Text(_legend(comparison), style="dim"))
+    console.print(Text(_legend(comparison, all_costs), style="dim"))
 
 
 def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
@@ -65,13 +66,13 @@ def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
     for pair in comparison.pairs:
         sides = _bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
         grids = (_scores([pair], True), *([_facts(pair)] if pair.facts else []), _spent([pair], True, all_costs))
-        tables = "\n".join(grid.markdown() for grid in grids)
+        tables = "\n".join(grid.markdown() for grid in grids if grid.rows)
         parts.append(f"## {escape_markdown(_title(pair))}\n\n{sides}\n{tables}")
     parts.append(_bullets(_notes(comparison, everything=True)))
     for change in _most_changed(comparison):
         captions = (f"A: {change.before}", f"B: {change.after}", *(f"reference: {t}" for t in change.image.references))
-        parts.append(f"**{escape_markdown(_caption_line(change))}**\n\n{_bullets(captions)}")
-    parts.append(f"{escape_markdown(_legend(comparison))}\n")
+        parts.append(f"**{escape_markdown(_caption_line(change, comparison))}**\n\n{_bullets(captions)}")
+    parts.append(f"{escape_markdown(_legend(comparison, all_costs))}\n")
     return "\n".join(filter(None, parts))
 
 
@@ -200,18 +201,22 @@ def _most_changed(comparison: Comparison) -> list[CaptionChange]:
     return sorted(found, key=lambda change: -abs(change.change))[:most]
 
 
-def _caption_line(change: CaptionChange) -> str:
+def _caption_line(change: CaptionChange, comparison: Comparison) -> str:
+    """Which image it is, of which model where several pairs are compared, and both scores."""
+    model = f"{change.model}, " * (len(comparison.pairs) > 1)
     scores = f"{points(change.score_before)} → {points(change.score_after)} ({points(change.change, '+')})"
-    return printable(
-        f"{change.model}, {change.split} image {change.image.image_id} {change.image.file}: {MAIN} {scores}"
-    )
+    return printable(f"{model}{change.split} image {change.image.image_id} {change.image.file}: {MAIN} {scores}")
 
 
-def _legend(comparison: Comparison) -> str:
+def _legend(comparison: Comparison, all_costs: bool) -> str:
+    facts = sum(fact.test is not None for pair in comparison.pairs for fact in pair.facts)
+    tests = f"{comparison.tests} test{'s' * (comparison.tests != 1)}"
+    corrected = tests + f" of scores, and apart for {facts} of facts" * bool(facts)
+    costs = "Costs: B by A" + "; --all-costs shows every one" * (not all_costs)
     return (
         "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
-        f"and images: t, seeds unpaired. Holm's correction for {comparison.tests} tests; BLEU and METEOR are tested by "
-        "the images' influences on the corpus score, where runs have them. Costs: B by A; --all-costs shows every one."
+        f"and images: t, seeds unpaired. Holm's correction for {corrected}; BLEU and METEOR are tested by the images' "
+        f"influences on the corpus score, where runs have them. {costs}."
     )
 
 

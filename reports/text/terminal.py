@@ -53,10 +53,12 @@ def print_leaderboard(
     if keys is not None:
         groups = [group for group in groups if any(set(row.keys) & set(keys) for row in _rows(group))]
         failures = [run for run in failures if run.key in keys]
-    joint = no_places(groups)
+    joint, once = no_places(groups), set[str]()
     for sentence in joint:
         _say(sentence, console, "")
-    shown = {name for group in groups for name in _print_group(group, groups, console, () if joint else verdict(group))}
+    shown = {
+        name for group in groups for name in _print_group(group, groups, console, () if joint else verdict(group), once)
+    }
     if not groups:
         console.print("No run has finished yet.")
     for group, found in [(group, group.comparisons) for group in groups if group.comparisons is not None][:1]:
@@ -92,7 +94,10 @@ def _rows(group: Group) -> tuple[Row, ...]:
     return (*group.rows, *group.references)
 
 
-def _print_group(group: Group, groups: Sequence[Group], console: Console, said: Sequence[str]) -> set[str]:
+def _print_group(
+    group: Group, groups: Sequence[Group], console: Console, said: Sequence[str], once: set[str]
+) -> set[str]:
+    """Print a group's tables; remarks that are in `once` were printed below an earlier one."""
     [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
@@ -102,17 +107,15 @@ def _print_group(group: Group, groups: Sequence[Group], console: Console, said: 
         _print_pairs(pairs, console)
     shown, gone = _fitted(table, group.metric, console)
     print_table(shown, console, group.metric)
-    if gone:
-        _say(f"No room here for {', '.join(gone)}; bench report shows every column.", console)
-    if remark := absent_levels(group):
-        _say(remark, console)
+    room = f"No room here for {', '.join(gone)}; bench report shows every column." if gone else ""
+    _say_once((room, absent_levels(group)), once, console)
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         _say(f"Not comparable with this split's other tables; here {own}", console, "yellow")
     ladder = ladder_table(group, groups, {})
     for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
-            _print_beside(beside, group, console)
+            _print_beside(beside, group, console, once)
     return {column.short for column in shown.columns}
 
 
@@ -161,12 +164,18 @@ def print_table(table: Table, console: Console, main: str = "") -> None:
         _say(f"{mark}) {note}", console)
 
 
-def _print_beside(beside: Titled, group: Group, console: Console) -> None:
+def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
+    for remark in filter(None, remarks):
+        if remark not in once:
+            once.add(remark)
+            _say(remark, console)
+
+
+def _print_beside(beside: Titled, group: Group, console: Console, once: set[str]) -> None:
     console.print()
     _say(f"{beside.title}, {group.name}", console, "bold")
     print_table(beside.table, console)
-    for sentence in filter(None, (beside.note, *beside.sentences)):
-        _say(sentence, console)
+    _say_once((beside.note, *beside.sentences), once, console)
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
@@ -197,7 +206,8 @@ def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_give
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:
-        return f"{place}over images, between these captions. {without}95 %: interval over images."
+        test = "between these captions: paired sign-flip tests over images, as in bench compare."
+        return f"{place}{test} {without}95 %: interval over images."
     costs = {
         "MAC": "multiply-accumulates of one image's caption by beam search",
         "Latency": "the time of one image's caption by beam search",

@@ -177,7 +177,7 @@ def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
     here, there = (
         ", ".join(f"{count:,} {name}" for name, count in counts.items()) for counts in (images, _SERVER_DOMAINS)
     )
-    told = f"are of other images here: {here}, as the annotations say" if all(images.values()) else "may differ here"
+    told = f"are of other images here: {here}" if all(images.values()) else "may differ here"
     return Footnote(
         f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, "
         "which fit the annotations' (docs/evaluation.md)."

@@ -36,8 +36,9 @@ class Row:
     have them; times, rates and energy only over those on the machine of most runs of the group, and `other_machines`
     says where not. `differs` names what sets the row apart, configuration or signature fields to values (None: has no
     such field): from rows of the same model, or of a reference from the group's signature. `standings` has places by
-    metric, none for references; `learning` by seed how training ended. `outdated`, `elsewhere` and `unmatched` say why
-    the row is not of the newest code, not computed as most rows, not as large as the others.
+    metric, none for references; `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`,
+    `elsewhere` and `unmatched` say why the row is not of the newest code, not computed as most rows, not as large as
+    the others.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Row:
     differs: dict[str, str | None] = field(default_factory=dict)
     standings: dict[str, Standing] = field(default_factory=dict)
     learning: dict[int, Learning] = field(default_factory=dict)
+    by_seed: dict[int, float] = field(default_factory=dict)
     outdated: str | None = None
     elsewhere: str | None = None
     plugins: tuple[str, ...] = ()
@@ -113,7 +115,8 @@ class Group:
             {round(cost.value) for row in self.rows if (cost := row.costs.get("train_steps")) and cost.value}
         )
         many = " to ".join(f"{count:,}" for count in dict.fromkeys((*counts[:1], *counts[-1:])))
-        return f"{self.dataset} {self.split}" + " with rewards" * rewards + f" after {many} updates" * bool(counts)
+        after = f" after {many} update{'s' * (counts[-1:] != [1])}" * bool(counts)
+        return f"{self.dataset} {self.split}" + " with rewards" * rewards + after
 
 
 RANKING_METRIC = "CIDEr-D"
@@ -346,6 +349,11 @@ def _row(
             for domain in runs[0].facts.get(split, {})
         },
         learning={run.seed: run.learning for run in runs if run.learning is not None},
+        by_seed={
+            run.seed: score.value
+            for run in runs
+            if (score := run.scores[split]["overall"].get(context.metric)) is not None and score.value is not None
+        },
     )
 
 

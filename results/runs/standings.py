@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from results.statistics.architecture import (
     places,
 )
 from results.statistics.learning import LEAST, mean_learning
-from results.statistics.significance import ALPHA, Array, holm, mean_of_seeds
+from results.statistics.significance import ALPHA, Array, holm, mean_of_seeds, sign_flip_columns
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _NO_PART: Final = "none"
@@ -77,7 +78,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class FloorTest:
-    """A row against a floor, over seeds and images; a row or floor of one seed over images alone.
+    """A row against a floor, over seeds and images; a row or floor of one seed is taken as it is.
 
     `difference` is the row's mean less the floor's, `p` two-sided after Holm's correction for all rows and floors of
     the group.
@@ -119,15 +120,15 @@ class Standing:
 class PairVerdict:
     """Two rows of a group by their numbers, the first with the higher mean; the difference first less second.
 
-    `low` and `high` hold for all pairs of the group at once; `p` is Holm's. All are fractions. Of an unknown one,
-    `seeds`, or else `images`, are how many would probably tell; None where no number of them would.
+    `low` and `high` hold for all pairs of the group at once, None where images are too few; `p` is Holm's. All are
+    fractions. Of an unknown one, `seeds` or `images` are how many would probably tell; None where no number does.
     """
 
     first: int
     second: int
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     p: float
     verdict: Verdict
     seeds: int | None = None
@@ -196,22 +197,31 @@ def floor_tests(
 ) -> list[tuple[FloorTest, ...]]:
     """Each row's tests against all floors, corrected together; a row is not tested against floors of other images.
 
-    Rows and floors are their seeds' scores by image; seeds without any are passed over.
+    Rows and floors are their seeds' scores by image; seeds without any are passed over. Where both have one seed, signs
+    are flipped over images, as of any two sets of captions.
     """
     scores = [matrix([seed for seed in seeds if seed]) for seeds in rows]
     images = next((set(seed) for seeds in rows for seed in seeds if seed), set())
     levels = [(name, matrix([seed for seed in seeds if seed])) for name, seeds in floors if _covers(seeds, images)]
     tests = [
-        (row, name, estimate(of_any_seeds(own), of_any_seeds(level)))
+        (row, name, own, level)
         for row, own in enumerate(scores)
         if own is not None and _covers(rows[row], images) and len(images) > 1
         for name, level in levels
         if level is not None
     ]
-    p_values = holm([float(p_of_t(*found)) for _, _, found in tests])
+    flipped = [(own[0], level[0]) for _, _, own, level in tests if len(own) == len(level) == 1]
+    of_flips = iter(sign_flip_columns(np.array([own - level for own, level in flipped]).T).tolist() if flipped else ())
+    found = [
+        next(of_flips)
+        if len(own) == len(level) == 1
+        else float(p_of_t(*estimate(of_any_seeds(own), of_any_seeds(level))))
+        for _, _, own, level in tests
+    ]
     against: list[tuple[FloorTest, ...]] = [()] * len(rows)
-    for (row, name, found), p in zip(tests, p_values, strict=True):
-        against[row] += (FloorTest(name, float(found.difference), p, significant=p < ALPHA),)
+    for (row, name, own, level), p in zip(tests, holm(found), strict=True):
+        gap = float((own.mean(axis=0) - level.mean(axis=0)).mean())
+        against[row] += (FloorTest(name, gap, p, significant=p < ALPHA),)
     return against
 
 
@@ -299,7 +309,8 @@ def _comparisons(
             first, second, gap, low, high = second, first, -gap, -high, -low
         verdict: Verdict = "same" if pair.same_within(within) else "unknown" if pair.better is None else "better"
         needs = pair.needed(compared.sets, images, within) if verdict == "unknown" else (None, None)
-        found.append(PairVerdict(rows[first], rows[second], gap, low, high, pair.p, verdict, *needs))
+        ends = [end if isfinite(end) else None for end in (low, high)]
+        found.append(PairVerdict(rows[first], rows[second], gap, ends[0], ends[1], pair.p, verdict, *needs))
     return Comparisons(
         metric,
         images,

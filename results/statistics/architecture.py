@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from results.statistics.significance import ALPHA, LEVEL, Array, holm
+from results.statistics.significance import ALPHA, LEVEL, Array, holm, sign_flip_pairs
 
 NEEDS_SEEDS: Final = "needs seeds: one is no measure of how much training varies"
 NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
@@ -278,8 +278,9 @@ class PairOfModels:
     """Two models of a table by their numbers, and the difference first less second.
 
     `low` and `high` hold for all pairs of the table at once, `p` is Holm's for all of them, from t with `degrees` of
-    freedom. `error` is the standard error, of whose square the images' part is `images_share`, and what falls with more
-    images `falls_with_images`.
+    freedom, whose `quantile` is that of the interval; of captions as they are both are of sign flips, and the interval
+    is infinite where images are too few for one. `error` is the standard error, of whose square the images' part is
+    `images_share`, and what falls with more images `falls_with_images`.
     """
 
     first: int
@@ -292,6 +293,7 @@ class PairOfModels:
     p: float
     images_share: float
     falls_with_images: float
+    quantile: float
 
     @property
     def better(self) -> bool | None:
@@ -306,8 +308,8 @@ class PairOfModels:
 
         Expected numbers, if the difference and all variances are as observed; None where no number of them does.
         """
-        gap, quantile = abs(self.difference), (self.high - self.difference) / self.error if self.error else 0.0
-        target = max(gap / (quantile + _POWER_QUANTILE), (margin - gap) / (quantile + _POWER_QUANTILE), 0.0) ** 2
+        gap, quantile = abs(self.difference), self.quantile + _POWER_QUANTILE
+        target = max(gap / quantile, (margin - gap) / quantile, 0.0) ** 2
         left, falling = self.images_share * self.error**2, self.falls_with_images * self.error**2
         by_seeds = seeds * _times(self.error**2 - left, target - left)
         by_images = images * _times(falling, target - self.error**2 + falling)
@@ -345,7 +347,7 @@ def places(models: Sequence[Array]) -> Placing:
 
     Pairs are told apart by Holm's correction. A place runs from 1 plus the number of models that are surely better to
     the number of models less those that are surely worse (Klein, Wright and Wieczorek 2020). Intervals of pairs hold
-    all at once (Bonferroni). One row of scores each is taken as it is: places are then over images.
+    all at once (Bonferroni). One row of scores each is taken as it is: places are then over images, by sign flips.
     """
     for scores in models:
         if scores.ndim != 2 or len(scores) < 1 or scores.shape[1] < 2 or scores.shape != models[0].shape:
@@ -376,14 +378,18 @@ def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
     tested = _tested(models, LEVEL)
     degrees = np.array([joint_degrees(test.degrees, (seeds, seeds), len(tested)) for test in tested.values()])
     gaps, errors = (np.array([test[column] for test in tested.values()]) for column in (0, 1))
-    halves = t_quantile(1 - ALPHA / max(len(tested), 1), degrees) * errors
-    corrected = holm(p_of_t(gaps, errors, degrees).tolist())
+    alpha = ALPHA / max(len(tested), 1)
+    quantiles = t_quantile(1 - alpha, degrees)
+    lows, highs, p_values = gaps - quantiles * errors, gaps + quantiles * errors, p_of_t(gaps, errors, degrees)
+    if tested and seeds == 1:
+        p_values, lows, highs = sign_flip_pairs(np.array([each.images for each in models]).T, list(tested), alpha)
+    numbers = (degrees, lows, highs, np.array(holm(p_values.tolist())), quantiles)
     found = []
-    for (pair, test), free, half, p in zip(tested.items(), degrees.tolist(), halves.tolist(), corrected, strict=True):
+    for (pair, test), (free, low, high, p, quantile) in zip(tested.items(), np.array(numbers).T.tolist(), strict=True):
         one, two = (models[number] for number in pair)
         left, variance = float(images_part(one, two)), test.error**2
         falling = left + float(min(one.interaction, one.between) + min(two.interaction, two.between))
-        shares = (part / variance if variance else 0.0 for part in (left, falling))
-        bounds = test.difference - half, test.difference + half
-        found.append(PairOfModels(*pair, test.difference, test.error, free, *bounds, p, *shares))
+        share, falls = (part / variance if variance else 0.0 for part in (left, falling))
+        told = (test.difference, test.error, free, low, high, p, share, falls, quantile)
+        found.append(PairOfModels(*pair, *told))
     return found

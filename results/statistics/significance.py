@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,16 +101,73 @@ def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: i
     """
     images = len(differences)
     total = differences.sum(axis=0)
-    observed, squares = np.abs(total), np.square(differences).sum(axis=0)
     extreme = np.zeros(len(total), np.int64)
     for exchanged in exchanges(images, resamples=resamples, seed=seed):
-        drawn = total - 2 * (exchanged @ differences)
-        # Rounding must not decide about draws that are as extreme as what was observed.
-        extreme += (np.abs(drawn) >= observed - 1e-12 * images).sum(axis=0)
+        extreme += _as_extreme(total - 2 * (exchanged @ differences), total, images)
+    return _p_values(extreme, differences, resamples)
+
+
+class PairTests(NamedTuple):
+    """Of pairs (K,): two-sided p-values, and the ends of the intervals of their mean differences."""
+
+    p: Array
+    low: Array
+    high: Array
+
+
+def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: float) -> PairTests:
+    """Pairs of columns of scores (N, M), first less second, tested as by `sign_flip_columns`.
+
+    The intervals hold what the same draws do not reject at `alpha`: a draw is as extreme as what was observed where
+    the mean in question is beyond that of the images whose signs it flips, or of all others (Hartigan, "Using
+    Subsample Values as Typical Values", 1969). Where no number of draws rejects at so low a level, Hoeffding's bound
+    gives their ends; they are infinite where images are too few for it.
+    """
+    first, second = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
+    images, differences = len(scores), scores[:, first] - scores[:, second]
+    total = differences.sum(axis=0)
+    extreme = np.zeros(len(pairs), np.int64)
+    ends: list[Array] = []
+    for exchanged in exchanges(images):
+        by_model, count = exchanged @ scores, exchanged.sum(axis=1)[:, None]
+        flipped = by_model[:, first] - by_model[:, second]
+        extreme += _as_extreme(total - 2 * flipped, total, images)
+        means = flipped / np.maximum(count, 1), (total - flipped) / np.maximum(images - count, 1)
+        parted = (count > 0) & (count < images)
+        low, high = np.where(parted, np.minimum(*means), -np.inf), np.where(parted, np.maximum(*means), np.inf)
+        ends.append(np.stack((low, -high)))
+    draws = 2**images if is_exact(images, RESAMPLES) else RESAMPLES + 1  # what was observed is one of them
+    rejected = int(alpha * draws) - (not is_exact(images, RESAMPLES))
+    if rejected >= 0:
+        low, high = np.partition(np.concatenate(ends, axis=1), rejected, axis=1)[:, rejected]
+        return PairTests(_p_values(extreme, differences, RESAMPLES), low, -high)
+    half = _bounded_half(differences, alpha)
+    return PairTests(_p_values(extreme, differences, RESAMPLES), total / images - half, total / images + half)
+
+
+def _as_extreme(drawn: Array, total: Array, images: int) -> NDArray[np.int64]:
+    """How many draws (R, K) are as extreme as what was observed (K,); rounding must not decide about equal ones."""
+    found: NDArray[np.int64] = (np.abs(drawn) >= np.abs(total) - 1e-12 * images).sum(axis=0)
+    return found
+
+
+def _p_values(extreme: NDArray[np.int64], differences: Array, resamples: int) -> Array:
+    """P-values of differences (N, K) of which so many draws (K,) were as extreme."""
+    observed, squares = np.abs(differences.sum(axis=0)), np.square(differences).sum(axis=0)
     columns = zip(extreme.tolist(), observed.tolist(), squares.tolist(), strict=True)
+    images = len(differences)
     return np.array(
         [_sharpened(p_value(count, images, resamples), sum_, of, images, resamples) for count, sum_, of in columns]
     )
+
+
+def _bounded_half(differences: Array, alpha: float) -> Array:
+    """Half the interval of means of differences (N, K) by Hoeffding's bound on a sum's tail."""
+    images, level = len(differences), 2 * np.log(2 / alpha)
+    if images <= level:
+        return np.full(differences.shape[1], np.inf)
+    found: Array = np.sqrt(level * differences.var(axis=0) / (images - level))
+    return found
 
 
 def _sharpened(p: float, observed: float, squares: float, images: int, resamples: int) -> float:

@@ -68,7 +68,7 @@ def test_two_workspaces_side_by_side(
 
 def test_captions_that_changed_most_come_with_their_references(fill: Fill, tmp_path: Path) -> None:
     said = compare(fill("old", {"updown": 0}), fill("new", {"updown": -3}), "--captions", "1")
-    assert re.search(r"updown, test image (\d+) \1\.png: CIDEr-D \d+\.\d\d → \d+\.\d\d \(-\d\.\d\d\)", said)
+    assert re.search(r"\ntest image (\d+) \1\.png: CIDEr-D \d+\.\d\d → \d+\.\d\d \(-\d\.\d\d\)", said)
     assert "A:  a ball +0.0" in said
     assert "B:  a ball -3.0" in said
     assert "one ball" in said

@@ -116,7 +116,8 @@ def test_submission_of_a_stored_run(files, tmp_path):
     content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
     assert {entry["image_id"]: entry["caption"] for entry in content} == {7: "a man rides", 3: "a dog", 5: "two cats"}
     for run, split, said in (
-        ("nobody", test, "no run nobody"),
+        ("nobody", test, "no run is named nobody"),
+        ("mine", test, "mine is a model, and one run is exported"),
         (key, replace(test, captions={3: "a dog", 5: " ", 7: "x"}), "1 image with an empty caption (5)"),
         (key, replace(other, captions={11: "a cat"}), "no caption of any image"),
     ):

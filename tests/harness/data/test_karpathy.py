@@ -236,3 +236,14 @@ def test_the_fingerprint_changes_with_any_annotation_or_picture(entry: Make, fol
     picture.write_bytes(whole)
     os.utime(picture, (0, 0))
     assert opened(root).fingerprint == before
+
+
+def test_a_servers_list_of_images_is_one_split(tmp_path: Path) -> None:
+    listed = tmp_path / "image_info.json"
+    entries = [{"id": 42, "file_name": "b.jpg", "width": 9, "height": 9}, {"id": 7, "file_name": "a.jpg"}]
+    listed.write_text(json.dumps({"info": {}, "images": entries}))
+    samples = opened(listed).split("test")
+    assert [(sample.image_id, sample.file, sample.captions) for sample in samples] == [
+        (42, "b.jpg", ()),
+        (7, "a.jpg", ()),
+    ]

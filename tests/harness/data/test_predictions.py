@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.data.predictions import read_caption_sets, read_predictions
+from harness.data.formats import References
+from harness.data.predictions import check_predictions, read_caption_sets, read_predictions
 from harness.utils.errors import BenchError
 
 CAPTIONS = {391895: "a man on a motorcycle", 60623: "a girl eats", 483108: "a train"}
@@ -106,3 +107,11 @@ def test_faults_are_counted(write: Write) -> None:
 def test_several_captions_of_an_image_are_a_set(write: Write) -> None:
     assert read_caption_sets(write({"7": ["a dog", "one dog"]})) == {7: ["a dog", "one dog"]}
     assert read_caption_sets(write([{"image_id": 7, "caption": text} for text in ("a", "b")])) == {7: ["a", "b"]}
+
+
+def test_ids_with_a_constant_offset_are_told(write: Write) -> None:
+    references = References("nocaps", dict.fromkeys(CAPTIONS, ("a reference",)))
+    raised = read_predictions(write({str(image_id + 581_922): caption for image_id, caption in PAIRS}), CAPTIONS)
+    with pytest.raises(BenchError, match="581,922 higher") as refused:
+        check_predictions(raised, references, allow_subset=False)
+    assert "bench data nocaps" in (refused.value.hint or "")

@@ -49,6 +49,17 @@ def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
     assert ["b is better than a" in sentence for sentence in found.sentences] == [True]
 
 
+def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
+    short = replace(SHORT.rows[0], seeds=(1, 2), keys=("a1", "a2"), by_seed={1: 0.0, 2: 0.5})
+    long = replace(LONG.rows[1], seeds=(1,), keys=("a3",), by_seed={1: 0.1})
+    rungs = [replace(SHORT, rows=(short,), comparisons=None), replace(LONG, rows=(long,), comparisons=None)]
+    found = ladder_table(rungs[1], rungs, {})
+    assert found is not None
+    [line] = found.table.lines
+    assert [line.cells[at].text for at in (0, 2)] == ["0.0", "10.0"]
+    assert line.cells[0].note
+
+
 def test_one_budget_alone_and_shorter_rungs_have_no_table() -> None:
     assert ladder_table(LONG, [LONG], {}) is None
     assert ladder_table(SHORT, [SHORT, LONG], {}) is None

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import stdtr
 
 from results.statistics.architecture import Place, architecture_difference, places, summary, table_variances
-from results.statistics.significance import Array, holm
+from results.statistics.significance import Array, holm, sign_flip_columns
 from tests.results.statistics.simulated import simulated
 
 DRAWS = st.integers(0, 10_000)
@@ -91,19 +91,33 @@ def test_two_models_are_placed_by_their_own_interval() -> None:
     assert variances is None
 
 
-def test_single_captions_are_placed_by_the_paired_t_over_images() -> None:
+def test_single_captions_are_placed_by_sign_flips_over_images() -> None:
     generator = np.random.default_rng(5)
     images = generator.normal(1.0, 0.5, (1, 400))
     models = [images + generator.normal(gap, 0.4, (1, 400)) for gap in (0.0, 0.005, 0.3)]
     found = places(models)
-    expected = holm([float(stats.ttest_rel(models[a][0], models[b][0]).pvalue) for a, b in ((0, 1), (0, 2), (1, 2))])
-    assert [pair.p for pair in found.pairs] == pytest.approx(expected)
+    gaps = np.array([models[a][0] - models[b][0] for a, b in ((0, 1), (0, 2), (1, 2))])
+    assert [pair.p for pair in found.pairs] == holm(sign_flip_columns(gaps.T).tolist()), "as bench compare"
+    by_t = stats.ttest_1samp(gaps, 0, axis=1).confidence_interval(1 - 0.05 / 3)
+    ends = np.array([(pair.low, pair.high) for pair in found.pairs]).T
+    assert ends == pytest.approx(np.array(by_t), abs=0.01), "of so many images both tests agree"
     assert found.places == [Place(2, 3), Place(2, 3), Place(1, 1)]
     assert found.variances is None
     seeds, more_images = found.pairs[0].needed(1, 400, 0.0)
     assert seeds is None
     assert more_images is not None
     assert more_images > 400
+
+
+def test_six_images_decide_a_pair_but_no_table_of_three() -> None:
+    better = np.arange(6.0)[None] + [[1.0, 2.0, 1.5, 3.0, 1.0, 9.0]]
+    models = [better, np.arange(6.0)[None], np.arange(6.0)[None] - 1]
+    [pair] = places(models[:2]).pairs
+    assert (pair.p, pair.low, pair.high) == (2 / 64, 1.0, 9.0)
+    pairs = places(models).pairs
+    assert {pair.p for pair in pairs} == {6 / 64}
+    assert {(pair.low, pair.high) for pair in pairs} == {(-np.inf, np.inf)}
+    assert all(pair.needed(1, 6, 0.0)[1] is not None for pair in pairs)
 
 
 def test_a_table_of_two_seeds_borrows_nothing() -> None:

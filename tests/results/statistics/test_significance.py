@@ -13,6 +13,7 @@ from results.statistics.significance import (
     holm,
     is_exact,
     sign_flip_columns,
+    sign_flip_pairs,
 )
 
 # Heights of Darwin's 15 pairs of maize plants, crossed less self-fertilised, in eighths of an inch. Fisher ("The Design
@@ -45,6 +46,18 @@ def test_p_values_equal_scipys() -> None:
             rng=1,
         )
         assert found == pytest.approx(theirs.pvalue, abs=0.02)
+
+
+@pytest.mark.parametrize(("images", "alpha"), [(10, 0.05), (300, 0.05), (300, 1e-5)])
+def test_an_interval_holds_what_the_test_does_not_reject(images: int, alpha: float) -> None:
+    scores = np.random.default_rng(9).exponential(1, (images, 3)) + np.array([0, 0.1, 0.5])
+    pairs = [(0, 1), (2, 0)]
+    p, lows, highs = sign_flip_pairs(scores, pairs, alpha)
+    differences = np.array([scores[:, one] - scores[:, two] for one, two in pairs]).T
+    assert (p == sign_flip_columns(differences)).all()
+    for column, low, high in zip(differences.T, lows, highs, strict=True):
+        for end, inwards in ((low, 1e-6), (high, -1e-6)):
+            assert p_of(column - end - inwards) > alpha > p_of(column - end + inwards) - 1e-9
 
 
 def test_few_images_are_exchanged_in_every_way_once() -> None:
