@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "e7263e92"
+SOURCES = "8946c99a"
 
 
 @cache
