@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +26,13 @@ from harness.data.regions.cache import prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures, both_streams
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabulary import Vocabulary
-from harness.inference.attention import attention_records, check_attends, shown_parts
+from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
+from harness.inference.encodings import ENCODED, Encodings, encodings
 from harness.inference.generate import caption_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
+from zoo import Captioner
 from zoo.captioner import VisualSpec
 
 
@@ -92,24 +95,20 @@ def caption_dataset(
     shown, unusable = readable(images)
     if not shown.samples:
         return Captioned({}, unusable)
-    model, vocabulary = run.build(folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    decoding = run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size})
-    with TemporaryDirectory(prefix="bench-caption-") as scratch:
-        seen = replace(model.visual, graph="none")
-        source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
-        source, ungraphed = _with_graphs(run, model.visual, vocabulary, source, shown, bad, graphs, as_trained)
-        bad = {**bad, **ungraphed}
-        paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
-        unusable += tuple(BadImage(path, bad[image_id]) for image_id, path in paths.items() if image_id in bad)
+    with _opened(run, folder, shown, backbone_weights, regions, graphs, as_trained) as opened:
+        model, device, paths = (
+            opened.model,
+            opened.device,
+            {sample.image_id: shown.path(sample) for sample in shown.samples},
+        )
         if on_attention is not None:
-            check_attends(run.model, model, source)
+            check_attends(run.model, model, opened.source)
         captions = caption_images(
-            model.to(device),
-            vocabulary,
-            source,
-            [image_id for image_id in paths if image_id not in bad],
-            decoding,
+            model,
+            opened.vocabulary,
+            opened.source,
+            opened.ids,
+            run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size}),
             device=device,
             precision="fp32",
             reporter=reporter,
@@ -117,9 +116,59 @@ def caption_dataset(
         )
         if on_attention is not None:
             parts = shown_parts(shown, run.preprocessing)
-            for record in attention_records(model, vocabulary, source, captions.tokens, parts, device=device):
+            said = captions.tokens
+            for record in attention_records(model, opened.vocabulary, opened.source, said, parts, device=device):
                 on_attention(paths[record.image_id], record)
-    return Captioned(captions.by_image, unusable)
+    lacking = (BadImage(path, opened.bad[image_id]) for image_id, path in paths.items() if image_id in opened.bad)
+    return Captioned(captions.by_image, (*unusable, *lacking))
+
+
+def encode_dataset(images: Dataset, folder: Path) -> Encodings:
+    """What the encoder of the run in `folder` makes of at most `ENCODED` images, evenly spread, in float32.
+
+    Raises:
+        BenchError: the run cannot be read or is an ensemble, its features are missing or different, or no two vectors
+            come out.
+    """
+    run = SavedModel.load(folder)
+    if run.members:
+        raise BenchError(f"{folder.name} is an ensemble, with an encoder a member", "name its members")
+    shown, _ = readable(replace(images, samples=tuple(chosen_images(images.samples, ENCODED))))
+    with _opened(run, folder, shown, None, None, None, as_trained=True) as opened:
+        return encodings(opened.model, opened.source, opened.ids, device=opened.device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A run's model on its device, and what it reads of the images `ids`; `bad` says why it cannot read others."""
+
+    model: Captioner
+    vocabulary: Vocabulary
+    source: VisualSource
+    device: torch.device
+    ids: list[int]
+    bad: dict[int, str]
+
+
+@contextmanager
+def _opened(
+    run: SavedModel,
+    folder: Path,
+    shown: Dataset,
+    backbone_weights: Path | None,
+    regions: Path | RegionSourceName | None,
+    graphs: GraphConfig | None,
+    as_trained: bool,
+) -> Iterator[_Opened]:
+    model, vocabulary = run.build(folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with TemporaryDirectory(prefix="bench-caption-") as scratch:
+        seen = replace(model.visual, graph="none")
+        source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
+        source, ungraphed = _with_graphs(run, model.visual, vocabulary, source, shown, bad, graphs, as_trained)
+        bad = {**bad, **ungraphed}
+        ids = [sample.image_id for sample in shown.samples if sample.image_id not in bad]
+        yield _Opened(model.to(device), vocabulary, source, device, ids, bad)
 
 
 def readable(images: Dataset) -> tuple[Dataset, tuple[BadImage, ...]]:

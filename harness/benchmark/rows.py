@@ -385,10 +385,10 @@ def _ensemble(
         for name, value in first_config.items()
         if all(name in other.config and other.config[name] == value for other in members)
     }
-    # Of one that has seen more than the others, where any has.
-    seen = [member.config["card"] for member in members if member.config["card"].get("pretraining")]
+    seen = [found for member in members if (found := member.config["card"].get("pretraining"))]
     card = {
-        **(seen or [first_config["card"]])[0],
+        **first_config["card"],
+        **({"pretraining": _seen_by_any(seen)} if seen else {}),
         "name": model.name,
         "family": first_config["card"]["family"] if len(names) == 1 else "ensemble",
         "model": names[0] if len(names) == 1 else "",
@@ -403,6 +403,17 @@ def _ensemble(
     )
     config = {**shared, "arguments": {}, "members": keys, "card": card}
     return _spec(model.name, "stored", first + number, config, {"members": keys}, signature, code, context)
+
+
+def _seen_by_any(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The pretraining of several models together: what any of them has seen."""
+    return {
+        **{
+            name: list(dict.fromkeys(each for of in seen for each in of[name])) for name in ("data_sets", "captions_of")
+        },
+        **{name: "; ".join(dict.fromkeys(of[name] for of in seen)) for name in ("captions", "source")},
+        "overlap": {data: why for of in seen for data, why in of["overlap"].items()},
+    }
 
 
 def _card(model: str, pretraining: Pretraining | None) -> dict[str, Any]:

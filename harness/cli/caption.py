@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import warn
+from harness.cli.inputs import open_split, warn
 from harness.cli.options import (
     HubOption,
     PluginOption,
@@ -23,7 +22,6 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
-    from harness.data import Dataset
     from results.records import AttentionRecord
 
 EXAMPLES = """
@@ -112,7 +110,7 @@ def caption(
         sheets[sheet] = None
 
     own = of_numbered_files if seen else of_files
-    pictures = own(images) if images else _split(data or "", data_images, "test" if split is None else split, place)
+    pictures = own(images) if images else open_split(data or "", data_images, "test" if split is None else split, place)
     checkpoint = find_hub(run, place, hub_options(hub or ()))
     given = {"--attention": attention, "--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
     if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
@@ -170,12 +168,3 @@ def _warn_of_edits(key: str, workspace: Workspace) -> None:
                     f"--plugin {', '.join(edited)} has changed since {key} was trained: its captions may be others",
                     "`bench run`, typed again, trains the changed model",
                 )
-
-
-def _split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
-    from harness.data import open_dataset
-    from harness.data.verify import require_pictures
-
-    dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
-    require_pictures(dataset)
-    return replace(dataset, samples=dataset.split(name), fingerprint=f"{dataset.fingerprint} {name}")

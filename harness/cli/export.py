@@ -11,14 +11,17 @@ import typer
 from harness.cli.inputs import open_results
 from harness.cli.options import (
     DatabaseOption,
+    DataOption,
+    ImagesOption,
     MarginOption,
     PlaceUnfinishedOption,
+    PluginOption,
     RankingMetricOption,
     SameMachineOption,
     WorkspaceOption,
     refuse_typed,
 )
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, format_table, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -34,6 +37,7 @@ bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out
 bench export leaderboard --format csv --db postgresql://me@server/captions
 bench export figures --out figures
 bench export figures --db baseline.sqlite --out paper/figures
+bench export encodings image_transformer image_transformer/baseline --out encodings
 """
 
 
@@ -153,6 +157,62 @@ def figures(
             typer.echo(out / name)
 
 
+def encodings(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Keys or folders of runs, or models (newest).")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder to write to; files of other names stay."),
+        OutFolder(rb'<svg |\{"data":'),
+    ],
+    data: DataOption = "scenes",
+    images: ImagesOption = None,
+    split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
+    workspace: WorkspaceOption = DEFAULT,
+    plugin: PluginOption = None,
+) -> None:
+    """Write what encoders make of images: the trace of the vectors' covariance as JSON, and their t-SNE as SVG.
+
+    Of 100 images, evenly spread over the split; 500 of their vectors are drawn. A trace grows with the channels and
+    their scale, which differ between architectures: "within" is of vectors less the mean of their image.
+    """
+    from harness.benchmark.caption_images import encode_dataset
+    from harness.benchmark.saved_model import find_run
+    from harness.cli.inputs import open_split
+    from harness.inference.encodings import draw_encodings
+    from harness.utils.atomic import write_text
+    from harness.utils.hashing import canonical_json
+    from harness.utils.plugins import load_plugins
+
+    load_plugins(plugin)
+    place = Workspace(workspace)
+    pictures, panels, told = open_split(data, images, split, place), [], []
+    for folder in (find_run(run, place) for run in runs):
+        found = encode_dataset(pictures, folder)
+        drawn = found.drawn()
+        panels.append((f"{folder.name}: trace {found.trace:.2f}", drawn))
+        number, channels = found.vectors.shape
+        told.append(
+            {
+                "run": folder.name,
+                "images": len({*found.images.tolist()}),
+                "vectors": number,
+                "channels": channels,
+                "trace": found.trace,
+                "trace_within": found.trace_within,
+                "points": [[int(of), *map(float, at)] for of, at in zip(drawn.images, drawn.vectors, strict=True)],
+            }
+        )
+    content = canonical_json({"data": pictures.fingerprint, "runs": told}) + "\n"
+    for name, text in {"encodings.json": content, "encodings.svg": draw_encodings(panels)}.items():
+        check_out(out / name)
+        with write_errors(out):
+            write_text(out / name, text)
+    columns = ("run", "images", "vectors", "channels", "trace", "trace_within")
+    rows = [[f"{row[name]:.2f}" if "trace" in name else str(row[name]) for name in columns] for row in told]
+    typer.echo(format_table(["run", "images", "vectors", "channels", "trace", "within"], rows, "table"), nl=False)
+    typer.echo(out / "encodings.svg")
+
+
 def _written(store: Store, format: Format, columns: Sequence[str] | None, metric: str, judging: Judging) -> str:
     from reports.tables.contents import Contents
     from reports.text.markup import DEFAULT, as_csv, as_json, latex, markdown
@@ -167,4 +227,4 @@ def _written(store: Store, format: Format, columns: Sequence[str] | None, metric
     return write(contents, DEFAULT if columns is None else columns)
 
 
-COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures}
+COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures, "encodings": encodings}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from harness.cli.options import RunOptions
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
+    from harness.data import Dataset
     from results.store.store import Store
 
 T = TypeVar("T")
@@ -43,6 +45,16 @@ def open_results(workspace: Path, db: str | None) -> Store:
             "make some with: bench run --models all; or name a workspace with --workspace DIR",
         )
     return Store(place.database, read_only=True)
+
+
+def open_split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
+    """The pictures of a data set's split, which lie on this machine."""
+    from harness.data import open_dataset
+    from harness.data.verify import require_pictures
+
+    dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
+    require_pictures(dataset)
+    return replace(dataset, samples=dataset.split(name), fingerprint=f"{dataset.fingerprint} {name}")
 
 
 def warn(text: str, hint: str) -> None:

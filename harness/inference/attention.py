@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ IMAGES = 24
 _AT_ONCE = 24
 
 Box = tuple[float, float, float, float]
+T = TypeVar("T")
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 PANEL = 224
 """Longer side of a panel, in pixels."""
@@ -37,10 +39,10 @@ _LABEL, _GAP = 26, 8
 _HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6
 
 
-def chosen_images(image_ids: Sequence[int]) -> list[int]:
-    """At most `IMAGES` of the images, evenly spread: the same for every model."""
-    count = min(IMAGES, len(image_ids))
-    return [image_ids[number * len(image_ids) // count] for number in range(count)]
+def chosen_images(images: Sequence[T], most: int = IMAGES) -> list[T]:
+    """At most `most` of the images, evenly spread: the same for every model."""
+    count = min(most, len(images))
+    return [images[number * len(images) // count] for number in range(count)]
 
 
 def shown_parts(pictures: Dataset, preprocessing: Preprocessing) -> Callable[[int], Box]:

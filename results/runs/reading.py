@@ -63,7 +63,10 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
     spent = parts(Cost, Cost.name, *quantity_columns(Cost))
     for run_id, name, *measured in connection.execute(spent.where(FINISHED).order_by(Cost.id)):
         runs[run_id].costs[name] = Quantity(*measured)
-    return list(runs.values())
+    by_key = {run.key: run for run in runs.values()}
+    for run in by_key.values():
+        run.members.extend(by_key[key] for key in run.config.get("members", ()) if key in by_key)
+    return list(by_key.values())
 
 
 def finished(

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status, budget_of
-from results.statistics.learning import Learning, idle_share, learning
+from results.statistics.learning import Learning, idle_share, learning, mean_learning
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
 ByImage = dict[int, float]
@@ -25,8 +25,8 @@ class Run:
 
     `scores[split][domain][metric]`, domain "overall" first, `held_out`, `more`, `facts` and `costs` are in the order
     they were recorded in, empty unless the run is finished. `by_image[split][metric]`, `influences` and
-    `captions[split]`, by image id, are there where `reading.read_images` was asked. Any field of `environment` may be
-    missing.
+    `captions[split]`, by image id, are there where `reading.read_images` was asked. `members` are those of an ensemble
+    that were read with it. Any field of `environment` may be missing.
     """
 
     id: int
@@ -61,6 +61,7 @@ class Run:
     by_image: dict[str, dict[str, ByImage]] = field(default_factory=dict)
     influences: dict[str, dict[str, ByImage]] = field(default_factory=dict)
     captions: dict[str, dict[int, str]] = field(default_factory=dict)
+    members: list[Run] = field(default_factory=list)
 
     @property
     def state(self) -> str:
@@ -121,9 +122,12 @@ class Run:
 
     @cached_property
     def learning(self) -> Learning | None:
-        """How its training ended; None without epochs, that is, where it was not trained here."""
+        """How its training ended, of an ensemble its members' on average; None where nothing was trained here."""
         if not self.epochs:
-            return None
+            trained = [ended for member in self.members if (ended := member.learning) is not None]
+            mean = mean_learning(trained)
+            fewest = min((each.validations for each in trained), default=0)
+            return Learning(mean.state, fewest, mean.rise, mean.error) if trained else None
         last = max(epoch.stage for epoch in self.epochs)
         of_stage = [epoch for epoch in self.epochs if epoch.stage == last]
         planned, rate = (_setting(self.config, last, name) for name in ("epochs", "learning_rate"))

@@ -21,6 +21,7 @@ from harness.utils.workspace import Workspace
 from results.published.matching import measured_conditions
 from results.records import Outcome, Quantity, RunSpec, SplitResult
 from tests.harness.benchmark.small_runs import FixedServices, make_spec, quiet, run_config, save_run
+from zoo import Pretraining
 
 KEYS = ("show_tell-s0-a", "show_tell-s1-b", "show_tell-s2-c")
 
@@ -96,6 +97,17 @@ def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspa
     assert mixed.config["members"][0] == alone[0].key
     assert mixed.config["card"]["model"] == ""
     assert first.config["card"]["model"] == "show_tell"
+
+
+def test_what_any_member_has_seen_before_is_on_the_row(small: RunContext, workspace: Workspace) -> None:
+    captions = Pretraining(("A", "C"), "1 M", ("COCO",), {"coco": "all"}, "x")
+    for key, of in zip(KEYS, (None, captions, Pretraining((), "none", (), {}, "x")), strict=True):
+        folder = workspace.run_folder(key)
+        SavedModel.load(folder).model_copy(update={"pretraining": of}).save(folder)
+    [spec] = plan(f"ensemble:{'+'.join(KEYS)}", small, workspace)
+    merged = spec.config["card"]["pretraining"]
+    assert (merged["data_sets"], merged["captions_of"], merged["overlap"]) == (["A", "C"], ["COCO"], {"coco": "all"})
+    assert (merged["captions"], merged["source"]) == ("1 M; none", "x")
 
 
 @pytest.mark.parametrize(

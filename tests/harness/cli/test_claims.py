@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 
 from harness.config.load import list_claims, load_claims, load_preset
 from harness.utils.errors import BenchError
+from results.comparison.claims import judge
 from results.errors import StoreError
+from results.runs.reading import finished
+from results.store.store import Store
 from tests.documentation.parsing import check
-from tests.harness.conftest import bench_or_raise
+from tests.harness.conftest import DrawScenes, bench_or_raise, set_options
 from tests.results.comparison.claim_stores import Trained, store_of
 from tests.results.comparison.test_claims import HIGHER
 from zoo.registry import select_models
@@ -112,3 +116,28 @@ def test_claims_that_ship_name_models_and_commands_that_exist(name: str) -> None
             check(words)
             changes = tuple(value for option, value in pairwise(words) if option == "--set")
             assert load_preset(words[words.index("--preset") + 1], changes).schedule.stages
+
+
+@pytest.mark.parametrize("number", [pytest.param(11, marks=pytest.mark.campaign), 12])  # 11 also trains on rewards
+def test_a_claim_on_cost_that_ships_is_judged_by_the_runs_of_its_commands(
+    number: int, draw_scenes: DrawScenes, tmp_path: Path
+) -> None:
+    layers = {"size.n_encoder_layers": 1, "size.n_decoder_layers": 1}
+    small = layers | {"size.d_model": 16, "size.d_ff": 16, "decoding.max_len": 3, "latency_repeats": 2}
+    data = ["--data", draw_scenes(train=24, val=4, test=6), "--backbone", "filterbank", "--backbone-option", "grid=2"]
+    claim = load_claims("papers")[number - 1]
+    for words in map(shlex.split, claim.commands):
+        stages = load_preset(words[words.index("--preset") + 1]).schedule.stages
+        own = {} if "stages=[xe]" in words else {"schedule.stages.1.self_critical.max_len": 3}
+        own |= {f"schedule.stages.{place}.epochs": 1 for place in range(len(stages) if own else 1)}
+        words = [*words[1:], *set_options(small | own), *data, "--workspace", tmp_path, "--jobs", 1]
+        assert bench_or_raise(*words)[0] == 0
+    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
+        [row] = judge(store, [claim])
+        sides = [[run for run in finished(store) if side.has(run)] for side in (claim.runs, claim.than)]
+    assert [len(side) for side in sides] == [2, 2]
+    gmac = [math.prod(run.costs["train_gmac"].value or 0.0 for run in side) ** 0.5 for side in sides]
+    assert f"train_gmac {gmac[1] / gmac[0]:.2f} times" in row.reason
+    assert row.ratio is not None
+    told = "supported" if row.ratio[1] > 1 else "contradicted" if row.ratio[2] < 1 else "cannot be told"
+    assert row.verdict == told

@@ -9,10 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.config.load import list_presets, load_preset
 from harness.config.papers import PAGE, SOURCE, page
 from harness.utils.errors import BenchError
+from results.published.scores import scores
 from tests.harness.conftest import ROOT, bench
 from zoo import list_models, select_models
 
@@ -49,6 +51,25 @@ def test_commands_of_tables_name_models_of_their_presets() -> None:
             assert any(map(preset.recipe.covers, select_models(name)))
             if "*" not in name:
                 preset.check_model(name)
+
+
+@pytest.mark.parametrize(
+    ("paper", "title"),
+    [
+        ("expansionnet_v2_arxiv", "ExpansionNet v2 (arXiv"),
+        ("expansionnet_v2", "ExpansionNet v2 (IEEE"),
+        ("expansionnet_v1", "ExpansionNet v1"),
+        ("light_cgru", "Bringing back simplicity"),
+        ("image_transformer", "Image Transformer"),
+    ],
+)
+def test_every_printed_table_has_a_command(paper: str, title: str) -> None:
+    tables = yaml.safe_load((DOCS / SOURCE).read_text(encoding="utf-8"))["tables"]
+    [entries] = (each for name, each in tables.items() if name.startswith(title))
+    stated = {name for each in entries for name in re.findall(r"\b(?:[IVX]+|\d)\b", each["where"])}
+    printed = {each.table for each in scores() if each.paper == paper} - {"Text"}
+    assert {table.removeprefix("Table ") for table in printed} <= stated
+    assert all(re.search("`bench |as Table", each["how"]) for each in entries)
 
 
 def plan(name: str) -> str:

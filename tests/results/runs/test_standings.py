@@ -116,6 +116,26 @@ def trained(
         finish(store, make, model, seed, level(mean + 0.001 * seed, 0.001), epochs=tuple(epochs), config=config)
 
 
+def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(store: Store, make: Any) -> None:
+    store.record_dataset(make.dataset())
+    curves = {"rising": [0.2, 0.3, 0.4, 0.5], "flat": [0.4, 0.5, 0.5, 0.5]}
+    for model, values in curves.items():
+        for seed in (1, 2):
+            store.plan([make.spec(model, seed)])
+            for number, value in enumerate(values, 1):
+                store.record_epoch(f"{model}-{seed}", make.epoch(number, val_cider=value))
+            store.finish(f"{model}-{seed}", make.outcome(0.5))
+        config = {"members": [f"{model}-1", f"{model}-2"]}
+        store.plan([make.spec(f"ensemble:{model}:2", kind="stored", config=config)])
+        store.finish(f"ensemble:{model}:2-1", make.outcome(0.6))
+    rows = {row.model: row for row in leaderboard(store)[0].rows}
+    rising, flat = rows["ensemble:rising:2"], rows["ensemble:flat:2"]
+    assert (rising.still_learning, flat.still_learning, flat.training_end) == (True, False, "finished learning")
+    assert rising.learning[1].rise == pytest.approx(0.1)
+    assert rising.standings["CIDEr-D"].reason == rows["rising"].standings["CIDEr-D"].reason == STILL_LEARNING
+    assert flat.standings["CIDEr-D"].reason != STILL_LEARNING
+
+
 def test_a_row_that_was_still_learning_has_a_place_only_on_request(store: Store, make: Any) -> None:
     curves = {"flat": (0.2, 0.5, 0.5, 0.5), "rising": (0.1, 0.2, 0.3, 0.4), "short": (0.1, 0.4)}
     for model, curve in curves.items():

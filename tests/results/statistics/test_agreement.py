@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,24 @@ def test_taus_are_those_of_scipy(scores: np.ndarray) -> None:
     found = taus(scores, RATINGS, IMAGES)
     for name, variant in ((TAU_B, "b"), (TAU_C, "c")):
         assert found[name].value == pytest.approx(kendalltau(scores, RATINGS, variant=variant).statistic, abs=1e-12)
+
+
+def test_taus_on_flickr8k_expert_are_those_that_papers_print() -> None:
+    """Tau-c: Hessel et al. 2021, Table 1; tau-b: PAC-S's code and arXiv:2512.21582, Table 1; BLEU-1 has none."""
+    of_captions = np.load(Path(__file__).parents[2] / "fixtures/evaluation/flickr8k_expert_ranks.npz")
+    rated = np.repeat(np.arange(5664), 3)
+    printed = {
+        "BLEU-1": (32.3, None),
+        "BLEU-4": (30.8, 30.6),
+        "ROUGE-L": (32.3, 32.1),
+        "METEOR": (41.8, 41.5),
+        "CIDEr-D": (43.9, 43.6),
+    }
+    for metric, both in printed.items():
+        scores = of_captions[metric][rated].astype(float)
+        found = taus(scores, of_captions["ratings"].ravel().astype(float), of_captions["images"][rated].astype(int))
+        for name, wanted in zip((TAU_C, TAU_B), both, strict=True):
+            assert wanted in (None, round(100 * found[name].value, 1)), (metric, name)
 
 
 def test_intervals_are_as_wide_as_those_of_images_drawn_anew() -> None:
