@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "328a370a"
+SOURCES = "9ccc69e3"
 
 
 @cache
