@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -263,24 +263,27 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def _computed() -> dict[Any, Any]:
-    """Features of pictures and counts of models that a test of this process has computed."""
+    """Features, counts, tokens and draws that a test of this process has computed."""
     return {}
 
 
 @pytest.fixture(scope="module")
 def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs of a module compute no features and count no model a second time, and write no report.
+    """Runs of a module compute what is always the same once, time a single step as a probe, and write no report.
 
     They have METEOR, whose Java takes seconds, and the report where the module says so, by `WHOLE_RUNS = True`.
     """
     from harness.benchmark import gate, training_costs, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure.flops import kept
+    from harness.metrics import evaluator
     from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
     from reports.html import report
+    from results.statistics import significance
 
     describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
     write_report, cost = report.write_report, training_costs.pass_costs
+    tokenize, draw = evaluator.tokenize_ptb, significance.draws
 
     def described(bank: FilterBank, pixels: Any) -> Any:
         place = (bank.grid, tuple(pixels.shape), pixels.numpy().tobytes())
@@ -293,6 +296,18 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         if repr(place) not in _computed:
             _computed[repr(place)] = cost(model, **sizes)
         return _computed[repr(place)]
+
+    def tokens(captions: Sequence[str]) -> list[str]:
+        place = ("tokens", *captions)
+        if place not in _computed:
+            _computed[place] = tokenize(captions)
+        return list(_computed[place])
+
+    def draws(images: int, **how: int) -> Any:
+        place = ("draws", images, *sorted(how.items()))
+        if place not in _computed:
+            _computed[place] = list(draw(images, **how))
+        return _computed[place]
 
     def read_count(path: Path) -> Any:
         return json.loads(_computed[path.name]) if path.name in _computed else read(path)
@@ -310,6 +325,9 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "_describe_cells", described)
         patch.setattr(training_costs, "pass_costs", costs)
+        patch.setattr(training_costs, "PROBE_S", 1e-9)
+        patch.setattr(evaluator, "tokenize_ptb", tokens)
+        patch.setattr(significance, "draws", draws)
         patch.setattr(kept, "read_json", read_count)
         patch.setattr(kept, "write_text", write_count)
         if not getattr(request.module, "WHOLE_RUNS", False):

@@ -99,8 +99,7 @@ def _gradients(pixels: Tensor, cell: int, side: int) -> Tensor:
     padded = F.pad(pixels, (1, 1, 1, 1), mode="replicate")
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
     down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
-    strongest = (across.square() + down.square()).argmax(dim=1, keepdim=True)
-    across, down = across.gather(1, strongest), down.gather(1, strongest)
+    across, down = _of_strongest_channel(across, down)
     magnitude = torch.hypot(across, down)
     position = torch.atan2(down, across).remainder(math.pi) * (ORIENTATIONS / math.pi)
     bins = torch.arange(ORIENTATIONS, device=pixels.device, dtype=pixels.dtype).view(1, -1, 1, 1)
@@ -110,6 +109,20 @@ def _gradients(pixels: Tensor, cell: int, side: int) -> Tensor:
     blocks = F.unfold(histograms, 3, padding=1).view(len(pixels), -1, side, side)
     clipped = _unit(_unit(blocks).clamp_max(CLIP))
     return clipped * math.sqrt(blocks.shape[1])
+
+
+def _of_strongest_channel(across: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients (B, 1, H, W) of the channel that has the largest at each place, the first of equals.
+
+    Comparisons give the same as `argmax` and `gather` over three channels, in a fraction of their time.
+    """
+    strength = across.square() + down.square()
+    (strongest, *others), (x, *xs), (y, *ys) = (each.chunk(3, dim=1) for each in (strength, across, down))
+    for other, other_x, other_y in zip(others, xs, ys, strict=True):
+        stronger = other > strongest
+        strongest = torch.maximum(other, strongest)
+        x, y = torch.where(stronger, other_x, x), torch.where(stronger, other_y, y)
+    return x, y
 
 
 def _unit(blocks: Tensor) -> Tensor:

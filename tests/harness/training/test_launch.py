@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from results import Store
 from results.records import EpochRecord
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures, one_run
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_environment, bench_forked
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
 TINY = ("stages.0.epochs=2", "stages.0.batch_size=7", "stages.0.validate_every=2", "stages.0.captions_per_image=2")
@@ -45,19 +44,6 @@ def words(data: Path, workspace: Path, models: str) -> list[str]:
     ]
 
 
-def bench_run(
-    data: Path, workspace: Path, models: str, *extra: str, launcher: tuple[str, ...] = (), rank_1: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does, in processes of its own."""
-    command = [sys.executable, *launcher, "-m", "harness.cli", *words(data, workspace, models), *extra]
-    environment = dict(os.environ)
-    environment.pop("BENCH_JOBS", None)
-    if rank_1:
-        command += ["--plugin", str(PLUGIN)]
-        environment["BENCH_TEST_RANK_1"] = rank_1
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-
-
 def curve(workspace: Path, model: str) -> list[EpochRecord]:
     """The epochs of a finished model."""
     with Store(workspace / "bench.sqlite", read_only=True) as store:
@@ -67,19 +53,31 @@ def curve(workspace: Path, model: str) -> list[EpochRecord]:
         return [epoch for key in row.keys for epoch in one_run(store, key).epochs]
 
 
-def test_a_launch_survives_a_failed_model_and_a_lost_process(data: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("forked_workers")
+def test_a_launch_survives_a_failed_model_and_a_lost_process(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first by `--devices`, in copies of this process, the other as torchrun starts it."""
+    monkeypatch.delenv("BENCH_JOBS", raising=False)
+    monkeypatch.setenv("BENCH_JAVA", "/no/java")  # METEOR takes seconds of each process
+    plugin = ("--plugin", str(PLUGIN))
     assert bench(*words(data, tmp_path / "alone", "transformer_base"), "--jobs", "1").exit_code == 0
 
-    lost = bench_run(data, tmp_path / "both", "transformer_base", "--devices", "2", rank_1="killed")
+    both = words(data, tmp_path / "both", "transformer_base")
+    lost = bench_forked(*both, "--devices", "2", *plugin, BENCH_TEST_RANK_1="killed")
     assert lost.returncode == 2
     assert lost.stderr.count("error:") == 1
     assert "training process 1 of 2 was ended by SIGKILL" in lost.stderr
     assert "the same command continues" in lost.stderr
 
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
-    both = bench_run(data, tmp_path / "both", "blind,transformer_base", launcher=torchrun, rank_1="fails")
-    assert both.returncode == 1, "one row failed"
-    assert "1 finished, 0 re-used, 1 failed" in both.stdout
+    command = ["-m", "harness.cli", *words(data, tmp_path / "both", "blind,transformer_base"), *plugin]
+    environment = bench_environment(BENCH_TEST_RANK_1="fails")
+    torn = subprocess.run(
+        [sys.executable, *torchrun, *command], capture_output=True, text=True, env=environment, timeout=600
+    )
+    assert torn.returncode == 1, "one row failed"
+    assert "1 finished, 0 re-used, 1 failed" in torn.stdout
     with Store(tmp_path / "both" / "bench.sqlite", read_only=True) as store:
         [failed] = failures(store)
     assert failed.model == "blind"

@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from harness.data.backbones.filterbank import FilterBank
+from harness.data.backbones.filterbank import FilterBank, _of_strongest_channel
 from harness.utils.errors import BenchError
 
 SHAPES = ("circle", "square", "triangle", "cross")
@@ -75,3 +75,14 @@ def test_settings_are_in_the_digest_and_sizes_are_checked() -> None:
     with pytest.raises(BenchError, match="multiple of 6 x grid") as caught:
         FilterBank(grid=8, image_size=100)
     assert "--image-size 96" in (caught.value.hint or "")
+
+
+@torch.no_grad()
+def test_gradients_are_those_of_the_strongest_channel_and_of_the_first_of_equals() -> None:
+    draw = torch.Generator().manual_seed(0)
+    across, down = (torch.randint(-2, 3, (2, 3, 40, 40), generator=draw).float() for _ in range(2))  # with many ties
+    strength = (across.square() + down.square()).numpy()
+    strongest = np.argmax(strength, axis=1, keepdims=True)  # numpy's is the first
+    assert (np.sort(strength, axis=1)[:, 1] == strength.max(1)).mean() > 0.1
+    for found, of in zip(_of_strongest_channel(across, down), (across, down), strict=True):
+        np.testing.assert_array_equal(found.numpy(), np.take_along_axis(of.numpy(), strongest, axis=1))
