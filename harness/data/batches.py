@@ -81,7 +81,10 @@ class VisualSource(Protocol):
     """A source of visual input: cached features, or images."""
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """The visual input of the images for a model with this `spec`, in the order given; called from threads."""
+        """The visual input of the images for a model with this `spec`, in the order given; called from threads.
+
+        It is as it is stored, perhaps in half precision or 8 bits: `Visual.to` makes of it what models read.
+        """
         ...
 
 
@@ -163,7 +166,7 @@ class CaptionBatches:
             if (told := self._graphs) is not None:
                 graphs = [told[image][caption] for image in chosen for caption in choice[image]]
                 batch = replace(batch, sentences=GraphTensors.of(graphs))
-            yield batch.pinned() if self._pinned else batch
+            yield batch.pinned() if self._pinned else batch.to(torch.device("cpu"))
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
         """The order of the images, and the n captions of each."""

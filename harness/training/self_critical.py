@@ -33,6 +33,7 @@ from harness.training.objectives import without_gradients
 from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
+from zoo.layers.attention import joined_once
 
 LAST_NUMBER = NARROW_WORDS - 2
 """What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
@@ -243,12 +244,15 @@ class SelfCriticalLoss:
         """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
         settings, bos, eos = self.settings, self.vocabulary.bos, self.vocabulary.eos
         drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
-        if settings.captions == "sampled":
-            return sample(drawing, memory, n=settings.samples, max_len=settings.max_len, bos=bos, eos=eos, graph=graph)
-        return beam_search(
-            drawing, memory, beam_size=settings.samples, max_len=settings.max_len, bos=bos, eos=eos,
-            length_penalty=0.0, graph=graph,
-        )  # fmt: skip
+        with joined_once():
+            if settings.captions == "sampled":
+                return sample(
+                    drawing, memory, n=settings.samples, max_len=settings.max_len, bos=bos, eos=eos, graph=graph
+                )
+            return beam_search(
+                drawing, memory, beam_size=settings.samples, max_len=settings.max_len, bos=bos, eos=eos,
+                length_penalty=0.0, graph=graph,
+            )  # fmt: skip
 
     @without_gradients()
     def _explore(

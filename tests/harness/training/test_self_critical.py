@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
 from zoo.decoding import Hypotheses, beam_search, sample
+from zoo.layers import attention
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
@@ -338,6 +340,27 @@ def test_whole_prefixes_decode_as_the_model_does(name: str) -> None:
     expected, found = (beam_search(each, memory, beam_size=3, **ENDS) for each in (model, whole))
     assert torch.equal(found.tokens, expected.tokens)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["expansionnet_v2", "transformer_base"])
+def test_layers_are_joined_once_for_all_prefixes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient is the same, bit for bit."""
+    joins: list[int] = []
+    join = attention._join
+    monkeypatch.setattr(attention, "_join", lambda layers: joins.append(len(layers)) or join(layers))
+
+    def gradient() -> list[Tensor]:
+        torch.manual_seed(3)
+        joins.clear()
+        model = tiny(name)
+        objective(model, gradient="prefixes")(model, BATCH).backward()  # type: ignore[no-untyped-call]
+        return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+    once, count = gradient(), len(joins)
+    monkeypatch.setattr(self_critical, "joined_once", nullcontext)
+    for found, wanted in zip(once, gradient(), strict=True):
+        assert torch.equal(found, wanted)
+    assert count < len(joins)
 
 
 @pytest.mark.parametrize("baseline", ["others", "mean"])
