@@ -250,7 +250,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         colour = image.convert("LA" if image.mode == "La" else "RGBA").convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), colour).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _grey_to_8_bits(image: Image.Image) -> np.ndarray:
