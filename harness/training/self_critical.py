@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.config.schedule import SelfCritical, Stage
-from harness.data.batches import Batch
+from harness.data.batches import Batch, least_width
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
@@ -208,6 +208,8 @@ class SelfCriticalLoss:
     stage: Stage
     vocabulary: Vocabulary
     rewards: CaptionRewards
+    widths: Sequence[int] = ()
+    """To the least of these captions are padded for a second pass, which is compiled once a width."""
 
     @property
     def settings(self) -> SelfCritical:
@@ -220,7 +222,8 @@ class SelfCriticalLoss:
         drawn = None if second else self._draw(model, model.encode(batch.visual), graph=True)
         drawn, best = self._explore(model, batch, drawn)
         told, best_told = at_hand(drawn), None if best is None else at_hand(best)
-        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, int(told.lengths.max()))
+        longest = least_width(int(told.lengths.max()), self.widths if second else ())
+        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, longest)
         if second:
             logits = model(batch.visual, inputs)
             log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]

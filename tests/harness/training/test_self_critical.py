@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,22 @@ def test_whole_prefixes_decode_as_the_model_does(name: str) -> None:
     expected, found = (beam_search(each, memory, beam_size=3, **ENDS) for each in (model, whole))
     assert torch.equal(found.tokens, expected.tokens)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-10, rtol=0)
+
+
+def test_second_passes_come_in_few_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is padded changes neither loss nor gradient."""
+    widths: list[int] = []
+    forward = Captioner.forward
+    monkeypatch.setattr(Captioner, "forward", lambda *given: widths.append(given[2].shape[1]) or forward(*given))
+    found = []
+    for few in ((), (6,)):
+        model = tiny("transformer_base", 0.0)
+        torch.manual_seed(54)  # draws short captions
+        loss = replace(objective(model, gradient="second-pass", samples=2), widths=few)(model, BATCH)
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.append((loss, *(weight.grad for weight in model.parameters())))
+    assert widths[0] < widths[1] == 6
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("name", ["expansionnet_v2", "transformer_base"])
