@@ -26,6 +26,7 @@ _FREE = {
     *("_reshape_alias", "_unsafe_view", "alias", "detach", "lift_fresh", "_local_scalar_dense", "prim::device"),
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
     *("is_same_size", "promote_types", "scalar_tensor"),
+    *("profiler::_record_function_enter_new", "profiler::_record_function_exit"),
 }
 """They start no kernel, though they are not marked as views."""
 
@@ -94,6 +95,7 @@ def fake_cuda() -> Iterator[None]:
     with (
         patch("torch.nn.functional.scaled_dot_product_attention", attend),
         patch("torch.cuda.amp.common.amp_definitely_not_available", lambda: False),
+        patch("torch.utils._foreach_utils._foreach_supported_types", [Tensor, FakeTensor]),
         patch("torch.cuda.is_bf16_supported", lambda *_, **__: True),
         patch.object(FakeTensor, "tolist", as_list),
         patch.object(Tensor, "backward", backward),

@@ -41,10 +41,10 @@ class Visual:
     """The visual input of a batch of images; only the parts that the model's `VisualSpec` requires are set.
 
     features: (B, L, C), padded at the end; mask: (B, L) bool; boxes: (B, L, 4) as x1, y1, x2, y2 in [0, 1] of the
-    image; pixels: (B, 3, H, W), normalised; grid: (B, h, w, C'), the cells of a feature map beside regions.
-    relations: (B, M, 3) int64, region of the subject, region of the object, and word or label; attributes:
-    (B, P, 1 + a) int64, a region and its words; both -1 where padded. Models without visual input still get
-    `features`, for B.
+    image; pixels: (B, 3, H, W), normalised, or 8-bit with `levels` (B, 3, 256), the value of each number; grid:
+    (B, h, w, C'), the cells of a feature map beside regions. relations: (B, M, 3) int64, region of the subject, region
+    of the object, and word or label; attributes: (B, P, 1 + a) int64, a region and its words; both -1 where padded.
+    Models without visual input still get `features`, for B.
     """
 
     features: Tensor | None = None
@@ -54,6 +54,7 @@ class Visual:
     grid: Tensor | None = None
     relations: Tensor | None = None
     attributes: Tensor | None = None
+    levels: Tensor | None = None
 
     @property
     def batch_size(self) -> int:
@@ -73,13 +74,23 @@ class Visual:
         return features if _all_valid(mask) else features.masked_fill(~mask[..., None], 0.0), mask
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
-        """Move every part; `dtype` applies to floating-point parts only."""
+        """Move every part as it is stored, and widen there what models read wider: half precision, and 8-bit pixels.
+
+        Floating-point parts get `dtype`, without one at least single precision.
+        """
         moved = {}
         for part in fields(self):
             value: Tensor | None = getattr(self, part.name)
             if value is not None:
-                moved[part.name] = value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
-        return replace(self, **moved)
+                there = value.to(device, non_blocking=True)
+                if there.is_floating_point():
+                    there = there.to(dtype or torch.promote_types(there.dtype, torch.float32))
+                moved[part.name] = there
+        levels = moved.pop("levels", None)
+        if levels is not None:
+            pixels = moved["pixels"]
+            moved["pixels"] = levels.gather(2, pixels.flatten(2).long()).view(pixels.shape)
+        return replace(self, **moved, levels=None)
 
 
 def _all_valid(mask: Tensor) -> bool:

@@ -195,7 +195,7 @@ def _source(
 ) -> tuple[VisualSource, dict[int, str]]:
     """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
     if spec.kind == "pixels":
-        return PixelSource(images, run.preprocessing), {}
+        return PixelSource(images, run.preprocessing, device), {}
     if spec.kind == "none":
         return NullSource(), {}
     trained = run.features.regions

@@ -175,7 +175,7 @@ class RunContext:
         if spec.graph != "none":
             return self._with_graph(self.source(replace(spec, graph="none")), spec.graph)
         if spec.kind == "pixels":
-            return PixelSource(self.data.dataset, self.inputs.preprocessing)
+            return PixelSource(self.data.dataset, self.inputs.preprocessing, self.execution.device)
         if spec.kind == "regions+grid":
             return both_streams(self.data.features, self.data.grid)
         return self.data.features or NullSource()

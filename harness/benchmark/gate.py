@@ -237,7 +237,9 @@ def _data(gate: Gate) -> Iterator[Series]:
     yield text("cells of scenesnet", "image", cells, rounding=_LOGITS)
     if data.features is not None:
         spec, ids = VisualSpec("grid", data.visual_dim), [each.image_id for each in shown]
-        features = {str(image): torch.as_tensor(data.features.visual([image], spec).features) for image in ids}
+        features = {
+            str(image): torch.as_tensor(data.features.visual([image], spec).to("cpu").features) for image in ids
+        }
         projected = {image: _mean_projected(found) for image, found in features.items()}
         yield text("features", "image", projected, rounding=_FEATURES)
         norms = {image: float(found.norm()) for image, found in features.items()}
@@ -377,7 +379,8 @@ class _Recorder:
         shown = data.evaluated["test"][:6]
         rows = [[vocabulary.bos, *vocabulary.encode(caption, 20)] for each in shown for caption in each.captions[:2]]
         tokens = pad_rows(rows, vocabulary.pad)
-        logits = model(source.visual([each.image_id for each in shown], model.visual), tokens[:, :-1]).double()
+        seen = source.visual([each.image_id for each in shown], model.visual).to("cpu")
+        logits = model(seen, tokens[:, :-1]).double()
         places = {
             f"{image}, caption {number % 2 + 1}, word {word}": logits[number, word - 1]
             for number, row in enumerate(rows)
@@ -423,7 +426,7 @@ class _Recorder:
         context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical
         shown = context.data.train[:8]
         ids = [each.image_id for each in shown]
-        memory = model.encode(context.source(model.visual).visual(ids, model.visual))
+        memory = model.encode(context.source(model.visual).visual(ids, model.visual).to("cpu"))
         torch.manual_seed(SEED)
         drawn = sample(
             model, memory, n=settings.samples, max_len=settings.max_len, bos=vocabulary.bos, eos=vocabulary.eos

@@ -42,7 +42,7 @@ ELSEWHERE = "not timed: its weights are not in this workspace"
 
 def one_image(model: Captioner, context: RunContext) -> Visual:
     """A test image as the model reads it, to measure costs with."""
-    return context.source(model.visual).visual([context.data.typical_image()], model.visual)
+    return context.source(model.visual).visual([context.data.typical_image()], model.visual).to("cpu")
 
 
 def timed_images(image_ids: Sequence[int], count: int) -> list[int]:

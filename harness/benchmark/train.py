@@ -24,7 +24,7 @@ from harness.config.execution import ExecutionConfig
 from harness.config.preset import Decoding
 from harness.config.schedule import Schedule, Stage
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
-from harness.data.batches import CaptionBatches, VisualSource
+from harness.data.batches import CaptionBatches, VisualSource, few_widths
 from harness.data.dataset import Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
@@ -148,6 +148,10 @@ def compiled_model(model: Captioner, device: torch.device) -> Captioner:
     # What is called with whole captions is compiled; decoding steps stay as they are.
     if device.type == "cuda":
         keep_gradients(model)
+        from torch._dynamo import config  # takes a second, which only this path has
+
+        # A stage has up to four widths, of whole batches and of the last one; beyond the limit passes would be eager.
+        config.recompile_limit = max(config.recompile_limit, 64)
         model.compile(mode="reduce-overhead")
     else:
         model.compile(dynamic=True)
@@ -209,11 +213,19 @@ class _StageDataMaker:
             drop_last=stage.drop_last,
             share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
-            fixed_width=task.compiled,
+            widths=self._widths(task.max_len, (task.max_len,)),
             graphs=self._graphs(stage),
         )
-        objective = make_objective(stage, task.model, task.train, task.vocabulary)
+        objective = make_objective(
+            stage, task.model, task.train, task.vocabulary, self._widths(stage.self_critical.max_len)
+        )
         return StageData(batches, objective, partial(self._validate, stage, source))
+
+    def _widths(self, max_len: int, of_processor: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """To which captions are padded: a GPU has a graph for each, a processor one that takes any."""
+        if not self._task.compiled:
+            return ()
+        return few_widths(max_len) if self._device.type == "cuda" else of_processor
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
         """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""

@@ -81,7 +81,10 @@ class VisualSource(Protocol):
     """A source of visual input: cached features, or images."""
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """The visual input of the images for a model with this `spec`, in the order given; called from threads."""
+        """The visual input of the images for a model with this `spec`, in the order given; called from threads.
+
+        It is as it is stored, perhaps in half precision or 8 bits: `Visual.to` makes of it what models read.
+        """
         ...
 
 
@@ -101,7 +104,7 @@ class CaptionBatches:
         max_len: maximum length of a row of tokens, begin and end token included.
         share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
         pinned: make batches in pinned memory.
-        fixed_width: pad the tokens of every batch to `max_len`, so that all of them have one shape.
+        widths: pad the tokens of every batch to the least of these that holds them, so that few shapes come.
         graphs: of each sample, the scene graph of each of its captions.
     """
 
@@ -119,7 +122,7 @@ class CaptionBatches:
         drop_last: bool = False,
         share: tuple[int, int] = (0, 1),
         pinned: bool = False,
-        fixed_width: bool = False,
+        widths: Sequence[int] = (),
         graphs: Sequence[Sequence[NumberedGraph]] | None = None,
     ) -> None:
         bare = [sample.file for sample in samples if not sample.captions]
@@ -135,7 +138,7 @@ class CaptionBatches:
         self._graphs = graphs
         self._features, self._spec, self._pad = features, spec, vocabulary.pad
         self._batch_size, self._per_image, self._seed = batch_size, captions_per_image, seed
-        self._share, self._pinned, self._width = share, pinned, max_len if fixed_width else 0
+        self._share, self._pinned, self._widths = share, pinned, widths
         self._used = len(self._ids) // batch_size * batch_size if drop_last else len(self._ids)
         if not self._used:
             raise BenchError(f"{len(self._ids)} training images do not fill a batch of {batch_size}")
@@ -158,12 +161,12 @@ class CaptionBatches:
             if not chosen:
                 yield Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
                 continue
-            tokens = pad_rows(rows, self._pad, self._width)
+            tokens = pad_rows(rows, self._pad, least_width(max(map(len, rows)), self._widths))
             batch = Batch(self._features.visual(image_ids, self._spec), tokens, image_ids)
             if (told := self._graphs) is not None:
                 graphs = [told[image][caption] for image in chosen for caption in choice[image]]
                 batch = replace(batch, sentences=GraphTensors.of(graphs))
-            yield batch.pinned() if self._pinned else batch
+            yield batch.pinned() if self._pinned else batch.to(torch.device("cpu"))
 
     def _draw(self, number: int) -> tuple[list[int], list[list[int]]]:
         """The order of the images, and the n captions of each."""
@@ -188,6 +191,16 @@ def evaluation_batches(
             yield group, features.visual(group, spec)
 
     return prefetched(batches())
+
+
+def few_widths(max_len: int) -> tuple[int, ...]:
+    """Four widths up to the longest, for what is compiled or captured once a width."""
+    return tuple(sorted({-(-max_len * quarter // 4) for quarter in range(1, 5)}))
+
+
+def least_width(length: int, widths: Sequence[int]) -> int:
+    """The least of the widths that holds so many words; the length itself where none does."""
+    return min((width for width in widths if width >= length), default=length)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD, width: int = 0) -> Tensor:

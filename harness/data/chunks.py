@@ -12,10 +12,11 @@ import torch
 
 from harness.data.backbones.backbone import Backbone
 from harness.data.dataset import Dataset, Sample
-from harness.data.features import Half, Single
+from harness.data.features import Half, readers
 from harness.data.images import BadImage
-from harness.data.pixels import image_readers, read_pixels, stack_pixels
+from harness.data.pixels import Pixels, as_visual, preparation, read_pixels, stack_pixels
 from harness.utils.errors import BenchError
+from zoo.captioner import Visual
 
 BATCHES_PER_CHUNK = 4
 Chunk = tuple[int, int]
@@ -66,22 +67,25 @@ class Chunks:
     def close(self) -> None:
         """Nothing stays open between chunks."""
 
-    def _half(self, pixels: Single) -> Half:
-        features = self.backbone(torch.from_numpy(pixels).to(self.device)).to(torch.float16)
+    def _half(self, images: Visual) -> Half:
+        pixels = images.to(self.device).pixels
+        assert pixels is not None, "read by `_pixels`"
+        features = self.backbone(pixels).to(torch.float16)
         if not torch.isfinite(features).all():
             raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
         return features.cpu().numpy().astype("<f2", copy=False)
 
-    def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Single, None, None]:
+    def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Visual, None, None]:
         """Pixels (B, 3, H, W) batch by batch, read by threads at most two batches ahead of the backbone."""
-        ahead: deque[list[Future[Single | BadImage]]] = deque()
-        readers = image_readers()
+        ahead: deque[list[Future[Pixels | BadImage]]] = deque()
+        prepare, levels = preparation(self.backbone.preprocessing, torch.device(self.device))
+        threads = readers()
         try:
             for turn in range(len(batches) + 2):
                 if turn < len(batches):
                     paths = [self.dataset.path(sample) for sample in batches[turn]]
-                    ahead.append([readers.submit(read_pixels, path, self.backbone.preprocessing) for path in paths])
+                    ahead.append([threads.submit(read_pixels, path, prepare) for path in paths])
                 if turn >= 2:
-                    yield stack_pixels([future.result() for future in ahead.popleft()])
+                    yield as_visual(stack_pixels([future.result() for future in ahead.popleft()]), levels)
         finally:
-            readers.shutdown(cancel_futures=True)
+            threads.shutdown(cancel_futures=True)

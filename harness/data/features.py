@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualSpec
@@ -18,6 +21,8 @@ from zoo.captioner import Visual, VisualSpec
 ARRAY = "features.npy"
 META = "meta.json"
 ROWS_AT_ONCE = 64
+MUCH = 8 * 2**20
+"""Bytes of a batch's features; less is copied before threads have started."""
 
 T = TypeVar("T")
 Half = np.ndarray[Any, np.dtype[np.float16]]
@@ -57,6 +62,20 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...], offset: int = 0) -
         ) from error
 
 
+def readers() -> ThreadPoolExecutor:
+    """A thread for every core of this process: Pillow and numpy work without the interpreter's lock."""
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="reader")
+
+
+def copy_all(targets: Sequence[Half], stored: Sequence[Half]) -> None:
+    """Copy what is stored of each image; much of it by several threads, since its pages may lie on a disk."""
+    if sum(each.nbytes for each in targets) < MUCH:
+        deque(map(np.copyto, targets, stored), 0)
+    else:
+        with readers() as threads:
+            deque(threads.map(np.copyto, targets, stored), 0)
+
+
 class CachedFeatures:
     """Visual tokens of images in a folder of the cache; every read maps the files afresh and copies the rows asked for.
 
@@ -78,9 +97,10 @@ class CachedFeatures:
         return len(self.image_ids)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Visual input of the images for this `VisualSpec`: float32 tensors on the CPU, padded to the longest.
+        """Visual input of the images for this `VisualSpec`: tensors on the CPU, padded to the longest.
 
-        "grid" gets the tokens, "regions" their boxes too if there are any, "pooled" their mean, "none" a zero.
+        "grid" gets the tokens in half precision, "regions" their boxes too if there are any, "pooled" their mean in
+        single precision, "none" a zero.
 
         Raises:
             BenchError: the model needs pixels, or another number of channels; an image has no features.
@@ -101,8 +121,8 @@ class CachedFeatures:
             boxes=torch.from_numpy(boxes) if spec.kind == "regions" and boxes is not None else None,
         )
 
-    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single | None]:
-        """Features (B, L, C), mask (B, L) and boxes (B, L, 4) if there are any; zeros where padded."""
+    def padded(self, image_ids: Sequence[int]) -> tuple[Half, np.ndarray, Single | None]:
+        """Features (B, L, C), in half precision, mask (B, L) and boxes (B, L, 4) if there are any, padded by zeros."""
         raise NotImplementedError
 
     def pooled(self, image_ids: Sequence[int]) -> Single:
@@ -154,7 +174,9 @@ class Features(CachedFeatures):
         """Cells (B, L, C) of the images, in the order asked for."""
         rows = rows_of(self._rows, image_ids)
         array: Half = map_array(self._path, "<f2", self._shape, self._offset)
-        return np.array(array[rows], dtype=np.float16)
+        cells = np.empty((len(rows), *self._shape[1:]), dtype=np.float16)
+        copy_all(list(cells), [array[row] for row in rows])
+        return cells
 
     def pooled(self, image_ids: Sequence[int]) -> Single:
         """Means over the cells (B, C), in single precision."""
@@ -174,8 +196,8 @@ class Features(CachedFeatures):
         y, x = np.indices((height, width), dtype=np.float32).reshape(2, -1)
         return np.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), axis=1)
 
-    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single]:
+    def padded(self, image_ids: Sequence[int]) -> tuple[Half, np.ndarray, Single]:
         """See `CachedFeatures`; nothing is padded, and boxes are those of the cells."""
-        cells = self.grid_features(image_ids).astype(np.float32)
+        cells = self.grid_features(image_ids)
         boxes = np.broadcast_to(self.cell_boxes(), (*cells.shape[:2], 4)).copy()
         return cells, np.ones(cells.shape[:2], dtype=bool), boxes

@@ -1,5 +1,7 @@
 """Checkpoints that are whole or absent: a folder is written beside and renamed. The last two are kept.
 
+Those of a GPU are copied to the processor, and written while training goes on.
+
 Weights are safetensors; optimiser, random generators and state are tensors and plain values that are read with
 `weights_only=True`, so that no checkpoint can run code.
 """
@@ -9,15 +11,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError, of_the_device
@@ -36,9 +40,13 @@ MIN_FREE_BYTES = 2**20
 
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the model's weights to one safetensors file, atomically; BenchError where the disk does not take them."""
-    tensors = {name: value.detach().contiguous().cpu() for name, value in model.state_dict().items()}
+    _save_tensors(model.state_dict(), path)
+
+
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    here = {name: value.detach().contiguous().cpu() for name, value in tensors.items()}
     with _write_errors(path), replacing(path) as temporary, _write_errors(path):
-        save_file(tensors, temporary)
+        save_file(here, temporary)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -78,8 +86,58 @@ def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str
     Raises:
         BenchError: the disk does not take it; earlier ones are as they were.
     """
+    _save(folder, number, model.state_dict(), state)
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of a training under a folder; within its block, at whose end all are written.
+
+    Args:
+        device: that the training runs on. What lies on a GPU is copied, and written by a thread; a processor's is
+            written at once, since a copy would take as much memory again.
+    """
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, "checkpoint-writer") if device.type == "cuda" else None
+        self._written: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        if kind is None:
+            self.wait()
+
+    def save(self, number: int, model: nn.Module, state: dict[str, Any]) -> None:
+        """See `save_checkpoint`; the one before is whole by then.
+
+        Raises:
+            BenchError: the disk did not take the one before, or this one where it is written at once.
+        """
+        self.wait()
+        if self._thread is None:
+            save_checkpoint(self._folder, number, model, state)
+        else:
+            tensors, state = tree_map_only(Tensor, _copied, (dict(model.state_dict()), state))
+            self._written = self._thread.submit(_save, self._folder, number, tensors, state)
+
+    def wait(self) -> None:
+        """Until what was saved last is whole on the disk; BenchError where that failed."""
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
+
+
+def _copied(value: Tensor) -> Tensor:
+    return value.detach().to("cpu", copy=True)
+
+
+def _save(folder: Path, number: int, tensors: Mapping[str, Tensor], state: dict[str, Any]) -> None:
     with _writing(folder, number) as unfinished:
-        save_weights(model, unfinished / MODEL)
+        _save_tensors(tensors, unfinished / MODEL)
         _save_state(unfinished, state)
 
 

@@ -30,7 +30,7 @@ from typing import Self, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import Parameter
 
@@ -45,6 +45,8 @@ CONTROL_TIMEOUT = timedelta(days=7)
 GRADIENT_TIMEOUT = timedelta(minutes=30)
 JOIN_TIMEOUT = timedelta(minutes=10)
 """How long the processes of a launch wait for each other when they start."""
+BUCKET_BYTES = 32 * 2**20
+"""Of gradients that are summed in one all-reduce: enough that starting it counts for little."""
 Work = Callable[["Distributed"], object]
 """What a rank does in a training; it and all that it holds must be picklable."""
 
@@ -101,17 +103,22 @@ class Distributed(Collective):
         return summed.tolist()
 
     def all_reduce_gradients(self, parameters: Iterable[Parameter]) -> None:
-        """See `Collective.all_reduce_gradients`; one all-reduce a parameter, all in flight at once."""
+        """See `Collective.all_reduce_gradients`; many gradients go in one all-reduce, and all of these at once.
+
+        Of two ranks the sums are those of each gradient by itself. Of more, the order in which numbers are summed is
+        that of their place in the all-reduce, which is the same at every step.
+        """
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         holders = self.all_reduce_sum([float(parameter.grad is not None) for parameter in trained])
         held = [parameter for parameter, count in zip(trained, holders, strict=True) if count]
-        gradients = list[Tensor]()
-        for parameter in held:
-            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = grad.contiguous()
-            gradients.append(parameter.grad)
         with _peer_errors():
-            in_flight = [dist.all_reduce(gradient, group=self._tensors, async_op=True) for gradient in gradients]
+            in_flight = []
+            for bucket in buckets_of(held):
+                gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in bucket]
+                flat = torch.cat([gradient.flatten() for gradient in gradients])
+                for parameter, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+                    parameter.grad = part.view(parameter.shape)
+                in_flight.append(dist.all_reduce(flat, group=self._tensors, async_op=True))
             for work in in_flight:
                 assert work is not None
                 work.wait()
@@ -148,6 +155,19 @@ class Distributed(Collective):
         dist.destroy_process_group(control)
         del control, tensors
         gc.collect()  # Gloo closes its connections, which the others notice, with the last reference to the group
+
+
+def buckets_of(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
+    """Neighbours of one type, of `BUCKET_BYTES` together or more; what is left comes last."""
+    bucket, size = list[Parameter](), 0
+    for parameter in parameters:
+        if bucket and (size >= BUCKET_BYTES or parameter.dtype != bucket[0].dtype):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(parameter)
+        size += parameter.nbytes
+    if bucket:
+        yield bucket
 
 
 def new_group(backend: str, timeout: timedelta) -> dist.ProcessGroup:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.config.schedule import SelfCritical, Stage
-from harness.data.batches import Batch
+from harness.data.batches import Batch, least_width
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.metrics.cider import CiderReward
@@ -33,6 +33,7 @@ from harness.training.objectives import without_gradients
 from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
+from zoo.layers.attention import joined_once
 
 LAST_NUMBER = NARROW_WORDS - 2
 """What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
@@ -207,6 +208,8 @@ class SelfCriticalLoss:
     stage: Stage
     vocabulary: Vocabulary
     rewards: CaptionRewards
+    widths: Sequence[int] = ()
+    """To the least of these captions are padded for a second pass, which is compiled once a width."""
 
     @property
     def settings(self) -> SelfCritical:
@@ -219,7 +222,8 @@ class SelfCriticalLoss:
         drawn = None if second else self._draw(model, model.encode(batch.visual), graph=True)
         drawn, best = self._explore(model, batch, drawn)
         told, best_told = at_hand(drawn), None if best is None else at_hand(best)
-        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, int(told.lengths.max()))
+        longest = least_width(int(told.lengths.max()), self.widths if second else ())
+        tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, longest)
         if second:
             logits = model(batch.visual, inputs)
             log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
@@ -243,12 +247,15 @@ class SelfCriticalLoss:
         """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
         settings, bos, eos = self.settings, self.vocabulary.bos, self.vocabulary.eos
         drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
-        if settings.captions == "sampled":
-            return sample(drawing, memory, n=settings.samples, max_len=settings.max_len, bos=bos, eos=eos, graph=graph)
-        return beam_search(
-            drawing, memory, beam_size=settings.samples, max_len=settings.max_len, bos=bos, eos=eos,
-            length_penalty=0.0, graph=graph,
-        )  # fmt: skip
+        with joined_once():
+            if settings.captions == "sampled":
+                return sample(
+                    drawing, memory, n=settings.samples, max_len=settings.max_len, bos=bos, eos=eos, graph=graph
+                )
+            return beam_search(
+                drawing, memory, beam_size=settings.samples, max_len=settings.max_len, bos=bos, eos=eos,
+                length_penalty=0.0, graph=graph,
+            )  # fmt: skip
 
     @without_gradients()
     def _explore(

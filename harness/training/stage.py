@@ -29,12 +29,18 @@ class StageData:
     """Called on rank 0 alone."""
 
 
-def make_objective(stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary) -> Objective:
-    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind."""
+def make_objective(
+    stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary, widths: Sequence[int] = ()
+) -> Objective:
+    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind.
+
+    Args:
+        widths: to which sampled captions are padded for the pass that is differentiated.
+    """
     if stage.objective == "self_critical":
         settings = stage.self_critical
         rewards = CaptionRewards(samples, vocabulary, settings.end_in_reward, settings.documents)
-        return SelfCriticalLoss(stage, vocabulary, rewards)
+        return SelfCriticalLoss(stage, vocabulary, rewards, widths)
     if stage.objective == "reinforce":
         rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)
         return ReinforceLoss(stage, vocabulary, rewards, require_states(model, stage).d_model)

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.training.checkpoint import (
+    CheckpointWriter,
     copy_checkpoint,
     generator_states,
     last_checkpoint,
     load_checkpoint,
     load_weights,
     restore_generators,
-    save_checkpoint,
     save_weights,
 )
 from harness.training.distributed import Collective
@@ -101,6 +101,7 @@ class Trainer:
         self._progress, self._saved = "", time.monotonic()
         self.best_path = folder / "best.safetensors"
         self.checkpoints = folder / CHECKPOINTS
+        self._writer = CheckpointWriter(self.checkpoints, device)
         self._dropout = DropoutRates(model)
         self.state = TrainState()
         self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
@@ -119,7 +120,7 @@ class Trainer:
             self._gradient.micro_batches = self.state.micro_batches
         self._collective.broadcast_weights(self.model)
         try:
-            with denormals_as_zero():
+            with denormals_as_zero(), self._writer:
                 while not self.state.finished:
                     self._run_stage(self.schedule.stages[self.state.stage], checkpoint)
                     checkpoint = None
@@ -186,6 +187,7 @@ class Trainer:
         validated = (state.epoch + 1) % stage.validate_every == 0 or state.epoch + 1 == stage.epochs
         score = self._validated(data) if validated else None
         if score is not None and state.validated(score, stage.learning_rate) and self._is_first:
+            self._writer.wait()  # the best weights are never of an epoch later than the next one to be repeated
             save_weights(self.model, self.best_path)
         cider = score if stage.gives_ciders else None
         if self._is_first:
@@ -247,6 +249,7 @@ class Trainer:
         state = self.state
         for found in self._unread.read(self._collective):
             if not found.finite:
+                self._writer.wait()
                 stage = f"(stage {self.schedule.stages[state.stage].name}, epoch {state.epoch + 1})"
                 raise TrainingDivergedError(f"{found} {stage}; last good checkpoint: {self._last_checkpoint()}")
             state.loss_sum += found.loss
@@ -263,6 +266,8 @@ class Trainer:
         due = signals.pending or (self._is_first and time.monotonic() - self._saved >= interval)
         if self._collective.all_reduce_sum([float(due)])[0]:
             self._save(optimiser)
+        if signals.pending:
+            self._writer.wait()
         signals.deliver()
 
     def _save(self, optimiser: torch.optim.Optimizer) -> None:
@@ -280,11 +285,12 @@ class Trainer:
                 "objective": self._objective_params.state_dict(),
                 "gradients": gradients,
             }
-            save_checkpoint(self.checkpoints, self.state.saves, self.model, checkpoint)
+            self._writer.save(self.state.saves, self.model, checkpoint)
         self._saved = time.monotonic()
 
     def _keep_trunk(self) -> None:
         """Keep the checkpoint that the epoch before ended with, or that training goes on from."""
+        self._writer.wait()
         checkpoint = last_checkpoint(self.checkpoints)
         if self._is_first and checkpoint is not None and last_checkpoint(self.folder / TRUNK) is None:
             copy_checkpoint(checkpoint, self.folder / TRUNK, self.best_path)

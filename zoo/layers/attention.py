@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,9 @@ from torch.nn import functional as F
 from zoo.errors import ZooError
 from zoo.layers.cache import Cache, append, widen
 from zoo.layers.looped import product_type
+
+_KEPT: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("kept", default=None)
+"""By the identities of layers, what `joined` made of them."""
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -69,17 +74,38 @@ def barrier(mask: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]
         What is added to the scores (B, 1, 1, L), and the keys, zero for images of which none is visible: their scores
         are then all 0, as with queries of zero.
     """
-    blind = ~mask.any(-1)[:, None, None, None]
-    hidden = ~(mask[:, None, None] | blind)
+    seeing = mask.any(-1)[:, None, None, None]
+    hidden = mask[:, None, None] != seeing
     added = torch.zeros_like(hidden, dtype=keys[0].dtype).masked_fill_(hidden, -torch.inf)
-    return added, [torch.where(blind, 0.0, each) for each in keys]
+    return added, [torch.where(seeing, each, 0.0) for each in keys]
 
 
 def joined(*layers: nn.Linear | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Weight and bias of one product for several layers of the same input, some of them given as weight and bias.
 
-    Three layers as one are as many kernels, and half as many in the backward pass.
+    Three layers as one are as many kernels, and half as many in the backward pass; fewer within `joined_once`.
     """
+    kept = None if torch.compiler.is_compiling() else _KEPT.get()
+    if kept is None or not all(isinstance(layer, nn.Linear) for layer in layers):
+        return _join(layers)
+    key = tuple(id(layer) for layer in layers)
+    if key not in kept:
+        weight, bias = _join(layers)
+        kept[key] = weight.to(product_type(weight)), bias.to(product_type(bias))
+    return kept[key]
+
+
+@contextmanager
+def joined_once() -> Iterator[None]:
+    """Within, no weight changes, nor does autocast: layers are joined once for all passes, in the type of products."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
+def _join(layers: Sequence[nn.Linear | tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     parts = [(layer.weight, layer.bias) if isinstance(layer, nn.Linear) else layer for layer in layers]
     return torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])
 

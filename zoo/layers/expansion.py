@@ -100,7 +100,7 @@ class GatedStreams(nn.Module):
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...); in half precision, EPSILON would be 0, and rows 0 / 0."""
         if torch.is_grad_enabled() and scores.requires_grad and not torch.compiler.is_compiling():
-            weights: Tensor = _Weigh.apply(scores)
+            weights: Tensor = _Weigh.apply(scores, self.bounds[0, 0])
             return weights
         return F.relu(scores * self.signs.view(2, *[1] * scores.dim()))
 
@@ -109,22 +109,22 @@ class _Weigh(torch.autograd.Function):
     """`GatedStreams.weigh` in half of the passes over the scores, with half of the kernels of its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        """See `GatedStreams.weigh`."""
-        ctx.dtype, scores = scores.dtype, full_precision(scores)
-        both = scores.new_empty(2, *scores.shape)
-        torch.clamp_min(scores, 0.0, out=both[0])
+    def forward(ctx: Any, scores: Tensor, zero: Tensor) -> Tensor:
+        """See `GatedStreams.weigh`; what is in half precision is widened on the way, without a kernel of its own."""
+        ctx.dtype = scores.dtype
+        both = scores.new_empty(2, *scores.shape, dtype=torch.promote_types(scores.dtype, torch.float32))
+        torch.maximum(scores, zero, out=both[0])
         torch.sub(both[0], scores, out=both[1])
         ctx.save_for_backward(both)
         return both
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """The gradient of the scores."""
         (both,) = ctx.saved_tensors
         to_a, to_b = torch.ops.aten.threshold_backward(gradient, both, 0).unbind()
-        return torch.sub(to_a, to_b, out=to_a.new_empty(to_a.shape, dtype=ctx.dtype))
+        return torch.sub(to_a, to_b, out=to_a.new_empty(to_a.shape, dtype=ctx.dtype)), None
 
 
 def side_by_side(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.features import CachedFeatures, Features, Half, Single, map_array, rows_of
+from harness.data.features import CachedFeatures, Features, Half, Single, copy_all, map_array, rows_of
 from harness.utils.errors import BenchError
 from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualSpec
@@ -76,20 +76,23 @@ class RegionFeatures(CachedFeatures):
         counts = self.counts(image_ids)
         return image_ids[counts.index(sorted(counts)[len(counts) // 2])]
 
-    def padded(self, image_ids: Sequence[int]) -> tuple[Single, np.ndarray, Single | None]:
+    def padded(self, image_ids: Sequence[int]) -> tuple[Half, np.ndarray, Single | None]:
         """See `CachedFeatures`."""
         places = self._places(image_ids)
         longest = max((count for _, count in places), default=0)
-        features = np.zeros((len(places), longest, self.dim), dtype=np.float32)
+        features = np.zeros((len(places), longest, self.dim), dtype=np.float16)
         boxes = np.zeros((len(places), longest, 4), dtype=np.float32)
         mask = np.zeros((len(places), longest), dtype=bool)
         stored: Half = self._map(FEATURES, "<f2", self.dim)
         stored_boxes = self._map(BOXES, "<f4", 4) if self.has_boxes else None
         for row, (start, count) in enumerate(places):
-            features[row, :count] = stored[start : start + count]
             mask[row, :count] = True
             if stored_boxes is not None:
                 boxes[row, :count] = stored_boxes[start : start + count]
+        copy_all(
+            [features[row, :count] for row, (_, count) in enumerate(places)],
+            [stored[start : start + count] for start, count in places],
+        )
         return features, mask, boxes if self.has_boxes else None
 
     def pooled(self, image_ids: Sequence[int]) -> Single:

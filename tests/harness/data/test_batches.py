@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data.batches import Batch, CaptionBatches, evaluation_batches, prefetched
+from harness.data.batches import Batch, CaptionBatches, evaluation_batches, few_widths, least_width, prefetched
 from harness.data.dataset import Sample
 from harness.data.features import ARRAY, META, Features
 from harness.data.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -126,12 +126,20 @@ def test_rows_begin_end_and_are_cut(features: Features) -> None:
         assert (batch.tokens[:, -1] != PAD).any(), "padded beyond the longest row"
 
 
-def test_a_fixed_width_pads_every_batch(features: Features) -> None:
-    plain, wide = batches(features), batches(features, fixed_width=True)
+@pytest.mark.parametrize("widths", [(10,), (3, 6, 10)])
+def test_few_widths_pad_every_batch(features: Features, widths: tuple[int, ...]) -> None:
+    plain, wide = batches(features), batches(features, widths=widths)
     for one, other in zip(plain.epoch(0), wide.epoch(0), strict=True):
-        assert other.tokens.shape == (len(one.tokens), 10)
+        width = next(width for width in widths if width >= one.tokens.shape[1])
+        assert other.tokens.shape == (len(one.tokens), width)
         assert torch.equal(other.tokens[:, : one.tokens.shape[1]], one.tokens)
         assert not other.tokens[:, one.tokens.shape[1] :].any()
+
+
+def test_four_widths_end_with_the_longest() -> None:
+    assert few_widths(54) == (14, 27, 41, 54)
+    assert few_widths(2) == (1, 2)
+    assert [least_width(length, (3, 5)) for length in (1, 3, 4, 5, 6)] == [3, 3, 5, 5, 6]
 
 
 def test_samples_without_captions_are_named(features: Features) -> None:

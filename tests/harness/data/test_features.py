@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.data import features as module
 from harness.data.features import ARRAY, META, Features
 from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
@@ -48,10 +49,11 @@ def test_cell_boxes_cover_the_image_in_reading_order(features: Features) -> None
 
 
 def test_every_kind_of_visual(features: Features, array: np.ndarray) -> None:
-    wanted = torch.from_numpy(array[[2, 0]]).float()
+    stored = torch.from_numpy(array[[2, 0]])
+    wanted = stored.float()
     grid = features.visual([11, 7], VisualSpec("grid", DIM))
     assert grid.features is not None
-    assert torch.equal(grid.features, wanted)
+    assert torch.equal(grid.features, stored)
     assert grid.boxes is None
     regions = features.visual([11, 7], VisualSpec("regions", DIM))
     assert regions.boxes is not None
@@ -65,9 +67,16 @@ def test_every_kind_of_visual(features: Features, array: np.ndarray) -> None:
     for visual in (grid, regions, pooled, blind):
         assert visual.features is not None
         assert visual.mask is not None
-        assert visual.features.dtype == torch.float32
+        assert visual.to("cpu").features.dtype == torch.float32  # type: ignore[union-attr]
         assert visual.mask.shape == visual.features.shape[:2]
         assert visual.mask.all()
+
+
+def test_much_is_read_by_several_threads(
+    features: Features, array: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MUCH", 1)
+    np.testing.assert_array_equal(features.grid_features([5, 7, 5]), array[[3, 0, 3]])
 
 
 def test_dimensions_fit_the_kind(features: Features) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 
 from harness.data import pixels
+from harness.data.batches import images_of
 from harness.data.dataset import Dataset, Sample
 from harness.data.images import ImagePreprocessing, Interpolation, load_image
 from harness.data.pixels import PixelSource
@@ -18,6 +20,7 @@ from harness.utils.errors import BenchError
 from zoo.captioner import VisualSpec
 
 PIXELS = VisualSpec("pixels", 0)
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -30,16 +33,33 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def test_pixels_have_requested_order_and_backbone_preprocessing(dataset: Dataset) -> None:
     preprocessing = ImagePreprocessing(8)
-    found = PixelSource(dataset, preprocessing).visual([2, 0, 2], PIXELS)
+    found = PixelSource(dataset, preprocessing, CPU).visual([2, 0, 2], PIXELS)
     assert found.features is None
     assert found.pixels is not None
     expected = [preprocessing(load_image(dataset.root / f"{number}.png")) for number in (2, 0, 2)]
     assert torch.equal(found.pixels, torch.from_numpy(np.stack(expected)))
 
 
+@pytest.mark.parametrize("change", [{}, {"control": "rescaled"}, {"non_rgb": "black"}, {"size": (5, 9)}])
+def test_pixels_that_go_to_a_gpu_in_8_bits_get_the_same_values_there(dataset: Dataset, change: dict[str, Any]) -> None:
+    noise(20, 10).save(dataset.root / "0.png")
+    noise(20, 10).convert("L").save(dataset.root / "1.png")
+    preprocessing = replace(ImagePreprocessing(8), **change)
+    wanted = PixelSource(dataset, preprocessing, CPU).visual([0, 1, 2], PIXELS)
+    stored = PixelSource(dataset, preprocessing, torch.device("cuda")).visual([0, 1, 2], PIXELS)
+    assert stored.pixels is not None
+    assert stored.pixels.dtype == torch.uint8
+    for part, rows in ((stored, slice(None)), (images_of(stored, 1, 3), slice(1, 3))):
+        seen = part.to("cpu")
+        assert seen.levels is None
+        assert seen.pixels is not None
+        assert wanted.pixels is not None
+        assert torch.equal(seen.pixels, wanted.pixels[rows])
+
+
 def test_images_stay_in_memory_as_far_as_it_is_meant_to_go(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pixels, "KEPT_BYTES", 2 * 3 * 8 * 8 * 4)
-    source = PixelSource(dataset, ImagePreprocessing(8))
+    source = PixelSource(dataset, ImagePreprocessing(8), CPU)
     first = source.visual([0, 1, 2, 0], PIXELS)
     for number in (0, 1):
         (dataset.root / f"{number}.png").unlink()
@@ -56,7 +76,7 @@ def test_all_unreadable_pictures_of_a_batch_are_named(dataset: Dataset) -> None:
     for number in (0, 2):
         (dataset.root / f"{number}.png").write_bytes(b"no picture")
     with pytest.raises(BenchError, match=r"0\.png.*2\.png"):
-        PixelSource(dataset, ImagePreprocessing(8)).visual([0, 1, 2], PIXELS)
+        PixelSource(dataset, ImagePreprocessing(8), CPU).visual([0, 1, 2], PIXELS)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "I;16"])

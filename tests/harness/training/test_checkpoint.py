@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import resource
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,9 @@ import pytest
 import torch
 from torch import nn
 
+from harness.training import checkpoint
 from harness.training.checkpoint import (
+    CheckpointWriter,
     generator_states,
     load_checkpoint,
     load_weights,
@@ -67,6 +71,52 @@ def test_an_unfinished_write_is_ignored_and_cleared(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path, read) == {"number": 1}
     save_checkpoint(tmp_path, 2, saved, {"number": 2})
     assert _names(tmp_path) == ["step-000000001", "step-000000002"]
+
+
+def test_a_gpu_goes_on_while_its_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, wanted, read, go_on = _model(0), _model(0), _model(1), threading.Event()
+    moments = torch.zeros(3)
+    write = checkpoint._save_state
+    monkeypatch.setattr(checkpoint, "_save_state", lambda *given: go_on.wait(60) and write(*given))
+    with CheckpointWriter(tmp_path, torch.device("cuda")) as writer:
+        writer.save(1, saved, {"number": 1, "moments": {"a": [moments]}})
+        assert load_checkpoint(tmp_path, read) is None
+        with torch.no_grad():  # the next step
+            saved[0].weight.add_(1.0)  # type: ignore[operator]
+            moments.add_(1.0)
+        go_on.set()
+        writer.save(2, saved, {"number": 2})
+        assert "step-000000001" in _names(tmp_path), "the next one waits for the one before"
+    assert load_checkpoint(tmp_path, read) == {"number": 2}
+    assert _equal(read, saved)
+    shutil.rmtree(tmp_path / "step-000000002")
+    found = load_checkpoint(tmp_path, read)
+    assert found is not None
+    assert found["moments"]["a"][0].tolist() == [0.0, 0.0, 0.0]
+    assert _equal(read, wanted)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["the next one", "the end"])
+def test_what_a_thread_could_not_write_is_said_at_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    def train() -> None:
+        with CheckpointWriter(tmp_path, torch.device("cuda")) as writer:
+            writer.save(1, model, {})
+            writer.wait()
+            monkeypatch.setattr(torch, "save", fill)
+            writer.save(2, model, {})
+            if again:
+                writer.save(3, model, {})
+                pytest.fail("the error of the one before is raised here")
+
+    model = _model(0)
+    with pytest.raises(BenchError, match="the disk is full"):
+        train()
+    assert _names(tmp_path) == ["step-000000001"]
 
 
 @pytest.mark.parametrize("limit", [100, 700, 1200])

@@ -21,7 +21,7 @@ from harness.training.stage import make_objective
 from harness.utils.precision import autocast
 from tests.fake_cuda import Watch, fake_cuda, fake_visual, on_fake_cuda
 from tests.zoo.test_laws import BOS, CHANNELS, EOS, look
-from zoo import Captioner, create_model, model_card
+from zoo import Captioner, Visual, create_model, model_card
 from zoo.decoding import beam_search, greedy
 from zoo.recurrent import RecurrentCaptioner
 
@@ -127,6 +127,34 @@ def test_each_fault_shows(fault: Any, found: Any, monkeypatch: pytest.MonkeyPatc
         else:
             watch = trained(*parts("show_tell", {}))
             assert (watch.reads, watch.copies) == found
+
+
+def test_what_is_stored_short_is_widened_on_the_gpu() -> None:
+    class Copies(Watch):
+        """What is copied to the GPU."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten._to_copy.default and not args[0].is_cuda:
+                copied.append((args[0].dtype, kwargs.get("dtype") or args[0].dtype))
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    copied: list[tuple[torch.dtype, torch.dtype]] = []
+    stored = Visual(
+        features=torch.empty(2, 3, 4, dtype=torch.half),
+        mask=torch.empty(2, 3, dtype=torch.bool),
+        pixels=torch.empty(2, 3, 5, 5, dtype=torch.uint8),
+        levels=torch.empty(2, 3, 256),
+    )
+    with fake_cuda():
+        here = fake_visual(stored, "cpu")
+        with Copies() as watch:
+            seen = here.to(CUDA)
+    short = [torch.half, torch.bool, torch.uint8, torch.float]
+    assert copied == [(dtype, dtype) for dtype in short]
+    assert (watch.reads, watch.copies) == (0, 0)
+    assert seen.pixels is not None
+    assert seen.features is not None
+    assert (seen.pixels.shape, seen.pixels.dtype, seen.features.dtype) == ((2, 3, 5, 5), torch.float, torch.float)
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "muon", "radam_liu"])

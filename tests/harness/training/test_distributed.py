@@ -6,12 +6,23 @@ import os
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from harness.training import distributed
 from harness.training.distributed import Collective, PeerFailedError, other_ranks, start_training
 from harness.utils.errors import BenchError, ProcessLostError
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
+
+
+WEIGHTS = [((3, 2), torch.float32), ((4,), torch.float32), ((2, 2), torch.float64), ((), torch.float32)]
+
+
+def summand(rank: int, number: int) -> Tensor:
+    """A gradient; that of a matrix lies transposed in memory."""
+    size, dtype = WEIGHTS[number]
+    drawn = torch.randn(size, generator=torch.Generator().manual_seed(10 * number + rank), dtype=dtype)
+    return drawn.mT.contiguous().mT if drawn.dim() == 2 else drawn
 
 
 def talk(collective: Collective) -> None:
@@ -27,10 +38,25 @@ def talk(collective: Collective) -> None:
     assert first.grad is not None
     assert first.grad.tolist() == [2.0, 2.0]
     assert second.grad is None
+    weights = [nn.Parameter(torch.zeros(size, dtype=dtype)) for size, dtype in WEIGHTS]
+    for number, weight in enumerate(weights):
+        weight.grad = summand(rank, number)
+    collective.all_reduce_gradients(weights)
+    for number, weight in enumerate(weights):
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, summand(0, number) + summand(1, number))
     layer = nn.Linear(1, 1)
     nn.init.constant_(layer.weight, rank + 3.0)
     collective.broadcast_weights(layer)
     assert layer.weight.item() == 3.0
+
+
+def test_gradients_are_summed_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = [nn.Parameter(torch.zeros(size, dtype=dtype)) for size, dtype in WEIGHTS]
+    assert [len(bucket) for bucket in distributed.buckets_of(weights)] == [2, 1, 1]
+    assert list(distributed.buckets_of([])) == []
+    monkeypatch.setattr(distributed, "BUCKET_BYTES", 24)
+    assert [len(bucket) for bucket in distributed.buckets_of(weights[:2] * 2)] == [1, 2, 1]
 
 
 def fail(_: Collective) -> None:

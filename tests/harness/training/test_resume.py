@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,8 @@ from harness.config.schedule import Optimiser, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.training import trainer
+from harness.training import checkpoint, trainer
+from harness.training.checkpoint import CheckpointWriter
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import make_objective
 from harness.training.state import TrainState
@@ -80,6 +83,39 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str, kill_at: tu
     ]
     if kind.startswith("plateaus"):
         assert {row.learning_rate for row in undisturbed} > {0.01}
+
+
+@pytest.mark.parametrize("at", range(2, 8))
+def test_a_kill_while_a_checkpoint_is_written_beside_training_loses_nothing(
+    tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training goes on from what the disk has in the middle of the `at`th checkpoint, when the next step has begun."""
+    expected, summary = fit_tiny(tmp_path / "undisturbed")
+    stepped, saves = threading.Event(), 0
+    write = checkpoint._save_state
+
+    class Stepping(CrossEntropy):
+        """Tells that training has gone on."""
+
+        def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
+            stepped.set()
+            return super().__call__(model, batch, epoch)
+
+    def watched(*given: Any) -> None:
+        nonlocal saves
+        saves += 1
+        if saves == at:
+            assert stepped.wait(60)
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")
+        write(*given)
+        stepped.clear()
+
+    monkeypatch.setattr(checkpoint, "_save_state", watched)
+    monkeypatch.setattr(trainer, "CheckpointWriter", lambda folder, _: CheckpointWriter(folder, torch.device("cuda")))
+    fit_tiny(tmp_path / "run", objective=Stepping)
+    model, again = fit_tiny(tmp_path / "killed")
+    assert again.total_steps == summary.total_steps
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from zoo import Captioner, Visual, create_model, model_card
 from zoo.decoding import Hypotheses, beam_search, sample
+from zoo.layers import attention
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 
@@ -338,6 +341,43 @@ def test_whole_prefixes_decode_as_the_model_does(name: str) -> None:
     expected, found = (beam_search(each, memory, beam_size=3, **ENDS) for each in (model, whole))
     assert torch.equal(found.tokens, expected.tokens)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-10, rtol=0)
+
+
+def test_second_passes_come_in_few_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is padded changes neither loss nor gradient."""
+    widths: list[int] = []
+    forward = Captioner.forward
+    monkeypatch.setattr(Captioner, "forward", lambda *given: widths.append(given[2].shape[1]) or forward(*given))
+    found = []
+    for few in ((), (6,)):
+        model = tiny("transformer_base", 0.0)
+        torch.manual_seed(54)  # draws short captions
+        loss = replace(objective(model, gradient="second-pass", samples=2), widths=few)(model, BATCH)
+        loss.backward()  # type: ignore[no-untyped-call]
+        found.append((loss, *(weight.grad for weight in model.parameters())))
+    assert widths[0] < widths[1] == 6
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("name", ["expansionnet_v2", "transformer_base"])
+def test_layers_are_joined_once_for_all_prefixes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient is the same, bit for bit."""
+    joins: list[int] = []
+    join = attention._join
+    monkeypatch.setattr(attention, "_join", lambda layers: joins.append(len(layers)) or join(layers))
+
+    def gradient() -> list[Tensor]:
+        torch.manual_seed(3)
+        joins.clear()
+        model = tiny(name)
+        objective(model, gradient="prefixes")(model, BATCH).backward()  # type: ignore[no-untyped-call]
+        return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+    once, count = gradient(), len(joins)
+    monkeypatch.setattr(self_critical, "joined_once", nullcontext)
+    for found, wanted in zip(once, gradient(), strict=True):
+        assert torch.equal(found, wanted)
+    assert count < len(joins)
 
 
 @pytest.mark.parametrize("baseline", ["others", "mean"])

@@ -63,7 +63,7 @@ def features(dataset: Dataset, folder: Path, tmp_path: Path) -> RegionFeatures:
 
 
 def test_batches_are_padded_to_their_longest(features: RegionFeatures, written: Arrays) -> None:
-    seen = features.visual([10, 3], VisualSpec("regions", CHANNELS))
+    seen = features.visual([10, 3], VisualSpec("regions", CHANNELS)).to("cpu")
     assert seen.features is not None
     assert seen.mask is not None
     assert seen.boxes is not None
