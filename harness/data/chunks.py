@@ -16,6 +16,7 @@ from harness.data.features import Half, readers
 from harness.data.images import BadImage
 from harness.data.pixels import Pixels, as_visual, preparation, read_pixels, stack_pixels
 from harness.utils.errors import BenchError
+from harness.utils.precision import exact_products
 from zoo.captioner import Visual
 
 BATCHES_PER_CHUNK = 4
@@ -70,7 +71,8 @@ class Chunks:
     def _half(self, images: Visual) -> Half:
         pixels = images.to(self.device).pixels
         assert pixels is not None, "read by `_pixels`"
-        features = self.backbone(pixels).to(torch.float16)
+        with exact_products():
+            features = self.backbone(pixels).to(torch.float16)
         if not torch.isfinite(features).all():
             raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
         return features.cpu().numpy().astype("<f2", copy=False)

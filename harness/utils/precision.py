@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -15,6 +16,18 @@ def set_products(device: torch.device, precision: str) -> None:
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "bf16"
         torch.backends.cudnn.benchmark = False
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Within its block a GPU multiplies float32 exactly, so that features are the same whatever training is around."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:

@@ -134,6 +134,25 @@ def test_a_full_disk_is_a_message_before_and_during_the_work(
     extracted(dataset, tmp_path)
 
 
+def test_a_gpu_multiplies_exactly_while_it_extracts(dataset: Dataset, tmp_path: Path) -> None:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before, seen = (matmul.allow_tf32, cudnn.allow_tf32), []
+
+    class Seeing(CountingBackbone):
+        def __call__(self, pixels: Tensor) -> Tensor:
+            seen.append((matmul.allow_tf32, cudnn.allow_tf32))
+            return super().__call__(pixels)
+
+    matmul.allow_tf32 = cudnn.allow_tf32 = True
+    try:
+        extracted(dataset, tmp_path, Seeing())
+        after = matmul.allow_tf32, cudnn.allow_tf32
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+    assert set(seen) == {(False, False)}
+    assert after == (True, True)
+
+
 def test_values_beyond_half_precision_are_refused(dataset: Dataset, tmp_path: Path) -> None:
     class Loud(CountingBackbone):
         def __call__(self, pixels: Tensor) -> Tensor:
