@@ -22,7 +22,7 @@ class Task:
 
     def __init__(self, reporter: Reporter, title: str, total: int, done: int) -> None:
         self._reporter, self._title, self._total, self._done = reporter, title, total, done
-        self._first_done, self._started, self._spoken = done, time.monotonic(), time.monotonic()
+        self._first_done, self._started, self._spoken = 0, 0.0, time.monotonic()
         bars = reporter.bars
         self._bar = bars.add_task(escape(title), total=total, completed=done, detail="") if bars else None
 
@@ -33,6 +33,8 @@ class Task:
     def reach(self, done: int, detail: str = "") -> None:
         """Set the count to `done` of the total."""
         self._done = done
+        if not self._started:  # what comes before the first unit is not repeated by the others
+            self._first_done, self._started = done, time.monotonic()
         if self._bar is not None and self._reporter.bars:
             self._reporter.bars.update(self._bar, completed=done, detail=escape(detail))
         elif time.monotonic() - self._spoken >= PLAIN_INTERVAL_S:

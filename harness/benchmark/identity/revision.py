@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "bb534060"
+SOURCES = "6b3faa54"
 
 
 @cache
