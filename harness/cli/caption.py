@@ -44,7 +44,9 @@ def caption(
     storage: StorageOption = None,
     beam_size: Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
-    data: Annotated[str | None, typer.Option(help="Instead: 'scenes', or a Karpathy folder or file.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Instead: 'scenes', Karpathy's folder or file, or a server's list.")
+    ] = None,
     data_images: Annotated[Path | None, typer.Option("--images", help="Folder of its images.")] = None,
     split: Annotated[str | None, typer.Option(help="Which of its splits.  [default: test]")] = None,
     out: Annotated[

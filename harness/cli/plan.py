@@ -47,6 +47,8 @@ bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 
 MOMENT_S, MOMENT_IMAGES = 0.1, 4
 """Least seconds of each of the two timings of a model, and the images of their batches."""
+MOMENT_GMAC = 20.0
+"""Of a pass over one image, the most that is timed on a processor: steps of more take half a minute."""
 BUDGET_S = 20.0
 """After so long no further model is timed."""
 _SEEN = (
@@ -308,7 +310,8 @@ def _show(
     for each in estimates[: len(budgets)]:
         after = f", after the first {each.trunk} epochs of the budget before" if each.trunk else ""
         for stage in each.stages:
-            sizes = f"{stage.epochs:,} epochs, {stage.steps:,} steps, {stage.images:,} images{after}"
+            epochs = "1 epoch" if stage.epochs == 1 else f"{stage.epochs:,} epochs"
+            sizes = f"{epochs}, {stage.steps:,} steps, {stage.images:,} images{after}"
             console.print(f"stage {row_name(stage.stage, each.budget)}: {sizes}", soft_wrap=True)
     _print_table(estimates, runs, None if found.unknown else done, console)
     total, untrained = sum(runs.values()), f", rows without training {len(others)}" if others else ""
@@ -361,6 +364,9 @@ def _estimate(
     costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
     decoding = preset.decoding
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
+    pass_gmac = (costs.backbone + costs.encoder + costs.caption) / 1e9
+    if not why and device == "cpu" and pass_gmac > MOMENT_GMAC:
+        why = f"{pass_gmac:.0f} GMAC an image are more than a processor times in a moment"
     measured = not why and any((model, budget) not in stored for budget in request.budgets)
     speed = None
     if measured:

@@ -411,7 +411,7 @@ def _tell(
         typer.echo(" ".join(conclusions))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
     if meant and again and (out is not None or format == "text"):
-        typer.echo(again)
+        typer.echo(f"If it is meant:\n{again}")
     sys.exit(code)
 
 

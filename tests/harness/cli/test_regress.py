@@ -84,8 +84,8 @@ def test_every_format_says_the_same(fill: Fill, tmp_path: Path, model: str) -> N
         assert "\x1b" not in written[name].replace("\\u001b", "")
         printed = regress("--baseline", file, "-w", worse, "--format", name)[1]
         command = f"bench regress --update --baseline {file} --train --workspace {worse}\n"
-        assert said.endswith(f"\n{command}")
-        assert printed == written[name] + command * (name == "text"), "printing and writing give the same"
+        assert said.endswith(f"\nIf it is meant:\n{command}")
+        assert printed == written[name] + f"If it is meant:\n{command}" * (name == "text"), "printing equals writing"
     assert max(map(len, written["text"].splitlines())) <= 80
 
     cases = ElementTree.fromstring(written["junit"]).findall(".//testcase")
