@@ -43,8 +43,8 @@ MUTATIONS = (
     # The model.
     M("causal mask left out", "zoo/layers/attention.py", "is_causal=True)", "is_causal=False)"),
     M("first image cell hidden", "zoo/layers/attention.py",
-      "hidden = ~(mask[:, None, None] | blind)",
-      "hidden = ~(mask[:, None, None] | blind)\n    hidden[..., :1] = True"),
+      "hidden = mask[:, None, None] != seeing",
+      "hidden = mask[:, None, None] != seeing\n    hidden[..., :1] = True"),
     M("positions shifted by one", "zoo/layers/embedding.py",
       "self.place(tokens, self.positions(positions))",
       "self.place(tokens, self.positions((positions - 1).clamp(min=0)))"),
@@ -116,7 +116,7 @@ MUTATIONS = (
     M("end earns nothing", "harness/training/self_critical.py",
       "self._with_end and self._vocabulary.eos in tokens", "False"),
     M("one sample fewer", "harness/training/self_critical.py",
-      "return sample(drawing, memory, n=settings.samples,", "return sample(drawing, memory, n=settings.samples - 1,"),
+      "drawing, memory, n=settings.samples, max_len", "drawing, memory, n=settings.samples - 1, max_len"),
     # Data.
     M("batches in the data's order", "harness/data/batches.py",
       "random.permutation(len(self._ids)).tolist()", "list(range(len(self._ids)))"),
@@ -128,7 +128,7 @@ MUTATIONS = (
     M("always bilinear", "harness/data/images.py",
       'if self.control == "rescaled" else self.interpolation',
       'if self.control == "rescaled" else "bilinear"'),
-    M("pixels not centred", "harness/data/images.py", "- np.float32(mean))", "- np.float32(0.4))"),
+    M("pixels not centred", "harness/data/images.py", "np.float32(255) - mean)", "np.float32(255) - np.float32(0.4))"),
     M("capitals kept in training", "harness/data/vocabulary.py", "caption).lower()).translate", "caption)).translate"),
     M("rare words first", "harness/data/vocabulary.py",
       "key=lambda word: (-counts[word], word)", "key=lambda word: (counts[word], word)"),

@@ -85,7 +85,7 @@ def test_parts_add_up(architecture: str) -> None:
     assert 0 < rest <= counts.caption_length * counts.step.macs
     assert counts.greedy.macs < counts.beam.macs <= counts.greedy.macs + (BEAM - 1) * rest
     assert counts.step.macs > 0
-    assert counts.greedy.macs <= 1.02 * counts.teacher_forced.macs  # no prefix is decoded anew
+    assert counts.greedy.macs <= 1.03 * counts.teacher_forced.macs  # no prefix is decoded anew
 
 
 def test_a_training_step_is_two_to_four_passes(architecture: str) -> None:
