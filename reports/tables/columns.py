@@ -87,7 +87,7 @@ def leaderboards(
             lines = [line for table in whole for line in (table.lines or table.references)]
             reasons = Counter(line.cells[at].reason or "not measured" for line in lines)
             absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)
-    said = (f"No row has {_listed(names)}: {reason}." for reason, names in absent.items())
+    said = (f"No row has {_listed(names)}: {reason.rstrip('.')}." for reason, names in absent.items())
     return tuple(table.only(kept) for table in whole), " ".join(said)
 
 
