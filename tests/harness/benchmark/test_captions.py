@@ -151,4 +151,4 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "images", "refs.json", "report"]
     refused = bench("evaluate", *files, "--references", folder / "refs.json", "--out", folder / "scores.json")
     assert refused.exit_code != 0
-    assert "--out: for one file" in str(refused.exception)
+    assert str(refused.exception).startswith("--out:")
