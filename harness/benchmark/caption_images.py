@@ -96,28 +96,24 @@ def caption_dataset(
     if not shown.samples:
         return Captioned({}, unusable)
     with _opened(run, folder, shown, backbone_weights, regions, graphs, as_trained) as opened:
-        model, device, paths = (
-            opened.model,
-            opened.device,
-            {sample.image_id: shown.path(sample) for sample in shown.samples},
-        )
+        paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
         if on_attention is not None:
-            check_attends(run.model, model, opened.source)
+            check_attends(run.model, opened.model, opened.source)
         captions = caption_images(
-            model,
+            opened.model,
             opened.vocabulary,
             opened.source,
             opened.ids,
             run.decoding if beam_size is None else run.decoding.model_copy(update={"beam_size": beam_size}),
-            device=device,
+            device=opened.device,
             precision="fp32",
             reporter=reporter,
             title="captioning",
         )
         if on_attention is not None:
             parts = shown_parts(shown, run.preprocessing)
-            said = captions.tokens
-            for record in attention_records(model, opened.vocabulary, opened.source, said, parts, device=device):
+            seen = (opened.model, opened.vocabulary, opened.source)
+            for record in attention_records(*seen, captions.tokens, parts, device=opened.device):
                 on_attention(paths[record.image_id], record)
     lacking = (BadImage(path, opened.bad[image_id]) for image_id, path in paths.items() if image_id in opened.bad)
     return Captioned(captions.by_image, (*unusable, *lacking))

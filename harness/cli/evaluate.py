@@ -130,7 +130,7 @@ def evaluate(
     settings_of_more = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
         other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor", "spice_heap")
-        why = "of one file alone; several files, and --report, are scored as bench run scores: on all images"
+        why = "works with one file and no --report; otherwise all images are scored, as by bench run"
         refuse_typed(context, other, why, "leave it out, or give one file")
         if others:
             raise BenchError("--scores: for one file", "name them on the card of each file: scores: {NAME: FILE}")

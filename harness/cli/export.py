@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from harness.cli.inputs import open_results
+from harness.cli.inputs import open_results, open_split
 from harness.cli.options import (
     DatabaseOption,
     DataOption,
@@ -177,7 +177,6 @@ def encodings(
     """
     from harness.benchmark.caption_images import encode_dataset
     from harness.benchmark.saved_model import find_run
-    from harness.cli.inputs import open_split
     from harness.inference.encodings import draw_encodings
     from harness.utils.atomic import write_text
     from harness.utils.hashing import canonical_json

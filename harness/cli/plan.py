@@ -48,7 +48,7 @@ bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 MOMENT_S, MOMENT_IMAGES = 0.1, 4
 """Least seconds of each of the two timings of a model, and the images of their batches."""
 MOMENT_GMAC = 20.0
-"""Of a pass over one image, the most that is timed on a processor: steps of more take half a minute."""
+"""The most a forward pass over one image may take to be timed on a CPU: larger steps take half a minute."""
 BUDGET_S = 20.0
 """After so long no further model is timed."""
 _SEEN = (
@@ -366,7 +366,7 @@ def _estimate(
     captioning = plan_captioning(costs, shape, decoding.beam_size, decoding.max_len)
     pass_gmac = (costs.backbone + costs.encoder + costs.caption) / 1e9
     if not why and device == "cpu" and pass_gmac > MOMENT_GMAC:
-        why = f"{pass_gmac:.0f} GMAC an image are more than a processor times in a moment"
+        why = f"an image takes {pass_gmac:.0f} GMAC, too many to time on a CPU in a moment"
     measured = not why and any((model, budget) not in stored for budget in request.budgets)
     speed = None
     if measured:

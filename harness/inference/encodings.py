@@ -110,9 +110,8 @@ def draw_encodings(spaces: Sequence[tuple[str, Encodings]]) -> str:
     for place, (title, space) in enumerate(spaces):
         centred = space.vectors - (space.vectors.max(0) + space.vectors.min(0)) / 2
         shown = centred * (_SIDE / 2 - _MARGIN) / max(np.abs(centred).max(), 1e-12) + _SIDE / 2
-        hues = (
-            np.unique(space.images, return_inverse=True)[1] * 137.508 % 360
-        )  # the golden angle tells neighbours apart
+        # The golden angle tells neighbours apart.
+        hues = np.unique(space.images, return_inverse=True)[1] * 137.508 % 360
         dots = "".join(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="hsl({hue:.0f},60%,45%)"/>'
             for (x, y), hue in zip(shown, hues, strict=True)

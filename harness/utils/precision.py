@@ -20,7 +20,7 @@ def set_products(device: torch.device, precision: str) -> None:
 
 @contextmanager
 def exact_products() -> Iterator[None]:
-    """Within its block a GPU multiplies float32 exactly, so that features are the same whatever training is around."""
+    """Turn TF32 off on a GPU, so that features do not depend on the precision of the training around them."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = False

@@ -33,7 +33,7 @@ class Task:
     def reach(self, done: int, detail: str = "") -> None:
         """Set the count to `done` of the total."""
         self._done = done
-        if not self._started:  # what comes before the first unit is not repeated by the others
+        if not self._started:  # setup before the first unit is not part of the rate
             self._first_done, self._started = done, time.monotonic()
         if self._bar is not None and self._reporter.bars:
             self._reporter.bars.update(self._bar, completed=done, detail=escape(detail))

@@ -210,14 +210,11 @@ def floor_tests(
         for name, level in levels
         if level is not None
     ]
-    flipped = [(own[0], level[0]) for _, _, own, level in tests if len(own) == len(level) == 1]
-    of_flips = iter(sign_flip_columns(np.array([own - level for own, level in flipped]).T).tolist() if flipped else ())
-    found = [
-        next(of_flips)
-        if len(own) == len(level) == 1
-        else float(p_of_t(*estimate(of_any_seeds(own), of_any_seeds(level))))
-        for _, _, own, level in tests
-    ]
+    found = [float(p_of_t(*estimate(of_any_seeds(own), of_any_seeds(level)))) for _, _, own, level in tests]
+    alone = {at: own[0] - level[0] for at, (_, _, own, level) in enumerate(tests) if len(own) == len(level) == 1}
+    if alone:
+        for at, p in zip(alone, sign_flip_columns(np.array(list(alone.values())).T).tolist(), strict=True):
+            found[at] = p
     against: list[tuple[FloorTest, ...]] = [()] * len(rows)
     for (row, name, own, level), p in zip(tests, holm(found), strict=True):
         gap = float((own.mean(axis=0) - level.mean(axis=0)).mean())

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "6b3faa54"
+SOURCES = "5e979d6e"
 
 
 @cache
