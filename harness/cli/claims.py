@@ -41,8 +41,8 @@ def claims(
 ) -> None:
     """Say which claims of papers the stored runs support or contradict, and which they cannot tell.
 
-    A claim is two sets of runs, a metric and a direction. Sets are compared over seeds and images, where nothing but
-    what is claimed about differs; for runs that are missing, the commands that make them are printed.
+    A claim is two sets of runs, a metric and a direction. The sets are compared over seeds and images, where they
+    differ in nothing but what is claimed about. For runs that are missing, the command prints what to type.
     """
     from harness.config.load import load_claims
     from reports.tables.fields import FIELDS

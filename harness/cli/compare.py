@@ -38,9 +38,9 @@ def compare(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     captions: Annotated[
-        int, typer.Option(min=0, max=100_000, help="Number of captions to show, those that changed most.")
+        int, typer.Option(min=0, max=100_000, help="How many captions to show, of those that changed most.")
     ] = 5,
-    all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, not four alone.")] = False,
+    all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main four.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = "text",
     out: Annotated[
         Path | None,
@@ -48,10 +48,11 @@ def compare(
         OutFile(rb'A  |- |## |\{\s*"pairs":'),
     ] = None,
 ) -> None:
-    """Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.
+    """Compare two sides: scores with tests, costs as ratios, conditions, and the captions that changed most.
 
-    A and B are two models of --workspace or --db, each with all its seeds; or two runs, by their keys; or two
-    workspaces or databases, whose models are paired. To compare two commits, run each in a workspace of its own.
+    A and B are two models of a workspace, each with all its seeds; or two runs, by their keys; or two workspaces or
+    databases, whose models are paired. Where each side has two seeds, the test is over seeds and images, else over
+    images. To compare two commits, run each in a workspace of its own.
     """
     stores = _is_store(before), _is_store(after)
     if stores[0] != stores[1]:

@@ -37,20 +37,23 @@ bench evaluate --judgements flickr8k.json --scores Polos=polos.json
 def evaluate(
     context: typer.Context,
     predictions: Annotated[
-        list[Path] | None, typer.Argument(help="Captions of a system each, in any form (docs/evaluation.md).")
+        list[Path] | None, typer.Argument(help="A file of captions for each system; docs/evaluation.md has the forms.")
     ] = None,
     references: Annotated[
-        Path | None, typer.Option(help="COCO's, Karpathy's or nocaps's JSON, gzipped or not.")
+        Path | None, typer.Option(help="What people wrote: COCO's, Karpathy's or nocaps's JSON, gzipped or not.")
     ] = None,
     judgements: Annotated[
-        Path | None, typer.Option(help="How people judged captions: tells how far each metric agrees with them.")
+        Path | None,
+        typer.Option(help="How people rated captions; the command says how far each metric agrees with them."),
     ] = None,
     scores: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="A metric computed elsewhere: JSON with a number a caption."),
+        typer.Option(
+            metavar="NAME=FILE", help="A metric that was computed elsewhere: JSON with a number for each caption."
+        ),
     ] = None,
     cards: Annotated[
-        Path | None, typer.Option(help="Of several: YAML of what is known of the systems, by file name.")
+        Path | None, typer.Option(help="YAML that says what is known of each system, by file name.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -59,35 +62,42 @@ def evaluate(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write a report with every caption to this folder; of several files by itself."
-        ),
+        typer.Option(metavar="FOLDER", help="Write an HTML report with every caption into this folder."),
         OutFolder(whole=True),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
     domain_df: Annotated[
         DomainFrequencies,
-        typer.Option(help="CIDEr-D of a domain: frequencies of all images, as nocaps's server, or of its own."),
+        typer.Option(
+            help="Document frequencies for a domain's CIDEr-D: of all images, as nocaps's server has it, or its own."
+        ),
     ] = "all",
     domains: Annotated[
-        Path | None, typer.Option(help="Domains to take instead of the references': JSON of image and domain.")
+        Path | None, typer.Option(help="JSON that gives each image its domain, in place of the references' own.")
     ] = None,
     allow_subset: Annotated[
         bool,
         typer.Option(
             "--allow-subset",
-            help="Score the images that have both, where some lack captions; compares with no other score.",
+            help="Score the images that have captions where others have none. Such a score compares with no other.",
         ),
     ] = False,
-    tokenizer: Annotated[TokenizerName, typer.Option(help="The Python tokenizer, or its Java original.")] = "python",
+    tokenizer: Annotated[
+        TokenizerName,
+        typer.Option(help="The tokenizer: in Python, or its Java original, which gives the same for captions."),
+    ] = "python",
     more: Annotated[
-        bool, typer.Option("--more", help="Also diversity, hallucinated objects, and scores by CLIP and BERT models.")
+        bool,
+        typer.Option(
+            "--more", help="Also measure diversity, objects that are not there, and scores by CLIP and BERT models."
+        ),
     ] = False,
     clip: ClipOption = None,
     bert: BertOption = None,
     instances: InstancesOption = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The images: for --clip, and shown in a report.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the images, for --clip and for the report's gallery."),
     ] = None,
     sets: Annotated[
         Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
@@ -97,9 +107,10 @@ def evaluate(
 ) -> None:
     """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
 
-    Several files are compared with each other, over the images. With --judgements, metrics are compared with people.
+    Several files are compared with each other, over the same images. With --judgements, the command says how far each
+    metric agrees with people.
 
-    Equal to pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
+    Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
     from harness.data.formats import read_references
     from harness.data.nocaps import read_domains

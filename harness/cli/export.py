@@ -48,28 +48,30 @@ Server = Literal["coco", "nocaps"]
 def submission(
     context: typer.Context,
     predictions: Annotated[
-        str, typer.Argument(help="A file in COCO's results format, or the key of a stored run.", metavar="FILE|RUN")
+        str, typer.Argument(help="A file of captions, or the key of a stored run.", metavar="FILE|RUN")
     ],
-    server: Annotated[Server, typer.Option(help="Whose format and rules.")],
-    images: Annotated[Path, typer.Option(help="The server's list of images; each needs a caption.")],
+    server: Annotated[Server, typer.Option(help="The server whose format and rules hold.")],
+    images: Annotated[Path, typer.Option(help="The server's own list of its images; each needs a caption.")],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder to write to."), OutFolder(rb'PK\x03\x04|\[\{"image_id":')
     ],
-    split: Annotated[str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.  [default: the test split]")
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
 ) -> None:
-    """Write and check what COCO's or nocaps's evaluation server takes, from a file or from a stored run's captions."""
-    from harness.data.formats import read_image_ids
+    """Write the file that COCO's or nocaps's evaluation server takes, of a file's or a stored run's captions."""
     from harness.data.predictions import read_predictions
-    from harness.metrics.submission import SPLITS, run_predictions, write_submission
+    from harness.metrics.submission import SPLITS, read_image_list, run_predictions, write_submission
 
+    wanted = read_image_list(images, server)
     if Path(predictions).is_file():
         refuse_typed(
             context, ("workspace", "db"), f"{predictions} is a file, and no run of a benchmark", "leave these out"
         )
-        found = read_predictions(Path(predictions), read_image_ids(images))
+        found = read_predictions(Path(predictions), wanted)
     else:
         from results.errors import StoreError
         from results.store.store import Store
@@ -96,12 +98,12 @@ def leaderboard(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
     format: Annotated[
-        Format, typer.Option("--format", "-f", help="latex needs booktabs, threeparttable.")
+        Format, typer.Option("--format", "-f", help="latex needs the packages booktabs and threeparttable.")
     ] = "markdown",
     columns: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Of markdown and latex: columns by name, such as CIDEr-D,place,parameters; or all."
+            metavar="NAMES", help="For markdown and latex: names of columns, such as CIDEr-D,place,parameters, or all."
         ),
     ] = None,
     metric: RankingMetricOption = "CIDEr-D",
@@ -116,8 +118,8 @@ def leaderboard(
 ) -> None:
     """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
 
-    csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, and units in the names of columns. json has every
-    reason and condition besides, scores as fractions, and control pairs in points.
+    csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, with units in the names of columns. json also has
+    every reason and condition; its scores are fractions, and its control pairs are in points.
     """
     if columns is not None and format in {"csv", "json"}:
         raise BenchError(
@@ -158,7 +160,9 @@ def figures(
 
 
 def encodings(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Keys or folders of runs, or models (newest).")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Keys or folders of runs, or models, of each the newest run.")
+    ],
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help="Folder to write to; files of other names stay."),
@@ -172,8 +176,9 @@ def encodings(
 ) -> None:
     """Write what encoders make of images: the trace of the vectors' covariance as JSON, and their t-SNE as SVG.
 
-    Of 100 images, evenly spread over the split; 500 of their vectors are drawn. A trace grows with the channels and
-    their scale, which differ between architectures: "within" is of vectors less the mean of their image.
+    It encodes 100 images, evenly spread over the split, and draws 500 of their vectors. A trace grows with the number
+    of channels and their scale, which differ between architectures. "within" is the trace of vectors less the mean of
+    their image.
     """
     from harness.benchmark.caption_images import encode_dataset
     from harness.benchmark.saved_model import find_run

@@ -114,14 +114,14 @@ HubOption = Annotated[
     ),
 ]
 ClipOption = Annotated[
-    str | None, typer.Option(metavar="MODEL", help="Of more metrics: a CLIP model, FOLDER or ORG/NAME[@REVISION].")
+    str | None, typer.Option(metavar="MODEL", help="For CLIPScore: a CLIP model, as FOLDER or ORG/NAME[@REVISION].")
 ]
 BertOption = Annotated[
-    str | None, typer.Option(metavar="MODEL", help="Of more metrics: a BERT model, FOLDER or ORG/NAME[@REVISION].")
+    str | None, typer.Option(metavar="MODEL", help="For BERTScore: a BERT model, as FOLDER or ORG/NAME[@REVISION].")
 ]
 InstancesOption = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="Of more metrics: COCO's instances_*.json, for CHAIR; may be repeated."),
+    typer.Option(metavar="FILE", help="For CHAIR: COCO's instances_*.json; may be repeated."),
 ]
 ChangeOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the preset, as size.d_model=128.")

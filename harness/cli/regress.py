@@ -90,17 +90,21 @@ def regress(
     plugin: PluginOption = None,
     update: Annotated[bool, typer.Option("--update", help="Write the baseline instead of judging.")] = False,
     init: Annotated[
-        bool, typer.Option("--init", help=f"--update, and write {_WORKFLOW} for a repository of one's own.")
+        bool, typer.Option("--init", help=f"Write the baseline, and {_WORKFLOW} for a repository of your own.")
     ] = False,
     models: Annotated[
-        str | None, typer.Option(help="With --update or --against: names, separated by commas; the baseline's.")
+        str | None,
+        typer.Option(help="With --update or --against: models, separated by commas.  [default: the baseline's]"),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="With --update or --against: first-steps, or gate.")] = None,
     change: ChangeOption = None,
     against: Annotated[
-        str | None, typer.Option(metavar="COMMIT", help="Train that commit and this tree here, and compare their bits.")
+        str | None,
+        typer.Option(
+            metavar="COMMIT", help="Train that commit and the files as they are, and compare both bit by bit."
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="With --against: of each model.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="With --against: how many seeds of each model.")] = 2,
     train: Annotated[
         bool, typer.Option("--train", help="Judge the workspace's trained runs too, or keep them with --update.")
     ] = False,
@@ -110,16 +114,19 @@ def regress(
         list[str] | None, typer.Option(help="With --update --train: a model that the baseline may lose.")
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="With --update --train: a metric to test; CIDEr-D by default.")
+        list[str] | None, typer.Option(help="With --update --train: a metric to test.  [default: CIDEr-D]")
     ] = None,
     tolerance: Annotated[
-        list[str] | None, typer.Option(help="With --train: METRIC=POINTS, losses below are tolerated; 0.5 by default.")
+        list[str] | None, typer.Option(help="With --train: METRIC=POINTS that a score may lose.  [default: 0.5]")
     ] = None,
     require_power: Annotated[
-        bool, typer.Option("--require-power", help="With --train: fail where such a loss could go unseen.")
+        bool,
+        typer.Option(
+            "--require-power", help="With --train: fail where a test can neither find such a loss nor exclude it."
+        ),
     ] = False,
     exact: Annotated[
-        bool, typer.Option("--exact/--no-exact", help="With --train: fail where losses or captions differ at all.")
+        bool, typer.Option("--exact/--no-exact", help="With --train: fail where losses or captions differ in any bit.")
     ] = True,
     strict_timing: Annotated[
         float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
@@ -136,9 +143,9 @@ def regress(
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
 
-    The first steps of training, and captions of small stored weights, up to rounding: a minute. With --train the
-    finished runs of a workspace too: bits where they can be compared, and tests of scores. Exit code 1: a finding;
-    2: could not judge.
+    It repeats the first steps of training and the captions of small stored weights, and compares them up to rounding,
+    in a minute. --train also judges the finished runs of a workspace: bit by bit where that is possible, and by tests
+    of scores. Exit code 0: as before; 1: a finding; 2: it could not judge.
     """
     from harness.utils.plugins import load_plugins
     from results.comparison.recording import ENDS, FILE, Recording

@@ -23,12 +23,24 @@ SPLITS: Final = {
 }
 """How many images each split of a server has; the last is the one to be ranked by."""
 _LISTS: Final = {
-    "coco": "image_info_test2014.json, or captions_val2014.json, from cocodataset.org",
-    "nocaps": "nocaps_val_image_info.json or nocaps_test_image_info.json from nocaps.org",
+    "coco": "--images image_info_test2014.json, or captions_val2014.json with --split val2014, from cocodataset.org",
+    "nocaps": "--images nocaps_test_image_info.json, or nocaps_val_image_info.json with --split val, from nocaps.org",
 }
 _CAPTION_THEM: Final = (
     "caption them first: bench caption --run {key} --data {images} --images FOLDER --out results.json"
 )
+
+
+def read_image_list(images: Path, server: Server) -> list[int]:
+    """The ids of the images of a server's list, in its order.
+
+    Raises:
+        BenchError: the file is no such list; the hint names the server's.
+    """
+    try:
+        return read_image_ids(images)
+    except BenchError as error:
+        raise BenchError(f"--images: {error}", f"give the server's own list: {_LISTS[server]}") from error
 
 
 def run_predictions(store: Store, key: str, images: Path) -> Predictions:

@@ -24,7 +24,8 @@ _LONGER = {
 """How trainings end that a longer one may turn, in words."""
 AS_GIVEN = (
     "Captions of one training each: places and intervals are of these captions, by paired sign flips over images; a "
-    "claim about architectures needs seeds."
+    "claim about architectures needs seeds. p is corrected (Holm) for all pairs of the table, in its one metric; bench "
+    "compare corrects for every metric that it tests."
 )
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
 PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"

@@ -206,7 +206,7 @@ def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_give
     without = "A row that is not significantly above every floor has no place. " if floors else ""
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:
-        test = "between these captions: paired sign-flip tests over images, as in bench compare."
+        test = "between these captions: paired sign-flip tests over images."
         return f"{place}{test} {without}95 %: interval over images."
     costs = {
         "MAC": "multiply-accumulates of one image's caption by beam search",
