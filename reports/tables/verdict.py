@@ -24,8 +24,7 @@ _LONGER = {
 """How trainings end that a longer one may turn, in words."""
 AS_GIVEN = (
     "Captions of one training each: places and intervals are of these captions, by paired sign flips over images; a "
-    "claim about architectures needs seeds. p is corrected (Holm) for all pairs of the table, in its one metric; bench "
-    "compare corrects for every metric that it tests."
+    "claim about architectures needs seeds."
 )
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
 PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"
@@ -124,7 +123,8 @@ def _told(group: Group, found: Comparisons) -> str:
     if len(found.pairs) == 1:
         [pair] = found.pairs
         cell = pair_cell(group, pair.first, pair.second)
-        return f"The difference, {cell.said}." if cell else ""
+        alone = f"p is of {group.metric} alone; bench compare corrects for every metric that it tests"
+        return f"The difference, {cell.said}; {alone}." if cell else ""
     counts = Counter(pair.verdict for pair in found.pairs)
     same = f", {counts['same']} the same within {_margin(found)}" if counts["same"] else ""
     said = f"Of {len(found.pairs)} pairs {counts['better']} are told apart{same}"

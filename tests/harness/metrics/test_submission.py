@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from harness.data.predictions import Predictions
-from harness.metrics.submission import SPLITS, write_submission
+from harness.metrics.submission import SPLITS, read_image_list, write_submission
 from harness.utils.errors import BenchError
 
 CAPTIONS = {2: "a café\n\u2028 by the sea", 9: "two \U0001f600 dogs", 1: "one"}
@@ -71,3 +71,13 @@ def test_a_list_of_some_images_is_refused(images, tmp_path):
     images.write_text(json.dumps({"images": [{"id": 9}, {"id": 2}]}))
     with pytest.raises(BenchError, match=r"lists 2 images, and the split test of nocaps has 3"):
         write(images, tmp_path / "up", CAPTIONS, server="nocaps", split="test")
+
+
+@pytest.mark.parametrize("content", [None, "no JSON", '["a name"]', '{"images": []}', json.dumps([{"image_id": 1}])])
+def test_a_file_that_is_no_list_of_images_names_the_server_s(tmp_path, content):
+    path = tmp_path / "list.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(BenchError, match="--images") as caught:
+        read_image_list(path, "nocaps")
+    assert "--images nocaps_test_image_info.json" in (caught.value.hint or "")
