@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "5e979d6e"
+SOURCES = "ab1018c3"
 
 
 @cache
