@@ -40,7 +40,7 @@ PANELS: Final = {
     "Look at results": {
         "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run "
         "pages, method.",
-        "compare": "Compare scores with paired tests, costs as ratios, conditions, and the captions that changed most.",
+        "compare": "Compare two models, runs or workspaces: scores with tests, ratios of costs, and changed captions.",
         "claims": "Say which claims of papers the stored runs support or contradict, and which they cannot tell.",
         "export": "Write files for other programs.",
         "db": "Look into the results database, check, upgrade or merge it, or publish a copy.",

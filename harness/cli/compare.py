@@ -48,7 +48,7 @@ def compare(
         OutFile(rb'A  |- |## |\{\s*"pairs":'),
     ] = None,
 ) -> None:
-    """Compare two sides: scores with tests, costs as ratios, conditions, and the captions that changed most.
+    """Compare two models, runs or workspaces: scores with tests, ratios of costs, and changed captions.
 
     A and B are two models of a workspace, each with all its seeds; or two runs, by their keys; or two workspaces or
     databases, whose models are paired. Where each side has two seeds, the test is over seeds and images, else over
