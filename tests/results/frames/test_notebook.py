@@ -1,4 +1,4 @@
-"""docs/notebook.md and the recipe of docs/training.md: their code runs, and shows what is so, on made-up workspaces."""
+"""docs/notebook.md and the recipe of docs/graph_models.md: their code runs, and shows what is so, on made-up workspaces."""
 
 from __future__ import annotations
 
@@ -115,29 +115,3 @@ def test_the_rows_of_two_tables_are_compared(capsys: pytest.CaptureFixture[str])
 
 def text_of(page: str) -> str:
     return (PAGE.parent / page).read_text(encoding="utf-8")
-
-
-def test_what_tuning_gained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, capsys: Any) -> None:
-    """Seed by seed: gains of 1 and 3 points are 2 on average; a seed, and a model, without a partner are left out."""
-    (tmp_path / "workspace").mkdir()
-    monkeypatch.chdir(tmp_path)
-    runs = {
-        ("a", 1): (0.5, 0.505),
-        ("a", 2): (0.2, 0.215),
-        ("b", 1): (0.3, 0.33),
-        ("b", 2): (None, 0.9),
-        ("c", 1): (0.1, None),
-    }
-    with Store("workspace/bench.sqlite") as store:
-        store.record_dataset(make.dataset())
-        for (model, seed), scores in runs.items():
-            for cider, tuned in zip(scores, ({}, {"tuned": "12x300#1a2b3c"}), strict=True):
-                if cider is not None:
-                    planned = make.spec(model, seed, variant=len(tuned), signature={"nrefs": "5"} | tuned)
-                    store.plan([planned])
-                    store.finish(planned.key, make.outcome(cider))
-    [block] = BLOCK.finditer(text_of("training.md"))
-    assert run(block["code"], {}) == ""
-    shown = capsys.readouterr().out.split()
-    assert shown[1:5] == ["a", "1.0", "b", "3.0"]
-    assert shown[5:] == ["mean", "+2.0", "(-10.7", "to", "+14.7)"]
