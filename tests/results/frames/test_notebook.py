@@ -1,4 +1,4 @@
-"""docs/notebook.md and the recipe of docs/graph_models.md: their code runs, and shows what is so, on made-up workspaces."""
+"""docs/notebook.md and the recipe of docs/graph_models.md: their code runs, and shows what is so, on made-up runs."""
 
 from __future__ import annotations
 
