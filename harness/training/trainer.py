@@ -212,9 +212,11 @@ class Trainer:
         # Forward and backward passes over micro-batches, and the sum of all ranks' gradients.
         summed = stage.accumulation.gradients == "summed"
         micro_batches = 1 if summed else stage.accumulation.parts
-        parameters = [parameter for _, parameter in self._named_parameters()]
-        losses, images = self._gradient(data.objective, parameters, batch, state.epoch, micro_batches)
         stepping = not summed or state.step % stage.accumulation.parts == 0
+        parameters = [parameter for _, parameter in self._named_parameters()]
+        losses, images = self._gradient(
+            data.objective, parameters, batch, state.epoch, micro_batches, waits=not stepping
+        )
 
         # Clip the gradient's norm, which is measured at every step, and stop where loss or norm was not finite.
         limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
