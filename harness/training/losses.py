@@ -176,7 +176,7 @@ class BatchGradient:
 
         `own_weight` is that of this rank's batch, `weight` that of all ranks' batches.
         """
-        losses = []
+        losses: list[Tensor] = []
         try:
             for micro_batch in batch.split(micro_batches) if batch.image_ids else ():
                 if losses:

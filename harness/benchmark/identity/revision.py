@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "cb8b3e63"
+SOURCES = "9186c306"
 
 
 @cache
