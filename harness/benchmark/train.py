@@ -147,7 +147,6 @@ def compiled_model(model: Captioner, device: torch.device) -> Captioner:
     model = copy.copy(model)  # what is compiled stays so; the one that came is traced for its costs later
     # What is called with whole captions is compiled; decoding steps stay as they are.
     if device.type == "cuda":
-        keep_gradients(model)
         from torch._dynamo import config  # takes a second, which only this path has
 
         # A stage has up to four widths, of whole batches and of the last one; beyond the limit passes would be eager.
@@ -156,17 +155,6 @@ def compiled_model(model: Captioner, device: torch.device) -> Captioner:
     else:
         model.compile(dynamic=True)
     return model
-
-
-def keep_gradients(model: Captioner) -> None:
-    """Copy each gradient as it arrives.
-
-    Those of a CUDA graph lie in memory that the next pass writes over, and may wait longer than that: for further
-    micro-batches, or for the batches of an accumulated step.
-    """
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.register_hook(torch.clone)  # type: ignore[no-untyped-call]
 
 
 class _StageDataMaker:

@@ -71,7 +71,8 @@ def load_image(path: Path) -> Image.Image:
             raise BadImage(path, f"has no pixels ({width} x {height})")
         image.load()
         stored = image.mode
-        found = _to_rgb(_upright(image))
+        _turn_upright(image)
+        found = _to_rgb(image)
         found.info[STORED_MODE] = stored
         return found
 
@@ -141,8 +142,18 @@ class ImagePreprocessing:
         return pixels
 
     def eight_bits(self, image: Image.Image) -> np.ndarray:
-        """The same before it is normalised, in uint8: `levels` has the value of each number."""
-        return np.asarray(self._resized(image)).transpose(2, 0, 1)
+        """Nearly the same before it is normalised, in uint8: `levels` has the value of each number.
+
+        An image that is seen whole is resized by torch, three times sooner than by Pillow; some 0.1 % of the values
+        then differ by 1.
+        """
+        if self.resize != "squash" or self.control != "none":
+            return np.asarray(self._resized(image)).transpose(2, 0, 1)
+        import torch  # only for a GPU: who verifies images goes without
+        from torch.nn.functional import interpolate
+
+        pixels = torch.from_numpy(np.asarray(self._coloured(image)).transpose(2, 0, 1).copy())
+        return interpolate(pixels[None], self.height_width, mode=self.interpolation, antialias=True)[0].numpy()
 
     @property
     def levels(self) -> np.ndarray:
@@ -153,12 +164,16 @@ class ImagePreprocessing:
 
     def _resized(self, image: Image.Image) -> Image.Image:
         height, width = self.height_width
-        if self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB":
-            image = Image.new("RGB", image.size)
+        image = self._coloured(image)
         resampling = _RESAMPLING[self._filter()]
         if self.control == "rescaled":
             image = image.resize((round(image.width * RESCALED), round(image.height * RESCALED)), resampling)
         return image.resize((width, height), resampling, box=self.seen(image.width, image.height))
+
+    def _coloured(self, image: Image.Image) -> Image.Image:
+        """The image, or a black one in its place."""
+        black = self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB"
+        return Image.new("RGB", image.size) if black else image
 
     def _filter(self) -> Interpolation:
         """The interpolation under the control; "rescaled" takes bicubic, which blurs less."""
@@ -234,14 +249,14 @@ def _bomb(size: str) -> str:
     return f"has more than {MAX_PIXELS} pixels ({size}): refused as a decompression bomb"
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _turn_upright(image: Image.Image) -> None:
     """Apply the EXIF orientation; an image with an unreadable EXIF block is used as stored, as viewers do."""
     with _quiet_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ImageOps.exif_transpose(image)
+            ImageOps.exif_transpose(image, in_place=True)  # a copy would take half as long as decoding
         except Exception:  # Pillow's EXIF reader raises nearly anything on damaged tags; the pixels are sound
-            return image
+            return
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

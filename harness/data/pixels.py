@@ -21,11 +21,14 @@ from harness.data.dataset import Dataset
 from harness.data.features import NullSource, readers
 from harness.data.hub import HubPreprocessing
 from harness.data.images import BadImage, ImagePreprocessing, load_image
+from harness.measure.memory import free_memory
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
 KEPT_BYTES = 256 * 2**20
-"""Most memory of prepared images that a source keeps, so that a small data set is decoded once and not every epoch."""
+"""Prepared images that a source keeps at least, so that a small data set is decoded once and not every epoch."""
+SPARED = 0.5
+"""Of the free memory, the share that images prepared for a GPU leave; all of COCO in 8 bits takes 50 GB."""
 Preprocessing = ImagePreprocessing | HubPreprocessing
 Pixels = np.ndarray[Any, np.dtype[np.float32 | np.uint8]]
 SHARE_OF_FREE = 0.5
@@ -33,6 +36,7 @@ SHARE_OF_FREE = 0.5
 IMAGES_AT_ONCE = 256
 _COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "relations", "attributes": "attributes"}
 """Parts padded to the longest image, each with the part that tells its length."""
+_CPU = torch.device("cpu")
 _PADDING = -1
 """Of whole numbers; other parts are padded with zeros."""
 
@@ -81,7 +85,8 @@ def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
 class PixelSource:
     """The images of a data set, for models on pixels. Safe to share between threads.
 
-    The first ones that are asked for stay in memory, as many as `KEPT_BYTES` hold.
+    The first ones that are asked for stay in memory: as many as `KEPT_BYTES` hold, and for a GPU as many as leave half
+    of the memory that was free.
 
     Args:
         preprocessing: applied to every image.
@@ -93,6 +98,7 @@ class PixelSource:
         self._prepare, self._levels = preparation(preprocessing, device)
         self._kept: dict[int, Pixels] = {}
         self._kept_bytes = 0
+        self._spared = SPARED * (free_memory(_CPU) or 0)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """Pixels of the images, in the order asked for.
@@ -114,10 +120,16 @@ class PixelSource:
         return as_visual(pixels, self._levels)
 
     def _keep(self, image_id: int, image: Pixels | BadImage) -> None:
-        if isinstance(image, BadImage) or self._kept_bytes + image.nbytes > KEPT_BYTES:
+        if isinstance(image, BadImage):
+            return
+        if self._kept_bytes + image.nbytes > KEPT_BYTES and not self._room():
             return
         self._kept_bytes += image.nbytes
         self._kept[image_id] = image
+
+    def _room(self) -> bool:
+        """Whether there is room for more images; what other processes take in the meantime counts too."""
+        return self._levels is not None and (free_memory(_CPU) or 0) > self._spared
 
 
 class ResidentSource:
@@ -154,13 +166,9 @@ class ResidentSource:
         return Visual(**gathered)
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Free bytes of an accelerator, those that torch keeps for reuse included; None on a processor, where features stay
-    mapped files."""
-    if device.type != "cuda":
-        return None
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
+def room_on(device: torch.device) -> int | None:
+    """Free bytes of an accelerator; None on a processor, where features stay mapped files."""
+    return free_memory(device) if device.type == "cuda" else None
 
 
 def resident(
@@ -174,7 +182,7 @@ def resident(
 
     Pixels are never kept, and neither is the input of models that see nothing.
     """
-    free = free_memory(device)
+    free = room_on(device)
     if free is None or spec.kind == "none" or isinstance(source, PixelSource | NullSource):
         return source
     held = hold(source, image_ids, spec, device, int(SHARE_OF_FREE * free))

@@ -119,14 +119,26 @@ class BatchGradient:
     ) -> None:
         self._model, self._device, self._precision = model, device, precision
         self._collective, self._on_split = collective, on_split
+        # A compiled pass on a GPU is a graph; when it is replayed, it writes over the gradients of the pass before.
+        self._replayed = device.type == "cuda" and model._compiled_call_impl is not None
         self.micro_batches = 1
 
     def __call__(
-        self, objective: Objective, parameters: Sequence[Parameter], batch: Batch, epoch: int, micro_batches: int
+        self,
+        objective: Objective,
+        parameters: Sequence[Parameter],
+        batch: Batch,
+        epoch: int,
+        micro_batches: int,
+        *,
+        waits: bool = False,
     ) -> tuple[list[Tensor], int]:
         """This rank's shares of the loss, and the number of images over all ranks, in at least `micro_batches` passes.
 
         The shares are left on the device, one a pass; their sum over all ranks (`harness.training.losses`) is the loss.
+
+        Args:
+            waits: the gradient stays for further batches before a step is made.
 
         Raises:
             BenchError: memory does not even take one image.
@@ -139,25 +151,36 @@ class BatchGradient:
             for parameter in parameters:
                 parameter.grad = None
             parts = max(micro_batches, self.micro_batches)
-            losses = self._attempt(objective, batch, epoch, parts, own_weight, weight)
+            losses = self._attempt(objective, parameters, batch, epoch, parts, own_weight, weight)
             if losses is not None:
                 break
             self._split(batch, parts)
         self._collective.all_reduce_gradients(parameters)
+        if waits:
+            self._take_over(parameters)
         for parameter, gradient in waiting.items():
             parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
         return losses, int(images)
 
     def _attempt(
-        self, objective: Objective, batch: Batch, epoch: int, micro_batches: int, own_weight: float, weight: float
+        self,
+        objective: Objective,
+        parameters: Sequence[Parameter],
+        batch: Batch,
+        epoch: int,
+        micro_batches: int,
+        own_weight: float,
+        weight: float,
     ) -> list[Tensor] | None:
         """This rank's shares of the loss; None where memory did not suffice, with nothing left of the attempt.
 
         `own_weight` is that of this rank's batch, `weight` that of all ranks' batches.
         """
-        losses = []
+        losses: list[Tensor] = []
         try:
             for micro_batch in batch.split(micro_batches) if batch.image_ids else ():
+                if losses:
+                    self._take_over(parameters)
                 # Counted on the CPU: a GPU would first have to finish all that it was given.
                 own = own_weight if micro_batch is batch else objective.weight(micro_batch)
                 share = own / weight
@@ -172,6 +195,12 @@ class BatchGradient:
         except torch.OutOfMemoryError:
             return None
         return losses
+
+    def _take_over(self, parameters: Sequence[Parameter]) -> None:
+        """Copy the gradients out of the memory that the next pass of a replayed graph writes over."""
+        for parameter in parameters if self._replayed else ():
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.clone()
 
     def _split(self, batch: Batch, micro_batches: int) -> None:
         images = len(batch.image_ids)

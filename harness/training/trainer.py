@@ -104,7 +104,9 @@ class Trainer:
         self._writer = CheckpointWriter(self.checkpoints, device)
         self._dropout = DropoutRates(model)
         self.state = TrainState()
-        self._objective_params = nn.Module()  # of a stage's objective; clipping is for the model's gradients alone
+        self._objective_params = nn.Module()  # of a stage's objective
+        self._weights: list[nn.Parameter] = []  # of the model, whose gradients alone are clipped
+        self._trained: list[nn.Parameter] = []  # of both
 
     def fit(self) -> TrainState:
         """Train to the end from wherever the last checkpoint stands, then load the best weights.
@@ -137,7 +139,9 @@ class Trainer:
         self._objective_params = nn.Module()
         if isinstance(data.objective, nn.Module):
             self._objective_params = data.objective.to(self.device)
-        also = self._objective_params.parameters()
+        # Listed once: walking through all modules would take some 3 % of a small model's step.
+        self._weights, also = list(self.model.parameters()), list(self._objective_params.parameters())
+        self._trained = [*self._weights, *also]
         optimiser = make_optimiser(self.model, stage.optimiser, also, stage.constant_rates)
         state = self.state
         if state.begins_stage:  # a checkpoint between stages has nothing of the next one
@@ -212,13 +216,14 @@ class Trainer:
         # Forward and backward passes over micro-batches, and the sum of all ranks' gradients.
         summed = stage.accumulation.gradients == "summed"
         micro_batches = 1 if summed else stage.accumulation.parts
-        parameters = [parameter for _, parameter in self._named_parameters()]
-        losses, images = self._gradient(data.objective, parameters, batch, state.epoch, micro_batches)
         stepping = not summed or state.step % stage.accumulation.parts == 0
+        losses, images = self._gradient(
+            data.objective, self._trained, batch, state.epoch, micro_batches, waits=not stepping
+        )
 
         # Clip the gradient's norm, which is measured at every step, and stop where loss or norm was not finite.
         limit = stage.clip_norm if stage.clip_norm and stepping else math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, limit)
         self._unread.add(state.total_steps + 1, losses, norm, rate)
         read = self._unread.due or state.batch + 1 == batches
         if read:
@@ -227,7 +232,7 @@ class Trainer:
         # Optimiser step, unless gradients are summed over further batches first.
         if stepping:
             if stage.clip_value:
-                torch.nn.utils.clip_grad_value_(self.model.parameters(), stage.clip_value)
+                torch.nn.utils.clip_grad_value_(self._weights, stage.clip_value)
             try:
                 optimiser.step()
             except torch.OutOfMemoryError as error:

@@ -40,8 +40,12 @@ def test_pixels_have_requested_order_and_backbone_preprocessing(dataset: Dataset
     assert torch.equal(found.pixels, torch.from_numpy(np.stack(expected)))
 
 
-@pytest.mark.parametrize("change", [{}, {"control": "rescaled"}, {"non_rgb": "black"}, {"size": (5, 9)}])
-def test_pixels_that_go_to_a_gpu_in_8_bits_get_the_same_values_there(dataset: Dataset, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{}, {"control": "rescaled"}, {"non_rgb": "black"}, {"size": (5, 9)}, {"interpolation": "bilinear"}]
+)
+def test_pixels_that_go_to_a_gpu_in_8_bits_get_nearly_the_same_values_there(
+    dataset: Dataset, change: dict[str, Any]
+) -> None:
     noise(20, 10).save(dataset.root / "0.png")
     noise(20, 10).convert("L").save(dataset.root / "1.png")
     preprocessing = replace(ImagePreprocessing(8), **change)
@@ -54,7 +58,10 @@ def test_pixels_that_go_to_a_gpu_in_8_bits_get_the_same_values_there(dataset: Da
         assert seen.levels is None
         assert seen.pixels is not None
         assert wanted.pixels is not None
-        assert torch.equal(seen.pixels, wanted.pixels[rows])
+        apart = (seen.pixels - wanted.pixels[rows]).abs() * torch.tensor(preprocessing.std).view(3, 1, 1) * 255
+        most = 0.0 if change.get("control") else 1.01
+        assert apart.max() <= most
+        assert (apart > 0.5).double().mean() < 0.05
 
 
 def test_images_stay_in_memory_as_far_as_it_is_meant_to_go(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +77,25 @@ def test_images_stay_in_memory_as_far_as_it_is_meant_to_go(dataset: Dataset, mon
     (dataset.root / "2.png").unlink()
     with pytest.raises(BenchError, match=r"2\.png"):
         source.visual([2], PIXELS)
+
+
+@pytest.mark.parametrize(("free", "kept"), [([100, 51, 51, 49], {0, 1}), ([100, 49], set()), ([None], set())])
+def test_images_for_a_gpu_stay_in_memory_while_half_of_it_is_free(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, free: list[int | None], kept: set[int]
+) -> None:
+    told = iter(free)
+    monkeypatch.setattr(pixels, "KEPT_BYTES", 0)
+    monkeypatch.setattr(pixels, "free_memory", lambda _: next(told, free[-1]))
+    source = PixelSource(dataset, ImagePreprocessing(8), torch.device("cuda"))
+    source.visual([0, 1, 2], PIXELS)
+    for number in range(3):
+        (dataset.root / f"{number}.png").unlink()
+    for number in range(3):
+        if number in kept:
+            assert source.visual([number], PIXELS).pixels is not None
+        else:
+            with pytest.raises(BenchError, match=rf"{number}\.png"):
+                source.visual([number], PIXELS)
 
 
 def test_all_unreadable_pictures_of_a_batch_are_named(dataset: Dataset) -> None:

@@ -103,6 +103,51 @@ def test_out_of_memory_splits_the_batch_and_leaves_its_gradient(fits: int, parts
         torch.testing.assert_close(found[name], value, atol=1e-6, rtol=1e-5)
 
 
+class GraphMemory(torch.autograd.Function):
+    """A pass whose gradient lies in the memory given, as that of a CUDA graph does."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, memory: Tensor) -> Tensor:
+        ctx.memory = memory
+        return weight.sum()
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
+        return ctx.memory.view_as(ctx.memory), None
+
+
+class Replayed:
+    """Passes of a graph, each of which writes its number over the gradient of the one before."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight, self._memory = weight, torch.zeros_like(weight)
+
+    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002  # it calls none
+        self._memory += 1
+        return GraphMemory.apply(self._weight, self._memory)  # type: ignore[no-any-return, no-untyped-call]
+
+    def weight(self, batch: Batch) -> float:
+        return len(batch.image_ids)
+
+
+@pytest.mark.parametrize(("batches", "parts", "summed"), [(1, 1, 1), (1, 3, 6), (2, 1, 3), (2, 2, 10)])
+def test_replayed_passes_leave_gradients_that_wait_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, batches: int, parts: int, summed: float
+) -> None:
+    monkeypatch.setattr(Batch, "to", lambda batch, _: batch)
+    model = model_of()
+    model.compile()
+    weight = next(model.parameters())
+    gradient = BatchGradient(
+        model, torch.device("cuda"), precision="fp32", collective=Collective(), on_split=pytest.fail
+    )
+    replayed = Replayed(weight)
+    for left in reversed(range(batches)):
+        gradient(replayed, [weight], batch_of(6), 0, parts, waits=left > 0)
+    assert weight.grad is not None
+    assert bool((weight.grad == summed).all())
+
+
 def test_an_image_too_large_for_memory_is_an_error_with_advice() -> None:
     with pytest.raises(BenchError, match="single image at a time") as caught:
         gradient_of(Small(0), batch_of(3), [])

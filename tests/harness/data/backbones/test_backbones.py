@@ -71,6 +71,20 @@ def test_the_digest_follows_the_numbers_not_the_container(backbone: Backbone, we
     assert "a.pth" in same.describe()
 
 
+def test_features_in_half_the_bits_are_near_and_never_taken_for_the_others(backbone: Backbone, weights: Path) -> None:
+    made = {"weights": weights, "image_size": 64, "normalisation": "half"}
+    quick = open_backbone(NAME, options={"precision": "bf16"}, **made)
+    assert open_backbone(NAME, options={"precision": "fp32"}, **made).digest == backbone.digest
+    assert quick.digest != backbone.digest
+    assert quick.describe().endswith("@64 bf16")
+    pixels = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    wanted, found = backbone(pixels), quick(pixels)
+    assert found.dtype == torch.float32
+    assert 0 < float((found - wanted).norm() / wanted.norm()) < 0.05
+    with pytest.raises(BenchError, match="'fp8'"):
+        open_backbone(NAME, options={"precision": "fp8"}, **made)
+
+
 @pytest.mark.parametrize(
     ("name", "size", "settings"),
     [
