@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "e0db93c3"
+SOURCES = "b9ef1231"
 
 
 @cache
