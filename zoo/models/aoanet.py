@@ -11,7 +11,7 @@ Where code and paper differ, this follows the code, except for the spatial graph
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from zoo.layers.lstm import LSTMCell, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 _aten = torch.ops.aten
+_BRANCH_DROPOUT, _GATE_DROPOUT = 0.1, 0.3  # of the refiner, in both codebases
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +224,15 @@ class AoANet(RecurrentCaptioner):
         vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
-        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
+        attention_dropout: in the refiner and the decoder.
         max_len: maximum caption length; no parameter depends on it.
         refiner: whether to use a refiner; without it the decoder attends to the embedded regions directly.
-        wide_layers: encoder layers, counted from 1, with three attentions.
-        n_memories: M, the number of keys and values of the image for each query; the answers are averaged.
+        wide_layers: encoder layers, counted from 1, with the Image Transformer's three attentions; None: all.
+        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
+            attentions use all regions and are averaged.
+        sub_transformers: M, the Image Transformer's parallel ones: keys and values of the image for each query, whose
+            answers are averaged.
+        graph: how the graph is built from boxes; see `GraphMode`.
     """
 
     per_row = ("image",)
@@ -244,45 +249,47 @@ class AoANet(RecurrentCaptioner):
         n_encoder_layers: int = 6,
         dropout: float = 0.5,
         attention_dropout: float = 0.1,
-        branch_dropout: float = 0.1,
-        gate_dropout: float = 0.3,
         max_len: int = 74,
         refiner: bool = True,
-        wide_layers: Collection[int] = (),
-        n_memories: int = 1,
+        wide_layers: Sequence[int] | None = (),
+        spatial: bool = True,
+        sub_transformers: int = 1,
+        graph: GraphMode = "paper",
     ) -> None:
         super().__init__()
         head_width(d_model, n_heads)
-        check_at_least_1(n_memories=n_memories)
+        every_layer = range(1, n_encoder_layers + 1)
+        wide = set(every_layer if wide_layers is None else wide_layers)
+        if outside := sorted(wide - set(every_layer)):
+            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
+        check_choice("graph", graph, ("paper", "official"))
+        check_at_least_1(sub_transformers=sub_transformers)
+        self.sees_graph, self.graph = spatial and bool(wide), graph
         d_word = d_model if d_word is None else d_word
-        dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
-        refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide_layers) if refiner else None
+        dropouts = AoADropouts(attention_dropout, _BRANCH_DROPOUT, _GATE_DROPOUT)
+        refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide) if refiner else None
         self.visual = VisualSpec("regions", visual_dim)
         self.vocab_size, self.max_len, self.d_model, self.n_heads = vocab_size, max_len, d_model, n_heads
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.refiner = refining
-        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(n_memories))
+        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(sub_transformers))
         self.matrices_in = {"memories": 2}
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
         self.query = nn.Linear(d_model, d_model)
-        self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
+        self.attention = MemoriesAttention(n_heads, sub_transformers, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-
-    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
-        """Further inputs of the refiner besides the regions' features."""
-        return ()
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
-            regions = self.refiner(regions, mask, *self.relations(visual, mask))
+            regions = self.refiner(regions, mask, self._relations(visual, mask))
         memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
         projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
         first, second = projected.unbind(3)
@@ -293,6 +300,14 @@ class AoANet(RecurrentCaptioner):
         )
         keys, values, barred = self.attention.prepare(keys, values, mask)
         return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "image": image, "barrier": barred})
+
+    def _relations(self, visual: Visual, mask: Tensor) -> Tensor | None:
+        """The spatial graph, where layers attend along one; ZooError without boxes."""
+        if not self.sees_graph:
+            return None
+        if visual.boxes is None:
+            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
+        return spatial_graph(visual.boxes, mask, mode=self.graph)
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """See `RecurrentCaptioner.shared_tensors`; one product of the hidden state, for the query and for the gate.
@@ -342,71 +357,3 @@ def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor |
     if not dropout.training or not dropout.p:
         return None
     return F.dropout(like.new_ones(shape), dropout.p)
-
-
-class ImageTransformer(AoANet):
-    """AoANet whose refiner attends along a spatial graph, and whose decoder attends to M memories of the image.
-
-    Args:
-        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
-        d_word: width of word embeddings; d_model if not given.
-        dropout: see `AoANet`.
-        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
-        max_len: maximum caption length; no parameter depends on it.
-        wide_layers: encoder layers, counted from 1, with three attentions; the others are AoANet's. All by default.
-        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
-            attentions use all regions and are averaged.
-        sub_transformers: M of the decoder, the paper's number of parallel sub-transformers.
-        graph: how the graph is built from boxes; see `GraphMode`.
-    """
-
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        visual_dim: int,
-        d_model: int = 1024,
-        d_word: int | None = None,
-        n_heads: int = 8,
-        n_encoder_layers: int = 3,
-        dropout: float = 0.5,
-        attention_dropout: float = 0.1,
-        branch_dropout: float = 0.1,
-        gate_dropout: float = 0.3,
-        max_len: int = 74,
-        wide_layers: Sequence[int] | None = None,
-        spatial: bool = True,
-        sub_transformers: int = 3,
-        graph: GraphMode = "paper",
-    ) -> None:
-        every_layer = range(1, n_encoder_layers + 1)
-        wide = set(every_layer if wide_layers is None else wide_layers)
-        if outside := sorted(wide - set(every_layer)):
-            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
-        check_choice("graph", graph, ("paper", "official"))
-        check_at_least_1(sub_transformers=sub_transformers)
-        super().__init__(
-            vocab_size=vocab_size,
-            visual_dim=visual_dim,
-            d_model=d_model,
-            d_word=d_word,
-            n_heads=n_heads,
-            n_encoder_layers=n_encoder_layers,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            branch_dropout=branch_dropout,
-            gate_dropout=gate_dropout,
-            max_len=max_len,
-            wide_layers=wide,
-            n_memories=sub_transformers,
-        )
-        self.sees_graph = spatial and bool(wide)
-        self.graph: GraphMode = graph
-
-    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
-        """The spatial graph, if `spatial`; ZooError without boxes."""
-        if not self.sees_graph:
-            return ()
-        if visual.boxes is None:
-            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
-        return (spatial_graph(visual.boxes, mask, mode=self.graph),)
