@@ -87,11 +87,7 @@ class Dataset:
         return {name: tuple(samples) for name, samples in found.items()}
 
     def split(self, name: str) -> tuple[Sample, ...]:
-        """Give the samples of one split.
-
-        Raises:
-            BenchError: the split is empty.
-        """
+        """Give the samples of one split."""
         if name not in self.splits:
             raise BenchError(
                 f"the data set {self.name} has no images in its {name!r} split",
@@ -141,11 +137,7 @@ def picture_digest(path: Path) -> bytes:
 
 
 def check_dataset(spec: str) -> None:
-    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at.
-
-    Raises:
-        BenchError: it does not exist, or its folder holds no annotation file, or several.
-    """
+    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at."""
     from harness.data.karpathy import annotation_file
 
     if spec == SCENES:

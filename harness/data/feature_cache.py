@@ -186,9 +186,6 @@ def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Repor
     Args:
         what: what is made, as messages name it.
         reporter: told where this process waits for another one that makes it.
-
-    Raises:
-        BenchError: the disk is full or cannot be written.
     """
     if (folder / META).is_file():
         return

@@ -95,11 +95,7 @@ def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
 
 
 def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str) -> Iterator[str]:
-    """The captions that a vocabulary is built from: those of `train`, or the tokens of all splits.
-
-    Raises:
-        BenchError: the preparation is of tokens, and a caption has none.
-    """
+    """The captions that a vocabulary is built from: those of `train`, or the tokens of all splits."""
     if preparation != OWN_TOKENS:
         return (caption for sample in train for caption in sample.captions)
     counted = [sample for split in _KARPATHYS for sample in dataset.splits.get(split, ())]
@@ -153,11 +149,7 @@ class Vocabulary:
 
     @classmethod
     def of_entries(cls, entries: Sequence[str], preparation: str) -> Vocabulary:
-        """A vocabulary whose special tokens are among the words, under the names that the preparation gives them.
-
-        Raises:
-            BenchError: a special token is missing, or a word is listed twice.
-        """
+        """A vocabulary whose special tokens are among the words, under the names that the preparation gives them."""
         names = PREPARATIONS[preparation].specials or ()
         missing = [name for name in names if name not in entries]
         if missing:

@@ -163,11 +163,7 @@ def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> st
 
 
 def parse_scene_caption(caption: str) -> SceneGraph:
-    """The scene graph of a caption of the embedded scenes, in its own words; the background is an object too.
-
-    Raises:
-        BenchError: the caption is of other data.
-    """
+    """The scene graph of a caption of the embedded scenes, in its own words; the background is an object too."""
     graph, unknown = read_scene_caption(caption)
     if unknown or not graph.objects:
         raise BenchError(

@@ -31,9 +31,6 @@ def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
 
     Args:
         image_size: side of the square image; None for the backbone's own.
-
-    Raises:
-        BenchError: timm has no such model, or it does not accept images of this size.
     """
     if not timm.is_model(name):
         raise BenchError(f"unknown backbone {name!r}", "choose one of timm.list_models()")
