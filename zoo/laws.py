@@ -40,10 +40,7 @@ def check_laws(model: Captioner, visual: Visual, *, vocab_size: int, begin: int)
     """Check every law on a few images, as the model stands: put it into evaluation mode first.
 
     Args:
-        model: of any size, on the device of `visual`.
         visual: at least two images; padded where the model shall be tried on padding.
-        vocab_size: the vocabulary that the model was built for.
-        begin: number of the begin token.
 
     Raises:
         BrokenLawError: of the first law that it breaks.

@@ -98,12 +98,8 @@ class CaptionBatches:
     In distributed training each process makes its share of every batch; together they equal those of one process.
 
     Args:
-        samples: training images; each needs a caption and features.
-        batch_size: images per batch.
-        captions_per_image: n.
         max_len: maximum length of a row of tokens, begin and end token included.
         share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
-        pinned: make batches in pinned memory.
         widths: pad the tokens of every batch to the least of these that holds them, so that few shapes come.
         graphs: of each sample, the scene graph of each of its captions.
     """

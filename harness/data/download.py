@@ -128,12 +128,8 @@ def download(name: str, source: Origin, folder: Path, what: Collection[str], rep
 
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
 
-    Args:
-        what: of `PARTS`.
-
     Raises:
         BenchError: a part cannot be fetched, is not what it should be, or has no room; or the pictures need a form.
-        OSError: it cannot be written.
     """
     annotations, images, staging = folder / source.annotations.file, folder / "images", folder / STAGING
     if "images" in what and source.form is not None:
@@ -159,13 +155,8 @@ def fetch(
 ) -> Path:
     """Have the file of an http address at `path`, whole and, where one is given, with its checksum.
 
-    Args:
-        progress: told the MB that are there.
-        otherwise: what to do where the address has it not.
-
     Raises:
         BenchError: it cannot be fetched, or has another checksum: it is then deleted.
-        OSError: it cannot be written.
     """
     import pooch
     import requests

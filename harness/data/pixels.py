@@ -82,10 +82,6 @@ class PixelSource:
     """The images of a data set, for models on pixels. Safe to share between threads.
 
     The first ones that are asked for stay in memory, as many as `KEPT_BYTES` hold.
-
-    Args:
-        preprocessing: applied to every image.
-        device: of the model.
     """
 
     def __init__(self, dataset: Dataset, preprocessing: Preprocessing, device: torch.device) -> None:
@@ -121,9 +117,6 @@ class ResidentSource:
 
     They equal those of the source that they were read from, bit for bit: padded to the longest image of the batch, and
     in float32, from half precision only where that holds every number exactly.
-
-    Attributes:
-        nbytes: memory taken.
 
     Args:
         parts: of all images, by the names of `Visual`.

@@ -18,10 +18,6 @@ class AdditiveAttention(Looped):
 
     ImageCaptioning.pytorch masks and normalises again after a softmax over all regions, which equals the softmax over
     the valid ones; this form is also stable if padding has much higher scores than all others.
-
-    Args:
-        d_query, d_regions: widths of queries and regions.
-        d_attention: width of the tanh layer.
     """
 
     def __init__(self, d_query: int, d_regions: int, d_attention: int) -> None:

@@ -114,7 +114,6 @@ class MultiHeadAttention(nn.Module):
     """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads.
 
     Args:
-        d_model, n_heads: sizes.
         dropout: rate on the probabilities; None for no dropout module, so that a stage cannot set a rate.
         gate: combines the heads' answer (B, T, D) with the query of the same shape, instead of multiplying the answer
             by W_O; see `zoo.layers.aoa`.

@@ -132,7 +132,6 @@ class PairWeights(nn.Module):
     logarithm of.
 
     Args:
-        n_heads: rows of W_G.
         pixel_sizes: see `pair_geometry`.
     """
 

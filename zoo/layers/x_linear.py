@@ -83,7 +83,6 @@ class XLinearAttention(Looped):
     gives q and v1, `memory` k and v2. W_J, w_b and W_c are those of all heads.
 
     Args:
-        d_model, n_heads: sizes.
         d_attention: width of J; half of a head's if not given.
         dropout: rate on J.
     """

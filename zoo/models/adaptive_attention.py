@@ -29,7 +29,6 @@ class SentinelAttention(Looped):
 
     Args:
         d_model: of states, sentinel and regions.
-        d_attention: of the tanh layer.
         dropout: of f, q and the tanh layer.
     """
 
@@ -81,13 +80,9 @@ class AdaptiveAttention(RecurrentCaptioner):
     p(w_t) = softmax(W tanh(W_o a_t)), where a_t is the answer of `SentinelAttention`.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of the LSTM, the embedded regions and the embedded image.
-        d_embedding: of the words; R by default.
-        d_attention: of the attention's tanh layer.
         dropout: of embedded words, regions and image, of state and sentinel where they are attended with, within the
             attention, and before the logits.
-        visual_kind: kind of the visual tokens.
     """
 
     per_row = ("image",)

@@ -221,11 +221,9 @@ class AoANet(RecurrentCaptioner):
     h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
 
     Args:
-        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
         attention_dropout: in the refiner and the decoder.
-        max_len: maximum caption length; no parameter depends on it.
         refiner: whether to use a refiner; without it the decoder attends to the embedded regions directly.
         wide_layers: encoder layers, counted from 1, with the Image Transformer's three attentions; None: all.
         spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three

@@ -98,10 +98,8 @@ class DualLevelTransformer(DoublyResidualCaptioner):
     """Regions and cells through an encoder in which each sees its own level whole, and of the other what it touches.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         grid_dim: channels of the grid's cells; those of the regions if not given.
         dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         grid_side: most cells of the grid to each side; a finer grid is pooled, as the authors pool theirs.
         codes: whether queries and keys carry a code of their place; the released evaluation leaves it out by default.
         pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.

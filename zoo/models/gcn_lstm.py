@@ -170,10 +170,7 @@ class GCNLSTM(RecurrentCaptioner):
     """Regions convolved along the edges of a graph; then as Up-Down, on the regions' own channels.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: of both LSTMs.
-        d_embedding: of the words; d_model by default.
-        d_attention: of the attention's tanh layer.
         dropout: of convolved regions, words, the attention's tanh layer, the inputs of the language LSTM, and before
             the logits.
         graph: labels of edges between boxes. "spatial" has the 11 classes; "none" is a graph without edges. "given"

@@ -131,9 +131,7 @@ class PureT(StackedCaptioner):
     """An encoder over tokens and their mean, in windows that shift in every second layer, and a post-norm decoder.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: on embedded tokens, in every feed-forward, on every branch and before the vocabulary.
-        max_len: maximum caption length; no parameter depends on it.
         grid: rows and columns into which boxes are sorted by their centres. The authors' is 12 x 12; a grid of as many
             cells is then theirs.
         window: rows and columns of a window.

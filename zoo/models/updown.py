@@ -187,12 +187,8 @@ class UpDown(RecurrentCaptioner):
     """Attention LSTM [h_language; image; word], attention by its state, language LSTM [attended; h_attention].
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of both LSTMs, the embedded regions and the embedded image.
-        d_embedding: of the words; R by default.
-        d_attention: of the attention's tanh layer.
         dropout: of embedded words, regions and image, and before the logits.
-        visual_kind: kind of the visual tokens.
     """
 
     per_row = ("image", "barrier")

@@ -27,11 +27,7 @@ class BackboneCount:
 
 
 def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
-    """Count a timm model without its head; needs no weights.
-
-    Args:
-        image_size: side of the square image; None for the backbone's own.
-    """
+    """Count a timm model without its head; needs no weights."""
     if not timm.is_model(name):
         raise BenchError(f"unknown backbone {name!r}", "choose one of timm.list_models()")
     defaults: Any = timm.get_pretrained_cfg(name)

@@ -27,10 +27,6 @@ class KeptCounts:
     That is what the caller says that the model is made by, its modules and parameters, the shapes of the image, the
     length and the width, the device and the packages. What cannot be counted is not kept, and a file that cannot be
     read is counted and written anew.
-
-    Args:
-        folder: made when there is something to keep.
-        made_by: what is not in a model's modules and parameters: arguments and sources, JSON-able.
     """
 
     def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
