@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from harness.data.dataset import Dataset
 from harness.data.features import NullSource, readers
 from harness.data.hub import HubPreprocessing
 from harness.data.images import BadImage, ImagePreprocessing, load_image
+from harness.measure.memory import free_memory
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
@@ -143,13 +144,9 @@ class ResidentSource:
         return Visual(**gathered)
 
 
-def free_memory(device: torch.device) -> int | None:
-    """Free bytes of an accelerator, those that torch keeps for reuse included; None on a processor, where features stay
-    mapped files."""
-    if device.type != "cuda":
-        return None
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + kept
+def device_memory(device: torch.device) -> int | None:
+    """Free bytes of an accelerator; None on a processor, where features stay mapped files."""
+    return free_memory(device) if device.type == "cuda" else None
 
 
 def resident(
@@ -163,7 +160,7 @@ def resident(
 
     Pixels are never kept, and neither is the input of models that see nothing.
     """
-    free = free_memory(device)
+    free = device_memory(device)
     if free is None or spec.kind == "none" or isinstance(source, PixelSource | NullSource):
         return source
     held = hold(source, image_ids, spec, device, int(SHARE_OF_FREE * free))
@@ -185,8 +182,7 @@ def hold(
         visual = source.visual(image_ids[first : first + IMAGES_AT_ONCE], spec)
         for name, counted in _lengths(visual).items():
             lengths.setdefault(name, []).extend(counted)
-        read: dict[str, Tensor | None] = {part.name: getattr(visual, part.name) for part in fields(visual)}
-        chunk = {name: value for name, value in read.items() if value is not None}
+        chunk = visual.parts()
         layouts = {name: _layout(value, whole.get(name)) for name, value in chunk.items()}
         if sum(len(image_ids) * math.prod(shape) * dtype.itemsize for shape, dtype in layouts.values()) > budget:
             return None

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "b9ef1231"
+SOURCES = "6f19d5df"
 
 
 @cache

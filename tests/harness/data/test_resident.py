@@ -76,9 +76,9 @@ def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch
     said: list[str] = []
     source, held = Regions(), hold(Regions(), IMAGES, REGIONS, CPU, 10**6)
     assert held is not None
-    monkeypatch.setattr(module, "free_memory", lambda _: 2 * held.nbytes)
+    monkeypatch.setattr(module, "device_memory", lambda _: 2 * held.nbytes)
     assert isinstance(resident(source, IMAGES, REGIONS, CPU, said.append), ResidentSource)
-    monkeypatch.setattr(module, "free_memory", lambda _: 2 * held.nbytes - 2)
+    monkeypatch.setattr(module, "device_memory", lambda _: 2 * held.nbytes - 2)
     assert resident(source, IMAGES, REGIONS, CPU, said.append) is source
     assert ["lie on the device" in line for line in said] == [True, False]
     assert "read batch by batch" in said[1]
@@ -87,6 +87,6 @@ def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch
 def test_nothing_is_moved_on_a_processor_nor_for_models_without_features(monkeypatch: pytest.MonkeyPatch) -> None:
     source, blind = Regions(), NullSource()
     assert resident(source, IMAGES, REGIONS, CPU, pytest.fail) is source
-    monkeypatch.setattr(module, "free_memory", lambda _: 2**30)
+    monkeypatch.setattr(module, "device_memory", lambda _: 2**30)
     assert resident(source, IMAGES, VisualSpec("none", 0), CPU, pytest.fail) is source
     assert resident(blind, IMAGES, REGIONS, CPU, pytest.fail) is blind
