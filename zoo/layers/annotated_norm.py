@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.layers.looped import Looped
+from zoo.layers.looped import Collect, Factors, Looped
 
 
 class AnnotatedNorm(Looped):
@@ -43,8 +43,13 @@ class _Affine:
     """Gain and shift, with one gradient for all positions of a loop."""
 
     def __init__(self, gain: Tensor, shift: Tensor) -> None:
-        self.factors: list[tuple[Tensor, Tensor]] = []
-        self.end: Tensor = _CollectAffine.apply(gain, shift, self.factors)
+        self.factors: Factors = []
+        self.end: Tensor = Collect.apply(gain, shift, self.factors, _of_affine)
+
+
+def _of_affine(standards: Tensor, gradients: Tensor, _: bool) -> tuple[Tensor, Tensor]:
+    width = gradients.shape[-1]
+    return (gradients * standards).view(-1, width).sum(0), gradients.reshape(-1, width).sum(0)
 
 
 class _Norm(torch.autograd.Function):
@@ -62,7 +67,7 @@ class _Norm(torch.autograd.Function):
         shift: Tensor,
         eps: float,
         end: Tensor,  # noqa: ARG004  # makes the node of gain and shift come after this one
-        factors: list[tuple[Tensor, Tensor]],
+        factors: Factors,
     ) -> Tensor:
         """See `_norm`."""
         normed, standard, deviation = _norm(x, gain, shift, eps)
@@ -75,34 +80,10 @@ class _Norm(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of `x`; as torch has it, the deviation of equal numbers has a gradient of zero."""
         standard, deviation, gain = ctx.saved_tensors
-        ctx.factors.append((gradient, standard))
+        ctx.factors.append((standard, gradient))
         gradient = gradient * gain
         along = (gradient * standard).sum(-1, keepdim=True)  # zero for equal numbers
         along = along / deviation.clamp(min=torch.finfo(deviation.dtype).tiny)
         across = (gradient - gradient.mean(-1, keepdim=True)) / (deviation + ctx.eps)
         to_x = torch.addcmul(across, standard, along, value=-1 / max(standard.shape[-1] - 1, 1))
         return to_x, None, None, None, None, None
-
-
-class _CollectAffine(torch.autograd.Function):
-    """The node of the gradients of gain and shift, which all positions lead to."""
-
-    @staticmethod
-    def forward(ctx: Any, gain: Tensor, shift: Tensor, factors: list[tuple[Tensor, Tensor]]) -> Tensor:  # noqa: ARG004
-        """An empty tensor for `_Norm`."""
-        ctx.set_materialize_grads(False)
-        ctx.factors = factors
-        return gain.new_empty(0)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
-        """The gradients of gain and shift, if any position had one."""
-        if not ctx.factors:
-            return None, None, None
-        gradients, standards = (
-            parts[0] if len(parts) == 1 else torch.cat(parts) for parts in zip(*ctx.factors, strict=True)
-        )
-        ctx.factors.clear()
-        width = gradients.shape[-1]
-        return (gradients * standards).view(-1, width).sum(0), gradients.reshape(-1, width).sum(0), None
