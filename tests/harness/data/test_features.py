@@ -79,15 +79,6 @@ def test_much_is_read_by_several_threads(
     np.testing.assert_array_equal(features.grid_features([5, 7, 5]), array[[3, 0, 3]])
 
 
-def test_dimensions_fit_the_kind(features: Features) -> None:
-    with pytest.raises(BenchError, match="expects 5 visual channels"):
-        features.visual([7], VisualSpec("grid", 5))
-    with pytest.raises(BenchError, match="pixels"):
-        features.visual([7], VisualSpec("pixels", 0))
-    with pytest.raises(BenchError, match="image 4"):
-        features.visual([4], VisualSpec("grid", DIM))
-
-
 def test_damage_is_found(folder: Path) -> None:
     (folder / ARRAY).write_bytes((folder / ARRAY).read_bytes()[:-1])
     with pytest.raises(BenchError, match="damaged") as caught:

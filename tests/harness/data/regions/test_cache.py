@@ -23,6 +23,7 @@ from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
 from tests.harness.data.counting_backbone import Told
+from tests.harness.data.regions.conftest import sound_regions, tsv_line, write_folder
 from zoo.captioner import VisualSpec
 
 CHANNELS = 4
@@ -43,12 +44,12 @@ def converted(dataset: Dataset, source: Path, cache: Path, **settings: Any) -> R
 
 
 @pytest.fixture
-def written(sound_regions: Callable[..., Any]) -> Arrays:
+def written() -> Arrays:
     return {image_id: sound_regions(image_id, count) for image_id, count in COUNTS.items()}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, written: Arrays, write_folder: Callable[..., Path]) -> Path:
+def folder(tmp_path: Path, written: Arrays) -> Path:
     return write_folder(tmp_path / "bu", [(image_id, *arrays) for image_id, arrays in written.items()])
 
 
@@ -121,9 +122,7 @@ def test_bad_images_are_kept_apart(dataset: Dataset, folder: Path, tmp_path: Pat
     assert features.image_ids == (3, 7)
 
 
-def test_a_repeated_image_with_other_contents_is_taken_back(
-    dataset: Dataset, written: Arrays, tsv_line: Callable[..., bytes], tmp_path: Path
-) -> None:
+def test_a_repeated_image_with_other_contents_is_taken_back(dataset: Dataset, written: Arrays, tmp_path: Path) -> None:
     lines = [tsv_line(image_id, *arrays) for image_id, arrays in written.items()]
     path = tmp_path / "x.tsv"
     path.write_bytes(b"".join(lines) + tsv_line(3, *written[8]) + lines[1])
@@ -202,7 +201,7 @@ def test_a_damaged_description_is_found(features: RegionFeatures, text: str) -> 
         RegionFeatures(features.folder)
 
 
-def test_memory_does_not_grow_with_the_file(tsv_line: Callable[..., bytes], tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """Eight times the file, 6 and 48 MB: the peaks differ by less than the small file."""
     features = np.random.default_rng(0).normal(size=(36, 2048)).astype(np.float32)
     boxes = np.tile(np.array([[1, 1, 20, 20]], np.float32), (36, 1))

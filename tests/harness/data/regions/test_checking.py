@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from harness.config.features import RegionConfig, region_config
 from harness.data.dataset import Dataset
 from harness.data.regions.regions import NO_SIZE, BadRegions, RawRegions, Regions, normalised, read_regions
 from harness.utils.errors import BenchError
+from tests.harness.data.regions.conftest import sound_regions
 
 Make = Callable[..., Dataset]
 
@@ -68,7 +68,7 @@ def test_invalid_boxes_are_counted_and_normalised_recognised() -> None:
         normalised(np.zeros((2, 5)), (40, 30))
 
 
-def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Callable[..., Any]) -> None:
+def test_every_complaint_names_its_image(make_dataset: Make) -> None:
     wide, half, spoilt, huge = (
         sound_regions(1, 2, channels=5),
         sound_regions(2, 2),
