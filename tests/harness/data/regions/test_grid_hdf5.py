@@ -81,9 +81,7 @@ def regions_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFea
 
 
 def grid_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFeatures:
-    found = prepare_file_grid(dataset, config, cache_dir=cache)
-    assert found is not None
-    return found
+    return prepare_file_grid(dataset, config, cache_dir=cache)
 
 
 def test_boxes_are_in_pixels_of_the_told_size(write: Write, dataset: Dataset, tmp_path: Path) -> None:
@@ -105,7 +103,6 @@ def test_the_grids_stand_beside_them(write: Write, dataset: Dataset, tmp_path: P
     assert (again.folder, again.digest) == (found.folder, found.digest)
     both = both_streams(regions_of(dataset, config, tmp_path), found)
     seen = both.visual([3, 1], VisualSpec("regions+grid", 4, CHANNELS)).grid
-    assert seen is not None
     np.testing.assert_array_equal(seen[1, 2, 0], cells(1)[6].astype("f2"))
 
 
