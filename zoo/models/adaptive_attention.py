@@ -51,15 +51,12 @@ class SentinelAttention(Looped):
         return self.key(regions), F.pad(barrier, (0, 1))[:, None]
 
     def forward(self, state: Tensor, sentinel: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
-        """Attend.
+        """What each state attends to, (B * n, D).
 
         Args:
             state, sentinel: (B * n, D); the n rows of an image are adjacent and share its keys.
             keys, barrier: from `project`.
             values: (B, L, D), the regions.
-
-        Returns:
-            (B * n, D).
         """
         images, width = keys.shape[0], keys.shape[2]
         fallback = self.dropout(self.sentinel(sentinel).relu())

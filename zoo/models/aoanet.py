@@ -50,7 +50,7 @@ def scan_aoa(
     n_memories: int,
     dropped: tuple[Tensor | None, Tensor | None],
 ) -> Tensor:
-    """The contexts of all positions, from states of zeros: the recurrence with its gradient written out.
+    """The contexts (B * n, T, R) of all positions, from states of zeros: the recurrence with its gradient written out.
 
     Rows are worked through caption by caption, not image by image, so that the heads of all rows are a batch of
     products without being copied.
@@ -61,9 +61,6 @@ def scan_aoa(
         eps: of `AnnotatedNorm`, without gain and shift.
         n_memories: M.
         dropped: what contexts (T, n * B, R) that the LSTM reads and attention (T, B * H, n, M * L) are multiplied by.
-
-    Returns:
-        (B * n, T, R).
     """
     parts = (weights.lstm, weights.query, weights.query_bias, weights.gate, weights.gate_bias)
     contexts: Tensor = _Scan.apply(inputs, *seen, *dropped, eps, n_memories, *parts)

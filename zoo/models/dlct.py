@@ -50,13 +50,10 @@ class Places:
 
 
 def alignment(boxes: Tensor, cells: Tensor) -> Tensor:
-    """Which cells a box reaches: those between its corners' cells, where an edge on a line belongs to the next cell.
+    """Which cells a box reaches, (B, R, G) bool: those between its corners' cells; a line belongs to the next cell.
 
     Args:
         boxes: (B, R, 4); cells: (B or 1, G, 4), of a grid over the whole image; x1, y1, x2, y2 in [0, 1].
-
-    Returns:
-        (B, R, G) bool.
     """
     low, high = boxes[:, :, None, :2], boxes[:, :, None, 2:]
     near, far = cells[:, None, :, :2], cells[:, None, :, 2:]

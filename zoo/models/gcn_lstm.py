@@ -97,7 +97,7 @@ _NEAR = 0.5
 
 
 def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
-    """Labels by the rule; the first class that fits, and the opposite one for the reverse edge.
+    """Labels (B, N, N) int64 by the rule, zero on the diagonal; the first class that fits, and reversed its opposite.
 
     A box is inside another if none of its sides is outside, and they are not the same. Octants are 45 degrees wide,
     from rightwards on and clockwise, each with its end; the reverse edge has the octant opposite. Boxes with one centre
@@ -106,9 +106,6 @@ def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
     Args:
         boxes: (B, N, 4), x1, y1, x2, y2 in one unit.
         diagonal: of the picture, in the same unit.
-
-    Returns:
-        (B, N, N) int64, zero on the diagonal.
     """
     centres = (boxes[..., :2] + boxes[..., 2:]) / 2
     dx, dy = (centres[:, :, None] - centres[:, None]).unbind(-1)

@@ -85,16 +85,12 @@ class WindowAttention(MultiHeadAttention):
     def forward(  # type: ignore[override]
         self, x: Tensor, mask: Tensor, near: Neighbours, global_weight: float
     ) -> Tensor:
-        """Attend.
+        """Attend: (B, L + 1, D) to the same.
 
         Args:
-            x: (B, L + 1, D).
             mask: (B, L), true at valid tokens.
             near: which of the L tokens see each other.
             global_weight: factor of what the global token takes from itself, after its softmax.
-
-        Returns:
-            (B, L + 1, D).
         """
         queries, keys, values = self.project_all(x)
         bias = self.bias_table[near.offset].permute(0, 3, 1, 2).masked_fill(~near.visible[:, None], -torch.inf)

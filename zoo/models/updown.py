@@ -32,7 +32,7 @@ def scan_updown(
     language_weight: Tensor,
     language_bias: Tensor,
 ) -> Tensor:
-    """The language states of all positions, from states of zeros: the recurrence with its gradient written out.
+    """The language states (rows, T, R) of all positions, from zeros: the recurrence with its gradient written out.
 
     Positions write their vectors side by side into one tensor, in the order in which both LSTMs read them, so that
     none is copied: attention state a and language state l of the position before; then of each position the attended
@@ -44,9 +44,6 @@ def scan_updown(
         attention_weight: (4 R, 2 R), of [a | l].
         query, score: (A, R) and (1, A), weights of the attention.
         language_weight, language_bias: (4 R, 3 R), of [l | v | a], and (4 R).
-
-    Returns:
-        (rows, T, R).
     """
     weights = (attention_weight, query, score, language_weight, language_bias)
     states: Tensor = _Scan.apply(inputs, *images, *weights)
