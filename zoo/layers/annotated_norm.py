@@ -9,33 +9,34 @@ from torch import Tensor, nn
 
 from zoo.layers.looped import Collect, Factors, Looped
 
+EPSILON = 1e-6
+
 
 class AnnotatedNorm(Looped):
-    """gain * (x - mean) / (std + eps) + shift, with the unbiased deviation and `eps` outside the root.
+    """gain * (x - mean) / (std + eps) + shift, with the unbiased deviation and eps (`EPSILON`) outside the root.
 
     `nn.LayerNorm` divides by the root of the biased variance plus eps. Half-precision input is normalised in float32.
     """
 
-    def __init__(self, d_model: int, eps: float = 1e-6) -> None:
+    def __init__(self, d_model: int) -> None:
         super().__init__()
         self.gain = nn.Parameter(torch.ones(d_model))
         self.shift = nn.Parameter(torch.zeros(d_model))
-        self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
         x = x.to(self.gain.dtype)
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return _norm(x, self.gain, self.shift, self.eps)[0]
+            return _norm(x, self.gain, self.shift)[0]
         end = self.shared("end", lambda: _Affine(self.gain, self.shift))
-        normed: Tensor = _Norm.apply(x, self.gain.detach(), self.shift.detach(), self.eps, end.end, end.factors)
+        normed: Tensor = _Norm.apply(x, self.gain.detach(), self.shift.detach(), end.end, end.factors)
         return normed
 
 
-def _norm(x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _norm(x: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The result, and before gain and shift; and the deviation."""
     deviation, mean = torch.std_mean(x, -1, keepdim=True)
-    standard = (x - mean) / (deviation + eps)
+    standard = (x - mean) / (deviation + EPSILON)
     return torch.addcmul(shift, gain, standard), standard, deviation
 
 
@@ -65,14 +66,13 @@ class _Norm(torch.autograd.Function):
         x: Tensor,
         gain: Tensor,
         shift: Tensor,
-        eps: float,
         end: Tensor,  # noqa: ARG004  # makes the node of gain and shift come after this one
         factors: Factors,
     ) -> Tensor:
         """See `_norm`."""
-        normed, standard, deviation = _norm(x, gain, shift, eps)
+        normed, standard, deviation = _norm(x, gain, shift)
         ctx.save_for_backward(standard, deviation, gain)
-        ctx.eps, ctx.factors = eps, factors
+        ctx.factors = factors
         return normed
 
     @staticmethod
@@ -84,6 +84,6 @@ class _Norm(torch.autograd.Function):
         gradient = gradient * gain
         along = (gradient * standard).sum(-1, keepdim=True)  # zero for equal numbers
         along = along / deviation.clamp(min=torch.finfo(deviation.dtype).tiny)
-        across = (gradient - gradient.mean(-1, keepdim=True)) / (deviation + ctx.eps)
+        across = (gradient - gradient.mean(-1, keepdim=True)) / (deviation + EPSILON)
         to_x = torch.addcmul(across, standard, along, value=-1 / max(standard.shape[-1] - 1, 1))
-        return to_x, None, None, None, None, None
+        return to_x, None, None, None, None

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_at_least_1, check_choice
-from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
 from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell, LSTMTape
@@ -46,7 +46,6 @@ def scan_aoa(
     inputs: Tensor,
     seen: tuple[Tensor, Tensor, Tensor],
     weights: AoAWeights,
-    eps: float,
     n_memories: int,
     dropped: tuple[Tensor | None, Tensor | None],
 ) -> Tensor:
@@ -58,12 +57,11 @@ def scan_aoa(
     Args:
         inputs: (B * n, T, 4 R), pre-activations of the LSTM but for the past states.
         seen: of `MemoriesAttention.prepare`, keys and values (B, H, M * L, d_k) and barrier (B, H, 1, M * L).
-        eps: of `AnnotatedNorm`, without gain and shift.
         n_memories: M.
         dropped: what contexts (T, n * B, R) that the LSTM reads and attention (T, B * H, n, M * L) are multiplied by.
     """
     parts = (weights.lstm, weights.query, weights.query_bias, weights.gate, weights.gate_bias)
-    contexts: Tensor = _Scan.apply(inputs, *seen, *dropped, eps, n_memories, *parts)
+    contexts: Tensor = _Scan.apply(inputs, *seen, *dropped, n_memories, *parts)
     return contexts
 
 
@@ -79,7 +77,6 @@ class _Scan(torch.autograd.Function):
         barrier: Tensor,
         context_mask: Tensor | None,
         attention_mask: Tensor | None,
-        eps: float,
         n_memories: int,
         lstm_weight: Tensor,
         query: Tensor,
@@ -105,7 +102,7 @@ class _Scan(torch.autograd.Function):
             hidden, context = states[t + 1].split_with_sizes([width, width], 1)
             tape.advance(t, states[t], scaled, added[t].flatten(0, 1), hidden)
             deviation, mean = torch.std_mean(hidden, -1, keepdim=True)
-            torch.add(deviation, eps, out=deviations[t])
+            torch.add(deviation, EPSILON, out=deviations[t])
             torch.div(hidden - mean, deviations[t], out=normed[t])
             torch.addmm(query_bias, normed[t], query.t(), out=queries[t])
             scores = torch.baddbmm(barrier, _by_head(queries[t], each, d_k), keys.transpose(1, 2))
@@ -122,7 +119,7 @@ class _Scan(torch.autograd.Function):
             *(keys, values, context_mask, attention_mask, lstm_weight, query, gate, tape.gates, tape.cells),
             *(states, normed, queries, answers, deviations, mixed, weights),
         )
-        ctx.eps, ctx.batch = eps, batch
+        ctx.batch = batch
         whole = contexts if context_mask is not None else states[1:, :, width:]
         return whole.view(length, each, batch, width).permute(2, 1, 0, 3).reshape(rows, length, width)
 
@@ -141,7 +138,7 @@ class _Scan(torch.autograd.Function):
         to_states, to_mixed = torch.empty_like(states), torch.empty_like(mixed)
         to_states[-1].zero_()
         to_queries, to_answers, to_weights = (torch.empty_like(part) for part in (queries, answers, weights))
-        norm = _NormGradient(normed, deviations, ctx.eps)
+        norm = _NormGradient(normed, deviations)
         of_answer, of_hidden = gate.split_with_sizes([width, width], 1)
         for t in reversed(range(length)):
             to_hidden, to_context = to_states[t + 1].split_with_sizes([width, width], 1)
@@ -168,7 +165,7 @@ class _Scan(torch.autograd.Function):
             to_gates.view(length, each, batch, -1).permute(2, 1, 0, 3).reshape(rows, length, -1),
             _summed(to_weights.flatten(3), queries.flatten(0, 1)).view(shape),
             _summed(looks, to_answers.flatten(0, 1)).view(shape),
-            *(None, None, None, None, None),
+            *(None, None, None, None),
             to_gates.t() @ states[:-1].flatten(0, 1),
             to_queries.t() @ normed.flatten(0, 1),
             to_queries.sum(0),
@@ -196,10 +193,10 @@ class _NormGradient:
     input z = y (s + eps) root(D (s + eps) / ((D - 1) s)) with a mean of 0 and an inverse deviation of 1 / (s + eps).
     """
 
-    def __init__(self, normed: Tensor, deviations: Tensor, eps: float) -> None:
+    def __init__(self, normed: Tensor, deviations: Tensor) -> None:
         channels = normed.shape[-1]
         tiny = torch.finfo(deviations.dtype).tiny
-        own = (deviations - eps).clamp_(min=tiny)  # zero for equal numbers, where y is zero too
+        own = (deviations - EPSILON).clamp_(min=tiny)  # zero for equal numbers, where y is zero too
         stretched = deviations * (deviations / own * (channels / max(channels - 1, 1))).sqrt_()
         self._inputs, self._inverse = normed * stretched, deviations.reciprocal()
         self._mean = torch.zeros_like(deviations[0])
@@ -323,7 +320,7 @@ class AoANet(RecurrentCaptioner):
         past = torch.cat((self.context_dropout(rows["context"]), rows["hidden"]), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])
         query, mixed = torch.split(F.linear(hidden, images["of_hidden"], images["hidden_bias"]), [width, 2 * width], 1)
-        queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + self.query_norm.eps)
+        queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + EPSILON)
         answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
         context = F.glu(torch.addmm(mixed, answer, self.gate.mix.weight[:, :width].t()), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
@@ -344,7 +341,7 @@ class AoANet(RecurrentCaptioner):
             _mask(self.context_dropout, inputs, (length, rows, self.d_model)),
             _mask(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, places)),
         )
-        return scan_aoa(inputs, (keys, images["values"], images["barrier"]), weights, norm.eps, memories, dropped)
+        return scan_aoa(inputs, (keys, images["values"], images["barrier"]), weights, memories, dropped)
 
 
 def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
