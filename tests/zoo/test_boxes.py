@@ -11,7 +11,7 @@ from zoo.layers.aoa import CHILD, NEIGHBOUR, PARENT, AttentionOnAttention, Spati
 from zoo.layers.attention import SelfAttention
 from zoo.layers.geometry import GeometricAttention, box_geometry, grid_cells
 from zoo.models.dlct import alignment
-from zoo.models.gcn_lstm import spatial_labels
+from zoo.models.gcn_lstm import regat_labels, spatial_labels
 from zoo.models.puret import box_cells, neighbours, square_cells
 
 close = {"atol": 1e-10, "rtol": 1e-10}
@@ -168,6 +168,13 @@ def test_all_neighbours_leave_one_of_three_attentions():
         getattr(narrow, part).load_state_dict(weights.state_dict())
     x, mask = torch.rand(2, 5, 16), torch.arange(5) < torch.tensor([5, 3])[:, None]
     torch.testing.assert_close(wide(x, mask, torch.full((2, 5, 5), NEIGHBOUR)), narrow(x, mask))
+
+
+def test_labels_of_boxes_as_released(official):
+    numbers = official("gcn_lstm")
+    size = numbers["in/image_wh"].tolist()
+    found = regat_labels(numbers["in/boxes"][None], math.hypot(*size))[0]
+    assert torch.equal(found, numbers["out/spatial_labels_secondhand"])
 
 
 def box(x, y, width=2.0, height=2.0):
