@@ -105,7 +105,11 @@ class ModelCard:
 
 
 def register_model(card: ModelCard) -> ModelCard:
-    """Register a model; returns its card."""
+    """Register a model; returns its card.
+
+    Raises:
+        ZooError: the name is taken, reserved or malformed.
+    """
     _read_builtin_cards()
     if not _NAME.fullmatch(card.name):
         raise ZooError(
@@ -266,6 +270,9 @@ def check_sizes(given: Mapping[str, Any]) -> None:
     """Refuse sizes with which torch builds no model, nonsense, or one that fills memory.
 
     Names outside `SIZES`, and None, are left to the model.
+
+    Raises:
+        ZooError: a size that is not a whole number from 1 on, or a rate of dropout outside [0, 1).
     """
     for name, value in given.items():
         if value is None or name not in SIZES:

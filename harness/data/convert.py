@@ -104,7 +104,11 @@ def read_source(
     file_column: str | None,
     caption_column: str | None,
 ) -> tuple[Source, Path]:
-    """The pictures of COCO's JSON, of a CSV or of an imagefolder, by what `given` is, and their folder."""
+    """The pictures of COCO's JSON, of a CSV or of an imagefolder, by what `given` is, and their folder.
+
+    Raises:
+        BenchError: it is none of these, or cannot be read.
+    """
     first = given[0]
     coco = all(path.name.endswith((".json", ".json.gz")) for path in given)
     if instances and not coco:
@@ -327,6 +331,9 @@ def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
         rule: "source" for those of the source, "hash:TRAIN/VAL/TEST" for these per cent by a hash of the file name: a
             picture stays in its split whatever is added or left out. None: the source's if it has any, else
             hash:80/10/10.
+
+    Raises:
+        BenchError: the rule cannot be understood, the source's splits are incomplete, or a split stays empty.
     """
     without = [picture.file for picture in pictures if picture.split is None]
     rule = rule or (_HASH if len(without) == len(pictures) else _SOURCE)

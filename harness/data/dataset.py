@@ -87,7 +87,11 @@ class Dataset:
         return {name: tuple(samples) for name, samples in found.items()}
 
     def split(self, name: str) -> tuple[Sample, ...]:
-        """Give the samples of one split."""
+        """Give the samples of one split.
+
+        Raises:
+            BenchError: the split is empty.
+        """
         if name not in self.splits:
             raise BenchError(
                 f"the data set {self.name} has no images in its {name!r} split",
@@ -137,7 +141,11 @@ def picture_digest(path: Path) -> bytes:
 
 
 def check_dataset(spec: str) -> None:
-    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at."""
+    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at.
+
+    Raises:
+        BenchError: it does not exist, or its folder holds no annotation file, or several.
+    """
     from harness.data.karpathy import annotation_file
 
     if spec == SCENES:

@@ -94,7 +94,11 @@ class Origin(Strict):
     form: str | None = None
 
     def mirrored(self, mirror: str) -> Origin:
-        """The same files at another address, a folder that holds all of them under their own names."""
+        """The same files at another address, a folder that holds all of them under their own names.
+
+        Raises:
+            BenchError: it is no address.
+        """
         if not re.fullmatch(r"https?://[!-~]+", mirror):
             raise BenchError(
                 f"--mirror {shortened(repr(mirror)[1:-1])} is no http address",

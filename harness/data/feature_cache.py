@@ -176,7 +176,11 @@ class _Extraction:
 
 
 def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter, storage: Storage | None) -> None:
-    """Have `make` fill a folder of the cache, unless it or the remote storage has it whole; one process does it."""
+    """Have `make` fill a folder of the cache, unless it or the remote storage has it whole; one process does it.
+
+    Raises:
+        BenchError: the disk is full or cannot be written.
+    """
     if (folder / META).is_file():
         return
 

@@ -96,6 +96,9 @@ class CachedFeatures:
 
         "grid" gets the tokens in half precision, "regions" their boxes too if there are any, "pooled" their mean in
         single precision, "none" a zero.
+
+        Raises:
+            BenchError: the model needs pixels, or another number of channels; an image has no features.
         """
         if spec.kind == "pixels":
             raise BenchError("the model needs pixels, but these are cached features")

@@ -85,7 +85,11 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
 
 
 def read_image_ids(path: Path) -> list[int]:
-    """The ids of a file's images, with or without captions, in its order."""
+    """The ids of a file's images, with or without captions, in its order.
+
+    Raises:
+        BenchError: the file cannot be read, lists no images, or has an id twice.
+    """
     content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images or not all(isinstance(image, dict) for image in images):

@@ -49,7 +49,11 @@ class HubWeights:
 
     @classmethod
     def parse(cls, option: str, text: str) -> Self:
-        """From `FOLDER` or `ORG/NAME[@REVISION]`; an existing folder goes before a repository of the same name."""
+        """From `FOLDER` or `ORG/NAME[@REVISION]`; an existing folder goes before a repository of the same name.
+
+        Raises:
+            BenchError: it is neither.
+        """
         folder = expanded(text)
         if text and folder.is_dir():
             return cls(option, str(absolute(folder)))
@@ -87,7 +91,11 @@ class HubWeights:
         return found
 
     def family(self) -> str:
-        """`model_type` of the configuration."""
+        """`model_type` of the configuration.
+
+        Raises:
+            BenchError: there is none.
+        """
         content = read_json(self._located() / "config.json")
         family = content.get("model_type") if isinstance(content, dict) else None
         if not isinstance(family, str):

@@ -132,7 +132,11 @@ def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dat
 
 
 def annotation_file(location: Path) -> Path:
-    """The annotation file that a location names, or that its folder holds."""
+    """The annotation file that a location names, or that its folder holds.
+
+    Raises:
+        BenchError: there is none, or several.
+    """
     if location.is_file():
         return location
     if not location.is_dir():
@@ -266,6 +270,10 @@ class PicturePaths:
         """The relative path of the image file: `folder`/`name` if that exists, else `name`.
 
         The file is not opened: a missing one keeps its path.
+
+        Raises:
+            RefusedPath: no name, a name that is absolute or has "..", a link that leads out of `root`, or the file of
+                an earlier image.
         """
         if not isinstance(name, str) or not name:
             raise RefusedPath("its entry names no image file")
@@ -293,7 +301,11 @@ class PicturePaths:
 
 
 def plain_path(text: str) -> str:
-    """The path in its plain form ("./a" is "a"), if it can only refer to a file below a root, on any system."""
+    """The path in its plain form ("./a" is "a"), if it can only refer to a file below a root, on any system.
+
+    Raises:
+        RefusedPath: it is absolute, has ".." or unprintable characters.
+    """
     posix, windows = PurePosixPath(text), PureWindowsPath(text)
     if not text.isprintable():
         raise RefusedPath(f"{text!a} has unprintable characters")

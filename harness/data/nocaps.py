@@ -37,6 +37,9 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path |
     Args:
         folder: of nocaps's images, below the image folder of a run.
         domains: a file of labels that replace the captions' own (`read_domains`).
+
+    Raises:
+        BenchError: a file has another format, `annotations` holds nocaps already, or `folder` leads elsewhere.
     """
     try:
         place = plain_path(folder)
@@ -86,6 +89,9 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
     Args:
         file: JSON of an object from images to domains, or in COCO's form, {"images": [{"id", "domain"}]}. Images are
             named by id, by file name, or by file name without its ending, which is their id in Open Images.
+
+    Raises:
+        BenchError: it has another form, or leaves images out.
     """
     told = _told(file, read_json(file))
     found: dict[int, str] = {}

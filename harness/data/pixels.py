@@ -92,7 +92,11 @@ class PixelSource:
         self._kept_bytes = 0
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Pixels of the images, in the order asked for."""
+        """Pixels of the images, in the order asked for.
+
+        Raises:
+            BenchError: an image cannot be read, or the model needs another kind of visual input.
+        """
         if spec.kind != "pixels":
             raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
         read = [image_id for image_id in image_ids if image_id not in self._kept]

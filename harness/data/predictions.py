@@ -97,7 +97,11 @@ def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int,
 
 
 def read_caption_sets(path: Path) -> dict[int, list[str]]:
-    """The captions of each image, several entries or a list of them, in the file's order."""
+    """The captions of each image, several entries or a list of them, in the file's order.
+
+    Raises:
+        BenchError: the file cannot be read or has another form.
+    """
     found: dict[int, list[str]] = {}
     for number, (image, said) in enumerate(_entries(path)):
         image_id = _image(image, {})
@@ -138,7 +142,11 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
 def scores_by_image(
     path: Path, name: str, wanted: Iterable[int], files: Mapping[int, str] | None = None
 ) -> dict[int, float]:
-    """As `read_scores`, of each of these images; numbers that name none are in their order."""
+    """As `read_scores`, of each of these images; numbers that name none are in their order.
+
+    Raises:
+        BenchError: images have no number.
+    """
     read, order = read_scores(path, name), list(wanted)
     names = _names(order, files or {})
     unnamed = len(read) == len(order) and all(image is None for image, _ in read)
@@ -152,7 +160,11 @@ def scores_by_image(
 def check_predictions(
     predictions: Predictions, references: References, *, allow_subset: bool
 ) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
-    """References and captions of the images that have both, in the references' order; notes on what was left out."""
+    """References and captions of the images that have both, in the references' order, and notes on what was left out.
+
+    Raises:
+        BenchError: predictions and references differ and `allow_subset` is not given, or no image is left.
+    """
     wanted = references.captions
     listed = {image_id for ids in predictions.problems.values() for image_id in ids}
     problems = dict(predictions.problems)

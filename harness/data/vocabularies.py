@@ -150,7 +150,11 @@ class HubVocabulary(Vocabulary):
 
     @classmethod
     def read(cls, folder: Path, bos: int, eos: int) -> HubVocabulary:
-        """The tokenizer in a pretrained model's folder."""
+        """The tokenizer in a pretrained model's folder.
+
+        Raises:
+            BenchError: it is missing or damaged.
+        """
         from transformers import AutoTokenizer
 
         if not any((folder / name).is_file() for name in _FILES):  # the library would create an empty tokenizer
@@ -222,7 +226,11 @@ class _Stored(BaseModel, strict=True):
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Load a vocabulary of any kind."""
+    """Load a vocabulary of any kind.
+
+    Raises:
+        BenchError: the file is missing, damaged or not a vocabulary.
+    """
     content = read_json(path)
     try:
         stored = _Stored.model_validate(content)

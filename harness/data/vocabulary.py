@@ -94,7 +94,11 @@ def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
 
 
 def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str) -> Iterator[str]:
-    """The captions that a vocabulary is built from: those of `train`, or the tokens of all splits."""
+    """The captions that a vocabulary is built from: those of `train`, or the tokens of all splits.
+
+    Raises:
+        BenchError: the preparation is of tokens, and a caption has none.
+    """
     if preparation != OWN_TOKENS:
         return (caption for sample in train for caption in sample.captions)
     counted = [sample for split in _KARPATHYS for sample in dataset.splits.get(split, ())]
@@ -147,7 +151,11 @@ class Vocabulary:
 
     @classmethod
     def of_entries(cls, entries: Sequence[str], preparation: str) -> Vocabulary:
-        """A vocabulary whose special tokens are among the words, under the names that the preparation gives them."""
+        """A vocabulary whose special tokens are among the words, under the names that the preparation gives them.
+
+        Raises:
+            BenchError: a special token is missing, or a word is listed twice.
+        """
         names = PREPARATIONS[preparation].specials or ()
         missing = [name for name in names if name not in entries]
         if missing:

@@ -89,7 +89,11 @@ SPICE: Final = Mean("SPICE")
 
 
 def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:
-    """Check that both hold the same image ids."""
+    """Check that both hold the same image ids.
+
+    Raises:
+        BenchError: some are missing or extra; names the first ten of each and counts all.
+    """
     wanted, given = set(references), set(candidates)
     apart = {"with references but no caption": wanted - given, "with a caption but no references": given - wanted}
     problems = [named([str(image_id) for image_id in sorted(ids)], what) for what, ids in apart.items() if ids]

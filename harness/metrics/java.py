@@ -33,7 +33,11 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> str:
-    """First line of `java -version`, as `openjdk version "25.0.2" 2026-01-20 LTS`."""
+    """First line of `java -version`, as `openjdk version "25.0.2" 2026-01-20 LTS`.
+
+    Raises:
+        JavaError: it is missing, not executable, ends with an error or does not answer within `PROBE_TIMEOUT_S`.
+    """
     try:
         done = subprocess.run(
             [str(java), "-version"],
@@ -65,7 +69,11 @@ def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
 def run_java(
     what: str, command: Sequence[str], *, timeout_s: float, given: bytes | None = None, folder: Path | None = None
 ) -> bytes:
-    """What a program of `java_command` writes to its standard output."""
+    """What a program of `java_command` writes to its standard output.
+
+    Raises:
+        JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
+    """
     try:
         done = subprocess.run(
             command,

@@ -58,6 +58,9 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
 
     Args:
         references: of THumB's captions; the other files have their own.
+
+    Raises:
+        BenchError: a file cannot be read or has another form.
     """
     content, found = read_json_or_lines(path), Judgements()
     try:

@@ -51,7 +51,11 @@ class Tokenised:
 
     @classmethod
     def of_numbers(cls, captions: Iterable[Sequence[int]]) -> Self:
-        """From captions as numbers 0 to 65,533, which are stored from 1 on."""
+        """From captions as numbers 0 to 65,533, which are stored from 1 on.
+
+        Raises:
+            ValueError: a number is out of range.
+        """
         listed = list(captions)
         made = cls._of(chain.from_iterable(listed), listed, np.int64)
         if made.tokens.size and (made.tokens.min() < 0 or made.tokens.max() >= NARROW_WORDS - 1):
@@ -297,7 +301,11 @@ class Corpus:
     def of_numbers(
         cls, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
     ) -> Corpus:
-        """A corpus of token numbers by image, with the same number of samples for each."""
+        """A corpus of token numbers by image, with the same number of samples for each.
+
+        Raises:
+            ValueError: images have different numbers of samples, or the two have different numbers of images.
+        """
         counts = set(map(len, samples))
         if len(counts) > 1:
             raise ValueError(f"images have different numbers of samples: {sorted(counts)}")

@@ -254,6 +254,9 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
 
     Whether a final full stop is kept depends on the next line, so equal captions in another order can get other
     tokens: callers fix the order.
+
+    Raises:
+        JavaError: the tokenizer fails, takes longer than `timeout_s` or returns another number of lines.
     """
     if not captions:
         return []

@@ -73,7 +73,11 @@ def run_spice(
     java: Path,
     heap_mb: int = SPICE_HEAP_MB,
 ) -> Array:
-    """SPICE of each tokenised caption, in the references' order: (N,) F-scores."""
+    """SPICE of each tokenised caption, in the references' order: (N,) F-scores.
+
+    Raises:
+        JavaError: the models are missing, or the program fails, hangs, or gives results for other images.
+    """
     if (place := find_spice()) is None:
         raise JavaError("not run: SPICE's models are not installed", "bench prefetch spice")
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:

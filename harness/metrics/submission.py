@@ -72,6 +72,10 @@ def write_submission(
         check: called with each file before it is written; what it raises ends this.
 
     COCO's server expects the files of both splits in one archive, which is written once both exist.
+
+    Raises:
+        BenchError: the list is not of the whole split, or a caption is missing, empty, duplicate, not a text, or of an
+            image that is not in the list.
     """
     wanted, splits = read_image_ids(images), SPLITS[server]
     if split not in splits:

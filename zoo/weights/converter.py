@@ -123,6 +123,9 @@ class Converter:
         Args:
             state_dict: the authors' tensors.
             words: the authors', from number 1 on.
+
+        Raises:
+            ZooError: a tensor is missing, or there are not as many words as rows after the first.
         """
         assert self.shared_number is not None
         official, (embedding, output) = without_prefix(state_dict), self.shared_number

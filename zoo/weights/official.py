@@ -117,6 +117,9 @@ def read_vocabulary(path: Path) -> list[str]:
 
     JSON or the pickle contains a list of words, a dictionary of words to indices, or a dictionary with either of them
     inside, as in ExpansionNet's pickles.
+
+    Raises:
+        ZooError: the file does not exist, contains something else, or its indices are not 0 .. n - 1, each once.
     """
     if not path.is_file():
         raise ZooError(f"there is no vocabulary at {path}")

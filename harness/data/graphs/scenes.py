@@ -159,7 +159,11 @@ def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> st
 
 
 def parse_scene_caption(caption: str) -> SceneGraph:
-    """The scene graph of a caption of the embedded scenes, in its own words; the background is an object too."""
+    """The scene graph of a caption of the embedded scenes, in its own words; the background is an object too.
+
+    Raises:
+        BenchError: the caption is of other data.
+    """
     graph, unknown = read_scene_caption(caption)
     if unknown or not graph.objects:
         raise BenchError(

@@ -36,7 +36,11 @@ class SentenceGraphs:
     described: str
 
     def of(self, sample: Sample) -> tuple[SceneGraph, ...]:
-        """One graph for each of an image's captions."""
+        """One graph for each of an image's captions.
+
+        Raises:
+            BenchError: there is none for the image, or not one for each.
+        """
         found, count = self.by_image.get(sample.image_id), len(sample.captions)
         if found is None:
             raise BenchError(
@@ -62,6 +66,9 @@ def read_sentence_graphs(path: Path) -> SentenceGraphs:
 
     `images` has, by image id, a list with a graph of all captions or of each caption. A graph has `objects`, lists of a
     name and its attributes, and `relations`, lists of the places of subject and object and of a word.
+
+    Raises:
+        BenchError: it cannot be read, or is no such file; the message names the image.
     """
     content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None

@@ -27,7 +27,14 @@ class BackboneCount:
 
 
 def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
-    """Count a timm model without its head; needs no weights."""
+    """Count a timm model without its head; needs no weights.
+
+    Args:
+        image_size: side of the square image; None for the backbone's own.
+
+    Raises:
+        BenchError: timm has no such model, or it does not accept images of this size.
+    """
     if not timm.is_model(name):
         raise BenchError(f"unknown backbone {name!r}", "choose one of timm.list_models()")
     defaults: Any = timm.get_pretrained_cfg(name)
