@@ -61,11 +61,7 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
 
 
 class _Recorder(TorchFunctionMode):
-    """Records the probabilities (B, H, T, M, L), (B, H, T, L) or (B, T, L) of every softmax within some modules.
-
-    Attributes:
-        seen: the probabilities by module, in the order of its calls.
-    """
+    """Records the probabilities (B, H, T, M, L), (B, H, T, L) or (B, T, L) of every softmax within some modules."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         super().__init__()

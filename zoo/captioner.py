@@ -64,6 +64,11 @@ class Visual:
                 return part.shape[0]
         raise ValueError("a Visual needs features or pixels")
 
+    def parts(self) -> dict[str, Tensor]:
+        """Those that are set, by name."""
+        found = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {name: part for name, part in found.items() if part is not None}
+
     def valid_features(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Features (B, L, C) with zeros at padding, so that not even a NaN there can spread, and a mask (B, L)."""
         if self.features is None:
@@ -79,13 +84,11 @@ class Visual:
         Floating-point parts get `dtype`, without one at least single precision.
         """
         moved = {}
-        for part in fields(self):
-            value: Tensor | None = getattr(self, part.name)
-            if value is not None:
-                there = value.to(device, non_blocking=True)
-                if there.is_floating_point():
-                    there = there.to(dtype or torch.promote_types(there.dtype, torch.float32))
-                moved[part.name] = there
+        for name, value in self.parts().items():
+            there = value.to(device, non_blocking=True)
+            if there.is_floating_point():
+                there = there.to(dtype or torch.promote_types(there.dtype, torch.float32))
+            moved[name] = there
         levels = moved.pop("levels", None)
         if levels is not None:
             pixels = moved["pixels"]

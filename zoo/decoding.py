@@ -51,9 +51,7 @@ class SearchRules:
         """Log-probabilities (R, V) of the next token under the rules.
 
         Args:
-            log_probs: (R, V), which may be changed in place.
             prefixes: the tokens (R) of every position so far, the latest last.
-            eos: the end token.
         """
         if self.bad_endings:
             banned = _there(self.bad_endings, log_probs.device)
@@ -359,7 +357,6 @@ class Ensemble(Captioner):
     Members share a vocabulary and, unless they have no visual input, one `VisualSpec`; only some may read a graph.
 
     Args:
-        members: the captioners.
         weights: of each, above 0; they are scaled to a sum of 1. All equal by default.
     """
 

@@ -40,10 +40,7 @@ def check_laws(model: Captioner, visual: Visual, *, vocab_size: int, begin: int)
     """Check every law on a few images, as the model stands: put it into evaluation mode first.
 
     Args:
-        model: of any size, on the device of `visual`.
         visual: at least two images; padded where the model shall be tried on padding.
-        vocab_size: the vocabulary that the model was built for.
-        begin: number of the begin token.
 
     Raises:
         BrokenLawError: of the first law that it breaks.
@@ -178,15 +175,9 @@ def alone(visual: Visual, image: int) -> Visual:
     """One image of a batch, without padding."""
     mask = visual.mask
     length = None if mask is None else max(int(mask[image].sum()), 1)
-
-    def cut(part: Tensor | None, length: int | None = None) -> Tensor | None:
-        return None if part is None else part[image : image + 1, :length]
-
-    return replace(
-        visual,
-        **{name: cut(getattr(visual, name), length) for name in ("features", "mask", "boxes")},
-        **{name: cut(getattr(visual, name)) for name in ("pixels", "grid", "relations", "attributes")},
-    )
+    own = {name: part[image : image + 1] for name, part in visual.parts().items()}
+    padded = {name: own[name][:, :length] for name in ("features", "mask", "boxes") if name in own}
+    return replace(visual, **(own | padded))
 
 
 def _decode(model: Captioner, visual: Visual, tokens: Tensor) -> Tensor:

@@ -70,11 +70,7 @@ class ModelCard:
     Attributes:
         name: `family` or `family/variant`, lower case.
         entry: "module:attribute" of the constructor, imported on creation; a plug-in may give the class itself.
-        summary: one line for listings.
         paper: authors, title, venue.
-        year: of the paper.
-        source: repository of the authors' code.
-        licence: of the authors' code.
         visual: the kind of visual input with the preset's arguments.
         graph: the kind of scene graph that it reads beside regions (`zoo.captioner.VisualSpec`).
         arguments: the preset, as keyword arguments of the constructor.
@@ -175,9 +171,6 @@ def create_model(name: str, *, vocab_size: int, visual_dim: int, **overrides: An
     """Build a model: the card's preset, overridden by keyword arguments.
 
     Args:
-        name: a registered name.
-        vocab_size: V, special tokens included.
-        visual_dim: C, channels of the visual features.
         overrides: arguments of the model's constructor; `SIZES` that it does not have are ignored, and so is
             `visual_dim` for a model on pixels.
 

@@ -85,12 +85,7 @@ class _Search:
 
 
 def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments: Any) -> int:
-    """The number of a model's parameters, tied ones once; of one with a backbone, those of the captioner behind it.
-
-    Args:
-        name: a registered name.
-        vocab_size, visual_dim, arguments: as of `zoo.create_model`.
-    """
+    """The number of a model's parameters, tied ones once; of one with a backbone, those of the captioner behind it."""
     name, own = _captioner(name)
     key, card = repr((name, vocab_size, visual_dim, sorted({**own, **arguments}.items()))), model_card(name)
     if key not in _counted or _counted[key][0] is not card:
@@ -109,9 +104,7 @@ def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int,
     target, and where no `d_model` comes within the tolerance, the width of words or of attention does.
 
     Args:
-        name: a registered name.
         parameters: the target; see `count_parameters`.
-        vocab_size, visual_dim: as of `zoo.create_model`.
         arguments: further ones, whose widths serve for their proportions alone.
 
     Raises:

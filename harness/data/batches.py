@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -44,11 +44,8 @@ class Batch:
 
     def pinned(self) -> Batch:
         """The same batch in pinned memory, for asynchronous copies to a GPU; what is there already stays there."""
-        parts = {part.name: getattr(self.visual, part.name) for part in fields(self.visual)}
-        there = {name: value for name, value in parts.items() if value is not None}
-        visual = Visual(
-            **{name: value.pin_memory() if value.device.type == "cpu" else value for name, value in there.items()}
-        )
+        parts = self.visual.parts().items()
+        visual = Visual(**{name: part.pin_memory() if part.device.type == "cpu" else part for name, part in parts})
         graphs = self.sentences and self.sentences.each(torch.Tensor.pin_memory)
         return replace(self, visual=visual, tokens=self.tokens.pin_memory(), sentences=graphs)
 
@@ -73,8 +70,7 @@ class Batch:
 
 def images_of(visual: Visual, start: int, stop: int) -> Visual:
     """The visual input of a range of the images."""
-    parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
-    return Visual(**{name: value[start:stop] for name, value in parts.items() if value is not None})
+    return Visual(**{name: part[start:stop] for name, part in visual.parts().items()})
 
 
 class VisualSource(Protocol):
@@ -98,12 +94,8 @@ class CaptionBatches:
     In distributed training each process makes its share of every batch; together they equal those of one process.
 
     Args:
-        samples: training images; each needs a caption and features.
-        batch_size: images per batch.
-        captions_per_image: n.
         max_len: maximum length of a row of tokens, begin and end token included.
         share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
-        pinned: make batches in pinned memory.
         widths: pad the tokens of every batch to the least of these that holds them, so that few shapes come.
         graphs: of each sample, the scene graph of each of its captions.
     """

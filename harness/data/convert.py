@@ -299,8 +299,6 @@ def convert(
     splits) and empty captions are problems, as are those that the reader of the source found.
 
     Args:
-        images: the folder that the pictures' names are relative to.
-        name: of the data set.
         rule: as `split_pictures`.
         leave_out: leave out what has a problem, instead of an error; the JSON names it under "left_out".
 

@@ -166,8 +166,6 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
     Args:
         spec: "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
             annotation file itself.
-        cache_dir: where generated data is kept.
-        images: the image folder, if it is not beside the annotations.
 
     Raises:
         BenchError: it does not exist or cannot be read; single unusable images are in `Dataset.faults` instead.

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -31,7 +29,6 @@ from harness.utils.workspace import locked
 PARTS: Final = ("annotations", "images")
 STAGING: Final = ".download"
 """Folder, in that of the data set, of what is not whole; it goes when everything is there."""
-_PICTURES: Final = (".jpg", ".jpeg", ".png")
 _FILE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _AT_ONCE: Final = 8
 """Connections for pictures that are fetched one by one."""
@@ -72,7 +69,7 @@ class Annotations(RemoteFile):
 class PictureArchive(RemoteFile):
     """A zip archive whose pictures lie in one folder, called as the archive is."""
 
-    pictures: int
+    sha256: str
 
     @property
     def folder(self) -> str:
@@ -135,12 +132,8 @@ def download(name: str, source: Origin, folder: Path, what: Collection[str], rep
 
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
 
-    Args:
-        what: of `PARTS`.
-
     Raises:
         BenchError: a part cannot be fetched, is not what it should be, or has no room; or the pictures need a form.
-        OSError: it cannot be written.
     """
     annotations, images, staging = folder / source.annotations.file, folder / "images", folder / STAGING
     if "images" in what and source.form is not None:
@@ -150,17 +143,14 @@ def download(name: str, source: Origin, folder: Path, what: Collection[str], rep
         )
     staging.mkdir(parents=True, exist_ok=True)
     with locked(staging / "lock", lambda: reporter.note(f"waiting for another download into {folder}")):
-        if "images" in what:
-            _check_room(source, folder)
+        missing = [each for each in source.archives if "images" in what and not (images / each.folder).exists()]
+        _check_room(missing, folder)
         if "annotations" in what:
             _fetch_annotations(source.annotations, annotations, staging, reporter)
-        if "images" in what:
-            for archive in source.archives:
-                _fetch_archive(archive, images, staging, reporter)
-            if source.archives and annotations.is_file():
-                _check_all_named(annotations, images)
-            if source.singly is not None:
-                _fetch_singly(source.singly, annotations, images / name, reporter)
+        for archive in missing:
+            _fetch_archive(archive, images, staging, reporter)
+        if "images" in what and source.singly is not None:
+            _fetch_singly(source.singly, annotations, images / name, reporter)
         shutil.rmtree(staging, ignore_errors=True)
 
 
@@ -169,13 +159,8 @@ def fetch(
 ) -> Path:
     """Have the file of an http address at `path`, whole and, where one is given, with its checksum.
 
-    Args:
-        progress: told the MB that are there.
-        otherwise: what to do where the address has it not.
-
     Raises:
         BenchError: it cannot be fetched, or has another checksum: it is then deleted.
-        OSError: it cannot be written.
     """
     import pooch
     import requests
@@ -213,46 +198,31 @@ class _Bar:
         """The task is closed by who opened it."""
 
 
-@contextmanager
-def _meant(file: RemoteFile, fetched: Path) -> Iterator[None]:
-    """What turns out not to be the file that is meant is deleted, so that it can be fetched again."""
-    try:
-        yield
-    except (BenchError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        fetched.unlink(missing_ok=True)
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise BenchError(f"{file.url} is not the file that is meant: {said}", _ELSEWHERE) from error
-
-
 def _fetch_annotations(expected: Annotations, target: Path, staging: Path, reporter: Reporter) -> None:
     if not target.exists():
         fetched = _fetch_file(expected, staging, reporter)
-        with _meant(expected, fetched):
+        try:
             found = _unpack(fetched, staging, [expected.member]) if expected.member else [fetched]
             if len(found) != 1:
                 raise BenchError(f"it holds {len(found)} files {expected.member}")
             _check_annotations(found[0], expected)
+        except (BenchError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+            fetched.unlink(missing_ok=True)  # so that it can be fetched again
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise BenchError(f"{expected.url} is not the file that is meant: {said}", _ELSEWHERE) from error
         found[0].replace(target)
         fetched.unlink(missing_ok=True)
     reporter.note(f"{target}: {_check_annotations(target, expected)}")
 
 
 def _fetch_archive(archive: PictureArchive, images: Path, staging: Path, reporter: Reporter) -> None:
-    target = images / archive.folder
-    if not _is_whole(target, archive.pictures):
-        packed = _fetch_file(archive, staging, reporter)
-        reporter.note(f"unpacking {archive.name}")
-        with _meant(archive, packed):
-            files = _unpack(packed, staging)
-            folder = staging / "unpacked" / archive.folder
-            if strange := [file for file in files if file.parent != folder or not _is_picture(file.name)]:
-                raise BenchError(f"it holds {strange[0].name!a}, which is no picture in {archive.folder}/")
-            if len(files) != archive.pictures:
-                raise BenchError(f"it holds {len(files):,} pictures, not {archive.pictures:,}")
-        images.mkdir(exist_ok=True)
-        folder.rename(target)
-        packed.unlink()
-    reporter.note(f"{target}: {archive.pictures:,} pictures")
+    packed = _fetch_file(archive, staging, reporter)
+    reporter.note(f"unpacking {archive.name}")
+    files = _unpack(packed, staging)
+    images.mkdir(exist_ok=True)
+    (staging / "unpacked" / archive.folder).rename(images / archive.folder)
+    packed.unlink()
+    reporter.note(f"{images / archive.folder}: {len(files):,} pictures")
 
 
 def _fetch_file(file: RemoteFile, staging: Path, reporter: Reporter) -> Path:
@@ -280,9 +250,8 @@ def _check_annotations(file: Path, expected: Annotations) -> str:
     return here
 
 
-def _check_room(source: Origin, folder: Path) -> None:
-    """Room for every archive that is missing, unpacked, and for the largest one packed beside them."""
-    missing = [each for each in source.archives if not _is_whole(folder / "images" / each.folder, each.pictures)]
+def _check_room(missing: Sequence[PictureArchive], folder: Path) -> None:
+    """Room for every archive unpacked, and for the largest one packed beside them."""
     sizes = [each.bytes for each in missing]
     there = [path.stat().st_size for each in missing if (path := folder / STAGING / each.name).exists()]
     needed, free = sum(sizes) + max(sizes, default=0) - sum(there), shutil.disk_usage(folder).free
@@ -291,46 +260,6 @@ def _check_room(source: Origin, folder: Path) -> None:
             f"the pictures, packed and unpacked, need {needed / 1e9:,.2f} GB more, but {folder} has {free / 1e9:,.2f}",
             "make room, or name another folder with --to FOLDER",
         )
-
-
-def _is_whole(folder: Path, count: int) -> bool:
-    """Whether a folder of pictures is there; BenchError where another number of them is."""
-    if not folder.exists():
-        return False
-    if (found := len(_pictures(folder))) != count:
-        raise BenchError(
-            f"{folder} holds {found:,} pictures, not {count:,}",
-            "move it away, then type the same command again; or name another folder with --to FOLDER",
-        )
-    return True
-
-
-def _check_all_named(annotations: Path, images: Path) -> None:
-    """BenchError where a picture that the annotations name is not there."""
-    there: dict[str, set[str]] = {}
-    missing = []
-    for entry in read_entries(annotations)[1]:
-        folder, name = str(entry.get("filepath", "")), str(entry.get("filename"))
-        if folder not in there:
-            there[folder] = _pictures(images / folder)
-        if name not in there[folder]:
-            missing.append(f"{folder}/{name}")
-    if missing:
-        raise BenchError(
-            f"{len(missing):,} pictures that {annotations.name} names are not in {images}: {', '.join(missing[:3])}",
-            f"move {images} away, then type the same command again",
-        )
-
-
-def _pictures(folder: Path) -> set[str]:
-    if not folder.is_dir():
-        return set()
-    with os.scandir(folder) as entries:
-        return {entry.name for entry in entries if _is_picture(entry.name)}
-
-
-def _is_picture(name: str) -> bool:
-    return name.lower().endswith(_PICTURES)
 
 
 def _fetch_singly(address: str, annotations: Path, folder: Path, reporter: Reporter) -> None:

@@ -51,11 +51,6 @@ def extract_features(
 ) -> Features:
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
 
-    Args:
-        reporter: told how many images are done, and where this process waits for another one that holds the cache.
-        storage: where the features are fetched from, or kept once they are extracted.
-        spread: has other processes compute them; this one puts them together.
-
     Raises:
         BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
     """
@@ -182,10 +177,6 @@ class _Extraction:
 
 def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter, storage: Storage | None) -> None:
     """Have `make` fill a folder of the cache, unless it or the remote storage has it whole; one process does it.
-
-    Args:
-        what: what is made, as messages name it.
-        reporter: told where this process waits for another one that makes it.
 
     Raises:
         BenchError: the disk is full or cannot be written.

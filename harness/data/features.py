@@ -80,11 +80,6 @@ class CachedFeatures:
     """Visual tokens of images in a folder of the cache; every read maps the files afresh and copies the rows asked for.
 
     So the memory of this process does not grow with the data set. Safe to share between threads.
-
-    Attributes:
-        dim: channels C.
-        image_ids: in the cache's order.
-        digest: hex, over everything that determines the features.
     """
 
     folder: Path

@@ -35,7 +35,6 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         location: the annotation file, or a folder that holds one dataset*.json or .json.gz.
         images: the image folder; by default "images" beside the annotations, or else their own folder. Within it, the
             image's "filepath" is tried first.
-        name: name of the data set; by default the file's "dataset".
 
     Raises:
         BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.

@@ -35,8 +35,6 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path |
     Both sets of ids start near 0: nocaps's ids are offset beyond the others, which stay the same.
 
     Args:
-        annotations: in Karpathy's format.
-        nocaps: its captions in COCO's format, with a domain of each image.
         folder: of nocaps's images, below the image folder of a run.
         domains: a file of labels that replace the captions' own (`read_domains`).
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,6 @@ class PixelSource:
 
     The first ones that are asked for stay in memory: as many as `KEPT_BYTES` hold, and for a GPU as many as leave half
     of the memory that was free.
-
-    Args:
-        preprocessing: applied to every image.
-        device: of the model.
     """
 
     def __init__(self, dataset: Dataset, preprocessing: Preprocessing, device: torch.device) -> None:
@@ -138,9 +134,6 @@ class ResidentSource:
     They equal those of the source that they were read from, bit for bit: padded to the longest image of the batch, and
     in float32, from half precision only where that holds every number exactly.
 
-    Attributes:
-        nbytes: memory taken.
-
     Args:
         parts: of all images, by the names of `Visual`.
         lengths: of each image, by the parts that tell them.
@@ -166,7 +159,7 @@ class ResidentSource:
         return Visual(**gathered)
 
 
-def room_on(device: torch.device) -> int | None:
+def device_memory(device: torch.device) -> int | None:
     """Free bytes of an accelerator; None on a processor, where features stay mapped files."""
     return free_memory(device) if device.type == "cuda" else None
 
@@ -182,7 +175,7 @@ def resident(
 
     Pixels are never kept, and neither is the input of models that see nothing.
     """
-    free = room_on(device)
+    free = device_memory(device)
     if free is None or spec.kind == "none" or isinstance(source, PixelSource | NullSource):
         return source
     held = hold(source, image_ids, spec, device, int(SHARE_OF_FREE * free))
@@ -204,8 +197,7 @@ def hold(
         visual = source.visual(image_ids[first : first + IMAGES_AT_ONCE], spec)
         for name, counted in _lengths(visual).items():
             lengths.setdefault(name, []).extend(counted)
-        read: dict[str, Tensor | None] = {part.name: getattr(visual, part.name) for part in fields(visual)}
-        chunk = {name: value for name, value in read.items() if value is not None}
+        chunk = visual.parts()
         layouts = {name: _layout(value, whole.get(name)) for name, value in chunk.items()}
         if sum(len(image_ids) * math.prod(shape) * dtype.itemsize for shape, dtype in layouts.values()) > budget:
             return None

@@ -60,7 +60,6 @@ def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int,
     Args:
         wanted: the ids of the images to caption, in the references' order; ids of other images that count them from 0
             are places in it.
-        files: their file names, where these are known.
 
     Raises:
         BenchError: the file cannot be read or has another form. Faulty entries are collected in `problems` instead.

@@ -81,8 +81,6 @@ def prepare_features(
     Args:
         sees: the `VisualSpec` kind of each model, by name. Grid cells are extracted only if a model uses them; regions,
             whose digest is in the signature, are always prepared.
-        storage: a remote one that keeps features.
-        spread: computes grid cells elsewhere.
 
     Raises:
         BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.

@@ -33,8 +33,6 @@ def find_bad_images(
     """Decode every image to its last row; returns the reasons of failures, by image id in the data set's order.
 
     Args:
-        cache_dir: folder of cached results, by fingerprint and version of Pillow.
-        reporter: told how many images are done.
         reuse: use a cached result. A file changed without changing its size and both ends is found only without it.
 
     Returns:

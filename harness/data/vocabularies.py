@@ -42,9 +42,6 @@ class SubwordVocabulary(Vocabulary):
 
     It covers every word made of characters of the training captions; a word with another character is unknown as a
     whole.
-
-    Attributes:
-        merges: pairs of subwords that are merged, the most frequent ones first.
     """
 
     merges: tuple[tuple[str, str], ...] = ()
@@ -144,9 +141,6 @@ class HubVocabulary(Vocabulary):
 
     `pad` is 0, not the model's own padding token: some models use one token for begin, end and padding, and training
     must distinguish the end from padding.
-
-    Attributes:
-        tokenizer: JSON text of the `tokenizers` library.
     """
 
     tokenizer: str = ""

@@ -62,7 +62,6 @@ class Preparation:
     """A tokenisation of captions.
 
     Attributes:
-        tokenize: splits a caption into words.
         specials: names of padding, begin, end and unknown word, if a paper's vocabulary sorts them among the words;
             None if they are the first four numbers.
     """
@@ -121,7 +120,6 @@ class Vocabulary:
     """Words in the order of their numbers, without the special tokens.
 
     Attributes:
-        words: without the special tokens.
         pad, bos, eos, unk: numbers of padding, begin, end and unknown word; 0 to 3, except in papers' vocabularies.
         preparation: tokenisation of captions, a name of `PREPARATIONS`; in the signature, since scores depend on it.
     """

@@ -66,7 +66,6 @@ def count_captioning(
 
     Args:
         model: left as it was found.
-        kept: counts to take up and to add to; without it everything is counted.
     """
     counting = count_flops if kept is None else kept.flops
     return counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
@@ -129,7 +128,6 @@ def time_captioning(
     Args:
         model: left as it was found, training flags included.
         visuals: the batches, of one size; batches of 1 give the latency of a single image.
-        beam_size, max_len, bos, eos: of the search; captions that end early take less time.
         full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
     """
     device = next(model.parameters()).device
@@ -153,11 +151,7 @@ def time_generation(
     threads: int | None = None,
     batch: int = 1,
 ) -> Timed:
-    """Measure time and energy of captioning `count` batches, one by one.
-
-    Args:
-        threads: torch's intra-op threads; None keeps the current number. Reported either way.
-    """
+    """Measure time and energy of captioning `count` batches, one by one."""
     found = Timed()
 
     def clock() -> dict[str, Quantity]:

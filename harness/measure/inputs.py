@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 
@@ -51,8 +51,5 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
 
 def batch_of(visual: Visual, images: int) -> Visual:
     """A batch of copies of one image."""
-    parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
-    copies = {
-        name: value.repeat(images, *[1] * (value.dim() - 1)) for name, value in parts.items() if value is not None
-    }
+    copies = {name: part.repeat(images, *[1] * (part.dim() - 1)) for name, part in visual.parts().items()}
     return replace(visual, **copies)

@@ -37,7 +37,6 @@ class BenchmarkJob:
     """What to measure of one model; weights are random, and every caption has the maximum length.
 
     Attributes:
-        model, arguments, vocab_size, visual_dim: of `zoo.create_model`.
         batches, widths: images at once, and beams (1 is greedy): all pairs are measured.
         threads: of the processor; as many of its cores are pinned.
         checkpoint: of a model that is none of the zoo's, what `answered_by` opens; its weights are its own.

@@ -48,9 +48,6 @@ def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple
     Either the A100 reaches the same share of its peak rate as the device (compute-bound work), or it reaches the same
     rate, as far as its peak allows (work bound by kernel launches and by the processor).
 
-    Args:
-        peak: peak rate of that device, by `peak_macs`.
-
     Returns:
         Seconds at the same share, and at the same rate.
     """

@@ -50,11 +50,7 @@ CHAIR: Final = Chair()
 
 
 def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], objects: KnownObjects) -> Statistics:
-    """Statistics (N, 4) of one caption of each image, in the order of `captions`.
-
-    Args:
-        references: of the same images, which must all be in `objects`.
-    """
+    """Statistics (N, 4) of one caption of each image, in the order of `captions`."""
     shown = objects.shown(references)
     rows = []
     for image_id, named in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):

@@ -34,11 +34,7 @@ class CiderD:
         self._references = {image_id: list(texts) for image_id, texts in references.items()}
 
     def score(self, candidates: Mapping[int, str]) -> tuple[float, dict[int, float]]:
-        """Mean and per-image CIDEr-D of one tokenised caption per image, as fractions (times 100 in papers).
-
-        Raises:
-            BenchError: the ids differ from those of the references.
-        """
+        """Mean and per-image CIDEr-D of one tokenised caption per image, as fractions (times 100 in papers)."""
         require_same_images(self._references, candidates)
         if not self._references:
             return 0.0, {}
@@ -56,11 +52,7 @@ class CiderReward:
     def __call__(
         self, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
     ) -> Array:
-        """Rewards (B, n) of n samples for each of B images; references by image, numbers as in the frequencies.
-
-        Raises:
-            ValueError: a number is out of range, or images have different numbers of samples.
-        """
+        """Rewards (B, n) of n samples for each of B images; references by image, numbers as in the frequencies."""
         return cider_d(Corpus.of_numbers(references, samples), self._frequencies).reshape(len(samples), -1)
 
 
@@ -114,9 +106,6 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
     candidate's length, so references are summed once by n-gram for each length. A candidate with an n-gram k times
     shares min(k, r) of it with a reference that has it r times: 1 if k and r are at least 1, another 1 if both are at
     least 2, and so on; each of these sums is one layer.
-
-    Args:
-        references: tokenised captions by image id, at least one of each image.
     """
     corpus = Corpus.of_texts(references, dict.fromkeys(references, ""))
     frequencies = corpus.frequencies()

@@ -137,7 +137,6 @@ class Evaluator:
             domains: image ids to domain names; images without one count in the overall scores only. BLEU and METEOR
                 are corpus scores over a domain's images, ROUGE-L and CIDEr-D means of the per-image values.
             others: scores of each image by metrics that were computed elsewhere; they are means too.
-            progress: called with (done, total) images of METEOR, the longest step.
 
         Raises:
             BenchError: missing or extra images, an image without references, or nothing to score.
@@ -345,7 +344,6 @@ def evaluate(
 
     Args:
         evaluator: is left open, so that systems share a METEOR process; None: one of the default settings.
-        name: of the references, in the signature.
         of: number of images in the reference file, if only a subset is scored.
     """
     if evaluator is None:

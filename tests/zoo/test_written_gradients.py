@@ -131,7 +131,7 @@ def test_scan_of_aoa(dropping):
     dropped = tuple(F.dropout(torch.ones(shape).double(), 0.4) if dropping else None for shape in shapes)
 
     def scanned(inputs, keys, values, *weights):
-        return scan_aoa(inputs, (keys, values, barrier), AoAWeights(*weights), 1e-6, memories, dropped)
+        return scan_aoa(inputs, (keys, values, barrier), AoAWeights(*weights), memories, dropped)
 
     assert torch.autograd.gradcheck(scanned, (numbers(rows, length, 4 * width), keys, values, *weights))
 

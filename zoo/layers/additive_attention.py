@@ -18,10 +18,6 @@ class AdditiveAttention(Looped):
 
     ImageCaptioning.pytorch masks and normalises again after a softmax over all regions, which equals the softmax over
     the valid ones; this form is also stable if padding has much higher scores than all others.
-
-    Args:
-        d_query, d_regions: widths of queries and regions.
-        d_attention: width of the tanh layer.
     """
 
     def __init__(self, d_query: int, d_regions: int, d_attention: int) -> None:
@@ -44,16 +40,13 @@ class AdditiveAttention(Looped):
         return keys, barrier[:, None]
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
-        """Attend.
+        """What each query attends to, (B * n, D_v).
 
         Args:
             queries: (B * n, D_q); the n rows of an image are adjacent and share its keys.
             keys: from `project`.
             values: (B, L, D_v).
             barrier: from `project`, of images or repeated for their rows, (B * n, 1, L).
-
-        Returns:
-            (B * n, D_v).
         """
         projected = self.matrix("query", lambda: SharedMatrix(self.query.weight))(queries)
         projected = projected.view(keys.shape[0], -1, 1, keys.shape[2])

@@ -38,7 +38,7 @@ def attend(
     dropout: float = 0.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k) + bias) V, with dropout on the probabilities.
+    """softmax(Q K^T / sqrt(d_k) + bias) V (B, H, T, d_k), with dropout on the probabilities.
 
     Args:
         queries: (B, H, T, d_k).
@@ -46,9 +46,6 @@ def attend(
         mask: (B, L), or (B, T, L) where queries differ; true where a key is visible. A query without visible keys
             attends to all of them evenly, except for the bias. Or what `barrier` makes of a mask, without a bias.
         bias: (B, H, T, L), added to the scores.
-
-    Returns:
-        (B, H, T, d_k).
     """
     if mask is not None and mask.dtype == torch.bool:
         mask = mask[:, None, None] if mask.dim() == 2 else mask[:, None]
@@ -114,7 +111,6 @@ class MultiHeadAttention(nn.Module):
     """softmax(Q K^T / sqrt(d_k)) V over `n_heads` heads.
 
     Args:
-        d_model, n_heads: sizes.
         dropout: rate on the probabilities; None for no dropout module, so that a stage cannot set a rate.
         gate: combines the heads' answer (B, T, D) with the query of the same shape, instead of multiplying the answer
             by W_O; see `zoo.layers.aoa`.
@@ -138,15 +134,12 @@ class MultiHeadAttention(nn.Module):
         return self._heads(self.key(memory)), self._heads(self.value(memory))
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attend.
+        """Attend: (B * n, T, D), as the queries.
 
         Args:
             queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
             keys, values: (B, H, L, d_k), from `project`.
             mask: (B, L), or (B, n * T, L) where queries differ; true where a key is visible. Or of `barrier`.
-
-        Returns:
-            (B * n, T, D).
         """
         heads = self._heads(self.query(queries).view(keys.shape[0], -1, queries.shape[-1]))
         return self._merge(attend(heads, keys, values, mask, self._rate()), queries)

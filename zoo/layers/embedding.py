@@ -17,7 +17,6 @@ class FixedPositions(nn.Module):
     Args:
         table: (T, D).
         first: row of the first position.
-        saved: whether the table is part of the state dict.
     """
 
     table: Tensor
@@ -40,8 +39,6 @@ class TokenEmbedding(nn.Module):
     """dropout(word) * scale + position, or with `drop_sum` dropout(word * scale + position).
 
     Args:
-        vocab_size, d_model: sizes.
-        max_len: maximum caption length.
         dropout: rate; None for no dropout module, so that a stage cannot set a rate.
         positions: a table; learned positions if not given.
         scale: sqrt(d_model) if not given.

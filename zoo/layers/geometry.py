@@ -41,13 +41,10 @@ def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
 
 
 def pair_geometry(boxes: Tensor, others: Tensor, *, pixel_sizes: bool = False) -> Tensor:
-    """As `box_geometry`, of every one of `others` (B, M, 4) relative to every one of `boxes` (B, N, 4), all valid.
+    """As `box_geometry`, (B, N, M, 64), of all `others` (B, M, 4) relative to all `boxes` (B, N, 4), all valid.
 
     With `pixel_sizes` as released codes have it: 1 is added to width and height, as if boxes were in pixels, and their
     ratios are inverted. All boxes are then of nearly the same size.
-
-    Returns:
-        (B, N, M, 64), in the precision of the boxes.
     """
     (centre, size), (other_centre, other_size) = (_centre_and_size(each, pixel_sizes) for each in (boxes, others))
     seen_from, seen = size[:, :, None], other_size[:, None]
@@ -105,15 +102,12 @@ def grid_cells(height: int, width: int, *, like: Tensor) -> Tensor:
 
 
 def corner_code(boxes: Tensor, d_model: int) -> Tensor:
-    """Sines and cosines of the lower right corners of boxes; those of a grid's cells tell row and column.
+    """Sines and cosines (..., D) of the lower right corners of boxes, of y2 before x2; a grid's tell row and column.
 
     N. Carion et al.: "End-to-End Object Detection with Transformers", ECCV 2020, counts cells alike.
 
     Args:
         boxes: (..., 4), x1, y1, x2, y2 in [0, 1].
-
-    Returns:
-        (..., D), that of y2 before that of x2.
     """
     halves = (d_model - d_model // 2, d_model // 2)
     return torch.cat([_waves(boxes[..., side], width) for side, width in zip((3, 2), halves, strict=True)], -1)
@@ -132,7 +126,6 @@ class PairWeights(nn.Module):
     logarithm of.
 
     Args:
-        n_heads: rows of W_G.
         pixel_sizes: see `pair_geometry`.
     """
 

@@ -30,7 +30,7 @@ class SharedMatrix:
     def defer(self) -> SharedMatrix:
         """Itself, with the gradients of W and b computed once."""
         if self.weight.requires_grad:
-            self.end = _Collect.apply(self.weight, self.bias, self.factors)
+            self.end = Collect.apply(self.weight, self.bias, self.factors, _of_matrix)
         return self
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
@@ -71,27 +71,37 @@ class _Multiply(torch.autograd.Function):
         return gradient @ weight if needed else None, gradient if needed_too else None, None, None, None
 
 
-class _Collect(torch.autograd.Function):
-    """The node of the weight's gradient, which all positions lead to."""
+class Collect(torch.autograd.Function):
+    """The node of the gradients of weight and bias, which all positions lead to."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, factors: Factors) -> Tensor:
-        """An empty tensor for `_Multiply`."""
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        bias: Tensor | None,
+        factors: Factors,
+        gradients: Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]],
+    ) -> Tensor:
+        """An empty tensor for the positions; `gradients` are of all factors, and of the bias if there is one."""
         ctx.set_materialize_grads(False)
-        ctx.factors, ctx.biased = factors, bias is not None
+        ctx.factors, ctx.gradients, ctx.biased = factors, gradients, bias is not None
         return weight.new_empty(0)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
         """The gradients of weight and bias, if any position had one."""
         if not ctx.factors:
-            return None, None, None
-        inputs, gradients = (
+            return None, None, None, None
+        first, second = (
             parts[0] if len(parts) == 1 else torch.cat(parts, -2) for parts in zip(*ctx.factors, strict=True)
         )
         ctx.factors.clear()
-        return gradients.transpose(-1, -2) @ inputs, gradients.sum(0) if ctx.biased else None, None
+        return *ctx.gradients(first, second, ctx.biased), None, None
+
+
+def _of_matrix(inputs: Tensor, gradients: Tensor, biased: bool) -> tuple[Tensor, Tensor | None]:
+    return gradients.transpose(-1, -2) @ inputs, gradients.sum(0) if biased else None
 
 
 class Looped(nn.Module):

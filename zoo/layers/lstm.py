@@ -24,11 +24,8 @@ class LSTMCell(Looped):
     [input | forget | output | z1 | z2], each R wide.
 
     Args:
-        d_input: width of the input.
-        d_hidden: R.
         d_past: width of the past hidden state, or of several joined.
         maxout: whether the candidate is the maxout form.
-        bias: whether both projections have one.
     """
 
     def __init__(self, d_input: int, d_hidden: int, d_past: int, *, maxout: bool = False, bias: bool = True) -> None:

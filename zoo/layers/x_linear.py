@@ -83,7 +83,6 @@ class XLinearAttention(Looped):
     gives q and v1, `memory` k and v2. W_J, w_b and W_c are those of all heads.
 
     Args:
-        d_model, n_heads: sizes.
         d_attention: width of J; half of a head's if not given.
         dropout: rate on J.
     """
@@ -104,15 +103,12 @@ class XLinearAttention(Looped):
         return projected
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Seen | None = None) -> Tensor:
-        """Attend.
+        """Attend: (B * n, T, D), as the queries.
 
         Args:
             queries: (B * n, T, D); the n rows of an image are adjacent and share its keys.
             keys, values: from `project`.
             seen: see `seen_where`, of B images or of one for all, Q being n * T or 1; all keys if not given.
-
-        Returns:
-            (B * n, T, D).
         """
         rows = queries.reshape(keys.shape[0], -1, queries.shape[-1])
         query, own = self.query(rows)

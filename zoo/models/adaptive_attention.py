@@ -29,7 +29,6 @@ class SentinelAttention(Looped):
 
     Args:
         d_model: of states, sentinel and regions.
-        d_attention: of the tanh layer.
         dropout: of f, q and the tanh layer.
     """
 
@@ -52,15 +51,12 @@ class SentinelAttention(Looped):
         return self.key(regions), F.pad(barrier, (0, 1))[:, None]
 
     def forward(self, state: Tensor, sentinel: Tensor, keys: Tensor, values: Tensor, barrier: Tensor) -> Tensor:
-        """Attend.
+        """What each state attends to, (B * n, D).
 
         Args:
             state, sentinel: (B * n, D); the n rows of an image are adjacent and share its keys.
             keys, barrier: from `project`.
             values: (B, L, D), the regions.
-
-        Returns:
-            (B * n, D).
         """
         images, width = keys.shape[0], keys.shape[2]
         fallback = self.dropout(self.sentinel(sentinel).relu())
@@ -81,13 +77,9 @@ class AdaptiveAttention(RecurrentCaptioner):
     p(w_t) = softmax(W tanh(W_o a_t)), where a_t is the answer of `SentinelAttention`.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of the LSTM, the embedded regions and the embedded image.
-        d_embedding: of the words; R by default.
-        d_attention: of the attention's tanh layer.
         dropout: of embedded words, regions and image, of state and sentinel where they are attended with, within the
             attention, and before the logits.
-        visual_kind: kind of the visual tokens.
     """
 
     per_row = ("image",)

@@ -11,7 +11,7 @@ Where code and paper differ, this follows the code, except for the spatial graph
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,14 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_at_least_1, check_choice
-from zoo.layers.annotated_norm import AnnotatedNorm
+from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
 from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 _aten = torch.ops.aten
+_BRANCH_DROPOUT, _GATE_DROPOUT = 0.1, 0.3  # of the refiner, in both codebases
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,10 @@ def scan_aoa(
     inputs: Tensor,
     seen: tuple[Tensor, Tensor, Tensor],
     weights: AoAWeights,
-    eps: float,
     n_memories: int,
     dropped: tuple[Tensor | None, Tensor | None],
 ) -> Tensor:
-    """The contexts of all positions, from states of zeros: the recurrence with its gradient written out.
+    """The contexts (B * n, T, R) of all positions, from states of zeros: the recurrence with its gradient written out.
 
     Rows are worked through caption by caption, not image by image, so that the heads of all rows are a batch of
     products without being copied.
@@ -57,15 +57,11 @@ def scan_aoa(
     Args:
         inputs: (B * n, T, 4 R), pre-activations of the LSTM but for the past states.
         seen: of `MemoriesAttention.prepare`, keys and values (B, H, M * L, d_k) and barrier (B, H, 1, M * L).
-        eps: of `AnnotatedNorm`, without gain and shift.
         n_memories: M.
         dropped: what contexts (T, n * B, R) that the LSTM reads and attention (T, B * H, n, M * L) are multiplied by.
-
-    Returns:
-        (B * n, T, R).
     """
     parts = (weights.lstm, weights.query, weights.query_bias, weights.gate, weights.gate_bias)
-    contexts: Tensor = _Scan.apply(inputs, *seen, *dropped, eps, n_memories, *parts)
+    contexts: Tensor = _Scan.apply(inputs, *seen, *dropped, n_memories, *parts)
     return contexts
 
 
@@ -81,7 +77,6 @@ class _Scan(torch.autograd.Function):
         barrier: Tensor,
         context_mask: Tensor | None,
         attention_mask: Tensor | None,
-        eps: float,
         n_memories: int,
         lstm_weight: Tensor,
         query: Tensor,
@@ -107,7 +102,7 @@ class _Scan(torch.autograd.Function):
             hidden, context = states[t + 1].split_with_sizes([width, width], 1)
             tape.advance(t, states[t], scaled, added[t].flatten(0, 1), hidden)
             deviation, mean = torch.std_mean(hidden, -1, keepdim=True)
-            torch.add(deviation, eps, out=deviations[t])
+            torch.add(deviation, EPSILON, out=deviations[t])
             torch.div(hidden - mean, deviations[t], out=normed[t])
             torch.addmm(query_bias, normed[t], query.t(), out=queries[t])
             scores = torch.baddbmm(barrier, _by_head(queries[t], each, d_k), keys.transpose(1, 2))
@@ -124,7 +119,7 @@ class _Scan(torch.autograd.Function):
             *(keys, values, context_mask, attention_mask, lstm_weight, query, gate, tape.gates, tape.cells),
             *(states, normed, queries, answers, deviations, mixed, weights),
         )
-        ctx.eps, ctx.batch = eps, batch
+        ctx.batch = batch
         whole = contexts if context_mask is not None else states[1:, :, width:]
         return whole.view(length, each, batch, width).permute(2, 1, 0, 3).reshape(rows, length, width)
 
@@ -143,7 +138,7 @@ class _Scan(torch.autograd.Function):
         to_states, to_mixed = torch.empty_like(states), torch.empty_like(mixed)
         to_states[-1].zero_()
         to_queries, to_answers, to_weights = (torch.empty_like(part) for part in (queries, answers, weights))
-        norm = _NormGradient(normed, deviations, ctx.eps)
+        norm = _NormGradient(normed, deviations)
         of_answer, of_hidden = gate.split_with_sizes([width, width], 1)
         for t in reversed(range(length)):
             to_hidden, to_context = to_states[t + 1].split_with_sizes([width, width], 1)
@@ -170,7 +165,7 @@ class _Scan(torch.autograd.Function):
             to_gates.view(length, each, batch, -1).permute(2, 1, 0, 3).reshape(rows, length, -1),
             _summed(to_weights.flatten(3), queries.flatten(0, 1)).view(shape),
             _summed(looks, to_answers.flatten(0, 1)).view(shape),
-            *(None, None, None, None, None),
+            *(None, None, None, None),
             to_gates.t() @ states[:-1].flatten(0, 1),
             to_queries.t() @ normed.flatten(0, 1),
             to_queries.sum(0),
@@ -198,10 +193,10 @@ class _NormGradient:
     input z = y (s + eps) root(D (s + eps) / ((D - 1) s)) with a mean of 0 and an inverse deviation of 1 / (s + eps).
     """
 
-    def __init__(self, normed: Tensor, deviations: Tensor, eps: float) -> None:
+    def __init__(self, normed: Tensor, deviations: Tensor) -> None:
         channels = normed.shape[-1]
         tiny = torch.finfo(deviations.dtype).tiny
-        own = (deviations - eps).clamp_(min=tiny)  # zero for equal numbers, where y is zero too
+        own = (deviations - EPSILON).clamp_(min=tiny)  # zero for equal numbers, where y is zero too
         stretched = deviations * (deviations / own * (channels / max(channels - 1, 1))).sqrt_()
         self._inputs, self._inverse = normed * stretched, deviations.reciprocal()
         self._mean = torch.zeros_like(deviations[0])
@@ -220,14 +215,16 @@ class AoANet(RecurrentCaptioner):
     h = LSTM([word; mean + context], h); context = GLU(W [1/M sum_m attend_m(norm(h)); h]); p = softmax(W context).
 
     Args:
-        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
         d_word: width of word embeddings; d_model if not given.
         dropout: on embedded regions and words, on the context that is fed back to the LSTM, and before the vocabulary.
-        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
-        max_len: maximum caption length; no parameter depends on it.
+        attention_dropout: in the refiner and the decoder.
         refiner: whether to use a refiner; without it the decoder attends to the embedded regions directly.
-        wide_layers: encoder layers, counted from 1, with three attentions.
-        n_memories: M, the number of keys and values of the image for each query; the answers are averaged.
+        wide_layers: encoder layers, counted from 1, with the Image Transformer's three attentions; None: all.
+        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
+            attentions use all regions and are averaged.
+        sub_transformers: M, the Image Transformer's parallel ones: keys and values of the image for each query, whose
+            answers are averaged.
+        graph: how the graph is built from boxes; see `GraphMode`.
     """
 
     per_row = ("image",)
@@ -244,45 +241,47 @@ class AoANet(RecurrentCaptioner):
         n_encoder_layers: int = 6,
         dropout: float = 0.5,
         attention_dropout: float = 0.1,
-        branch_dropout: float = 0.1,
-        gate_dropout: float = 0.3,
         max_len: int = 74,
         refiner: bool = True,
-        wide_layers: Collection[int] = (),
-        n_memories: int = 1,
+        wide_layers: Sequence[int] | None = (),
+        spatial: bool = True,
+        sub_transformers: int = 1,
+        graph: GraphMode = "paper",
     ) -> None:
         super().__init__()
         head_width(d_model, n_heads)
-        check_at_least_1(n_memories=n_memories)
+        every_layer = range(1, n_encoder_layers + 1)
+        wide = set(every_layer if wide_layers is None else wide_layers)
+        if outside := sorted(wide - set(every_layer)):
+            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
+        check_choice("graph", graph, ("paper", "official"))
+        check_at_least_1(sub_transformers=sub_transformers)
+        self.sees_graph, self.graph = spatial and bool(wide), graph
         d_word = d_model if d_word is None else d_word
-        dropouts = AoADropouts(attention_dropout, branch_dropout, gate_dropout)
-        refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide_layers) if refiner else None
+        dropouts = AoADropouts(attention_dropout, _BRANCH_DROPOUT, _GATE_DROPOUT)
+        refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide) if refiner else None
         self.visual = VisualSpec("regions", visual_dim)
         self.vocab_size, self.max_len, self.d_model, self.n_heads = vocab_size, max_len, d_model, n_heads
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.refiner = refining
-        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(n_memories))
+        self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(sub_transformers))
         self.matrices_in = {"memories": 2}
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_word), nn.ReLU(), nn.Dropout(dropout))
         self.lstm = LSTMCell(d_word, d_model, 2 * d_model)
         self.query_norm = AnnotatedNorm(d_model)
         self.query = nn.Linear(d_model, d_model)
-        self.attention = MemoriesAttention(n_heads, n_memories, attention_dropout)
+        self.attention = MemoriesAttention(n_heads, sub_transformers, attention_dropout)
         self.context_dropout = nn.Dropout(dropout)
         self.gate = AttentionOnAttention(d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-
-    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG002  # none here
-        """Further inputs of the refiner besides the regions' features."""
-        return ()
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""
         features, mask = self.look(visual)
         regions = self.region_embedding(features)
         if self.refiner is not None:
-            regions = self.refiner(regions, mask, *self.relations(visual, mask))
+            regions = self.refiner(regions, mask, self._relations(visual, mask))
         memories: list[nn.Linear] = list(self.memories)  # type: ignore[arg-type]  # ModuleList is not generic
         projected = F.linear(regions, *joined(*memories)).view(*mask.shape, len(memories), 2, -1)
         first, second = projected.unbind(3)
@@ -293,6 +292,14 @@ class AoANet(RecurrentCaptioner):
         )
         keys, values, barred = self.attention.prepare(keys, values, mask)
         return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "image": image, "barrier": barred})
+
+    def _relations(self, visual: Visual, mask: Tensor) -> Tensor | None:
+        """The spatial graph, where layers attend along one; ZooError without boxes."""
+        if not self.sees_graph:
+            return None
+        if visual.boxes is None:
+            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
+        return spatial_graph(visual.boxes, mask, mode=self.graph)
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """See `RecurrentCaptioner.shared_tensors`; one product of the hidden state, for the query and for the gate.
@@ -313,7 +320,7 @@ class AoANet(RecurrentCaptioner):
         past = torch.cat((self.context_dropout(rows["context"]), rows["hidden"]), 1)
         hidden, cell = self.lstm(inputs, past, rows["cell"])
         query, mixed = torch.split(F.linear(hidden, images["of_hidden"], images["hidden_bias"]), [width, 2 * width], 1)
-        queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + self.query_norm.eps)
+        queries = torch.addcdiv(images["query"], query, hidden.std(1, keepdim=True) + EPSILON)
         answer = self.attention(queries, images["keys"], images["values"], images["barrier"])
         context = F.glu(torch.addmm(mixed, answer, self.gate.mix.weight[:, :width].t()), 1)
         return context, {"hidden": hidden, "cell": cell, "context": context}
@@ -334,7 +341,7 @@ class AoANet(RecurrentCaptioner):
             _mask(self.context_dropout, inputs, (length, rows, self.d_model)),
             _mask(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, places)),
         )
-        return scan_aoa(inputs, (keys, images["values"], images["barrier"]), weights, norm.eps, memories, dropped)
+        return scan_aoa(inputs, (keys, images["values"], images["barrier"]), weights, memories, dropped)
 
 
 def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:
@@ -342,71 +349,3 @@ def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor |
     if not dropout.training or not dropout.p:
         return None
     return F.dropout(like.new_ones(shape), dropout.p)
-
-
-class ImageTransformer(AoANet):
-    """AoANet whose refiner attends along a spatial graph, and whose decoder attends to M memories of the image.
-
-    Args:
-        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes.
-        d_word: width of word embeddings; d_model if not given.
-        dropout: see `AoANet`.
-        attention_dropout, branch_dropout, gate_dropout: in the refiner; the first one in the decoder too.
-        max_len: maximum caption length; no parameter depends on it.
-        wide_layers: encoder layers, counted from 1, with three attentions; the others are AoANet's. All by default.
-        spatial: whether these attend along the graph of parents, neighbours and children; otherwise their three
-            attentions use all regions and are averaged.
-        sub_transformers: M of the decoder, the paper's number of parallel sub-transformers.
-        graph: how the graph is built from boxes; see `GraphMode`.
-    """
-
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        visual_dim: int,
-        d_model: int = 1024,
-        d_word: int | None = None,
-        n_heads: int = 8,
-        n_encoder_layers: int = 3,
-        dropout: float = 0.5,
-        attention_dropout: float = 0.1,
-        branch_dropout: float = 0.1,
-        gate_dropout: float = 0.3,
-        max_len: int = 74,
-        wide_layers: Sequence[int] | None = None,
-        spatial: bool = True,
-        sub_transformers: int = 3,
-        graph: GraphMode = "paper",
-    ) -> None:
-        every_layer = range(1, n_encoder_layers + 1)
-        wide = set(every_layer if wide_layers is None else wide_layers)
-        if outside := sorted(wide - set(every_layer)):
-            raise ZooError(f"wide_layers names layer {outside[0]}, but n_encoder_layers is {n_encoder_layers}")
-        check_choice("graph", graph, ("paper", "official"))
-        check_at_least_1(sub_transformers=sub_transformers)
-        super().__init__(
-            vocab_size=vocab_size,
-            visual_dim=visual_dim,
-            d_model=d_model,
-            d_word=d_word,
-            n_heads=n_heads,
-            n_encoder_layers=n_encoder_layers,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            branch_dropout=branch_dropout,
-            gate_dropout=gate_dropout,
-            max_len=max_len,
-            wide_layers=wide,
-            n_memories=sub_transformers,
-        )
-        self.sees_graph = spatial and bool(wide)
-        self.graph: GraphMode = graph
-
-    def relations(self, visual: Visual, mask: Tensor) -> tuple[Tensor, ...]:
-        """The spatial graph, if `spatial`; ZooError without boxes."""
-        if not self.sees_graph:
-            return ()
-        if visual.boxes is None:
-            raise ZooError("the spatial graph needs the regions' boxes, and there are none", "or set spatial=False")
-        return (spatial_graph(visual.boxes, mask, mode=self.graph),)

@@ -24,15 +24,11 @@ class Att2in(RecurrentCaptioner):
     """One LSTM; the attended vector enters only its candidates, or its gates as well.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of the LSTM, and of the regions where they are embedded.
-        d_embedding: of the words; R by default.
-        d_attention: of the attention's tanh layer.
         dropout: before the logits; of embedded words and regions where these are rectified.
         attended: "candidates" is Att2in, "all" is Att2all.
         rectified: embed words and regions through a ReLU (`att2in2`, `att2all2`), instead of words linearly and
             regions not at all (`att2in`).
-        visual_kind: kind of the visual tokens.
     """
 
     per_row = ("barrier",)

@@ -156,7 +156,6 @@ class ConditionalGRU(RecurrentCaptioner):
         d_model: width of the states; word embeddings have half of it.
         n_heads: heads of `look="attention"`.
         dropout: of the bottleneck b.
-        max_len: maximum caption length.
         look: "gate" multiplies by one pooled vector; "attention" has heads over a grid.
         bottleneck: "gru" is GRU3; "linear" is the paper's equation 9, b = W [E y; h; c].
         only_dim: the only accepted width of features, for a preset with the paper's exact size; None accepts any.

@@ -50,13 +50,10 @@ class Places:
 
 
 def alignment(boxes: Tensor, cells: Tensor) -> Tensor:
-    """Which cells a box reaches: those between its corners' cells, where an edge on a line belongs to the next cell.
+    """Which cells a box reaches, (B, R, G) bool: those between its corners' cells; a line belongs to the next cell.
 
     Args:
         boxes: (B, R, 4); cells: (B or 1, G, 4), of a grid over the whole image; x1, y1, x2, y2 in [0, 1].
-
-    Returns:
-        (B, R, G) bool.
     """
     low, high = boxes[:, :, None, :2], boxes[:, :, None, 2:]
     near, far = cells[:, None, :, :2], cells[:, None, :, 2:]
@@ -98,10 +95,8 @@ class DualLevelTransformer(DoublyResidualCaptioner):
     """Regions and cells through an encoder in which each sees its own level whole, and of the other what it touches.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         grid_dim: channels of the grid's cells; those of the regions if not given.
         dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         grid_side: most cells of the grid to each side; a finer grid is pooled, as the authors pool theirs.
         codes: whether queries and keys carry a code of their place; the released evaluation leaves it out by default.
         pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.

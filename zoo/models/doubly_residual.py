@@ -61,9 +61,7 @@ class DoublyResidualCaptioner(StackedCaptioner):
     """Embeds words, decodes with the given cross-attentions, and starts as the released code does.
 
     Args:
-        vocab_size, d_model, d_ff, n_heads: sizes.
         dropout: on probabilities, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         cross_attentions: one of each decoder layer.
     """
 

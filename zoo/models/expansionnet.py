@@ -32,7 +32,6 @@ class ExpansionNet(StackedCaptioner):
     """Pre-norm encoder and decoder, each with a choice of token mixer.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: at every site of both stacks.
         max_len: rows of the position table.
         encoder: mixer of the visual tokens; "none" ignores the image and decodes from one learned vector.
@@ -40,7 +39,6 @@ class ExpansionNet(StackedCaptioner):
         static_lengths: the groups G of static expansion.
         dynamic_length: N_E of dynamic expansion.
         encoder_reduce, decoder_reduce: fuse all layers of a stack; by default where the stack uses expansion.
-        visual_kind: kind of the visual tokens.
     """
 
     def __init__(

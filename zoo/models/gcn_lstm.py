@@ -99,7 +99,7 @@ _NEAR = 0.5
 
 
 def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
-    """Labels by the rule; the first class that fits, and the opposite one for the reverse edge.
+    """Labels (B, N, N) int64 by the rule, zero on the diagonal; the first class that fits, and reversed its opposite.
 
     A box is inside another if none of its sides is outside, and they are not the same. Octants are 45 degrees wide,
     from rightwards on and clockwise, each with its end; the reverse edge has the octant opposite. Boxes with one centre
@@ -108,9 +108,6 @@ def spatial_labels(boxes: Tensor, diagonal: float) -> Tensor:
     Args:
         boxes: (B, N, 4), x1, y1, x2, y2 in one unit.
         diagonal: of the picture, in the same unit.
-
-    Returns:
-        (B, N, N) int64, zero on the diagonal.
     """
     dx, dy = _offsets(boxes).unbind(-1)
     upper = (dy > 0) | ((dy == 0) & (dx < 0))
@@ -215,10 +212,7 @@ class GCNLSTM(RecurrentCaptioner):
     """Regions convolved along the edges of a graph; then as Up-Down, on the regions' own channels.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: of both LSTMs.
-        d_embedding: of the words; d_model by default.
-        d_attention: of the attention's tanh layer.
         dropout: of convolved regions, words, the attention's tanh layer, the inputs of the language LSTM, and before
             the logits.
         graph: labels of edges between boxes. "spatial" has the 11 classes, "regat" those of ReGAT's released code with

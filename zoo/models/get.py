@@ -22,9 +22,7 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
     """An encoder of regions behind one global token, whose outputs of all layers an LSTM fuses; gated attention.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: on embedded regions and probabilities, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         fusion: whether the LSTM's last state replaces the global token for the decoder; off by default in the code.
         quirks: reproduce faults of the released code: the fixed table of positions starts Xavier-uniform, as random
             numbers; and padding is inferred from the embedded regions after their norm, which finds none, so that an

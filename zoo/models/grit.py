@@ -70,7 +70,6 @@ class GRIT(StackedCaptioner):
             of the grid.
         grid_dim: channels of the grid's cells; those of the regions if not given.
         dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         heads: how a decoder layer attends to both streams. "parallel" gates and adds what it sees in each,
             "sequential" looks at the grid and then at the regions, "concatenated" has one attention to both.
         embed_regions: embed the regions as the grid, norm(dropout(relu(W r + b))). The released detector gives regions

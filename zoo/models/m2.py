@@ -93,7 +93,6 @@ class MeshedMemoryTransformer(StackedCaptioner):
         vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes; the encoder has as
             many levels as layers.
         dropout: on the embedded regions, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         memory_slots: learned keys and values of each encoder layer.
         quirks: reproduce faults of the released code: all matrices start Xavier-uniform, including the memory slots
             and the fixed table of positions, which is therefore random; and padding is inferred from the embedded

@@ -85,16 +85,12 @@ class WindowAttention(MultiHeadAttention):
     def forward(  # type: ignore[override]
         self, x: Tensor, mask: Tensor, near: Neighbours, global_weight: float
     ) -> Tensor:
-        """Attend.
+        """Attend: (B, L + 1, D) to the same.
 
         Args:
-            x: (B, L + 1, D).
             mask: (B, L), true at valid tokens.
             near: which of the L tokens see each other.
             global_weight: factor of what the global token takes from itself, after its softmax.
-
-        Returns:
-            (B, L + 1, D).
         """
         queries, keys, values = self.project_all(x)
         bias = self.bias_table[near.offset].permute(0, 3, 1, 2).masked_fill(~near.visible[:, None], -torch.inf)
@@ -131,9 +127,7 @@ class PureT(StackedCaptioner):
     """An encoder over tokens and their mean, in windows that shift in every second layer, and a post-norm decoder.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: on embedded tokens, in every feed-forward, on every branch and before the vocabulary.
-        max_len: maximum caption length; no parameter depends on it.
         grid: rows and columns into which boxes are sorted by their centres. The authors' is 12 x 12; a grid of as many
             cells is then theirs.
         window: rows and columns of a window.

@@ -136,10 +136,8 @@ class RSTNet(DoublyResidualCaptioner):
     """Cells with their places and geometry through the encoder; a last decoder layer that sees a language signal too.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers: sizes.
         n_decoder_layers: with the adaptive one, which is the last.
         dropout: on embedded cells and probabilities, in every feed-forward and on every branch.
-        max_len: maximum caption length; no parameter depends on it.
         pixel_sizes: geometry as released, see `zoo.layers.geometry.pair_geometry`; False for that of the boxes.
         bert: sizes of a BERT below the language signal, as the transformers library's `BertConfig` names them, all of
             whose weights and of the signal's are then frozen, as in the released code; otherwise the signal has

@@ -30,7 +30,6 @@ class ImageGraph(nn.Module):
     """Regions are averaged with what their relations tell them; relations and attributed regions become nodes too.
 
     Args:
-        d_embedding: of the words; d_model: of the nodes.
         dropout: behind every ReLU.
     """
 
@@ -89,7 +88,6 @@ class SentenceGraph(nn.Module):
     code that no output depends on (`ssg_obj_attr_fc`) is left out.
 
     Args:
-        d_embedding: of the words; d_model: of the nodes.
         dropout: behind every ReLU.
     """
 
@@ -134,7 +132,6 @@ class SentenceDecoder(nn.Module):
     Args:
         d_embedding: of the words.
         d_model: R, of both LSTMs, the nodes and the embedded image.
-        d_attention: of the attention's tanh layer.
         dropout: in the graph.
     """
 
@@ -178,9 +175,7 @@ class SGAE(RecurrentCaptioner):
     """Up-Down whose language LSTM reads two attended vectors: of the nodes, and of what the dictionary makes of them.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of both LSTMs, the nodes, the dictionary and the embedded image.
-        d_embedding: of the words; R by default.
         d_attention: of both attentions' tanh layers.
         dropout: of embedded words, regions, image and nodes, and before the logits.
         n_entries: K, rows of the dictionary.

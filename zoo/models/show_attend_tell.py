@@ -23,10 +23,8 @@ class ShowAttendTell(RecurrentCaptioner):
     """LSTM over [word; beta * attended]; logits L_o(E y + L_h h + L_z z) (equation 7).
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: n, of the LSTM.
         d_embedding: m, of words and of the deep output; n by default.
-        d_attention: of the attention's tanh layer.
         dropout: of the state, of the deep output, and inside the networks of the first state.
     """
 

@@ -22,7 +22,6 @@ class ShowTell(RecurrentCaptioner):
     """LSTM layers over the pooled image and then the words.
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of every layer.
         d_embedding: of words and image; R by default.
         n_layers: LSTM layers; both papers have one.

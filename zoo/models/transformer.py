@@ -28,10 +28,8 @@ class Transformer(StackedCaptioner):
     """Regions through an encoder of self-attention, words through a decoder of causal and cross-attention.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: on the probabilities of every attention, in every feed-forward, on every branch and embedded word.
         region_dropout: on the embedded regions.
-        max_len: maximum caption length; no parameter depends on it.
     """
 
     def __init__(

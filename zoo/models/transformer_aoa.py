@@ -23,7 +23,6 @@ class AoATransformer(StackedCaptioner):
     """AoANet's refiner as the encoder, and a decoder whose two attentions a layer are AoA blocks too.
 
     Args:
-        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         dropout: on embedded regions and words, and on every branch.
         attention_dropout, gate_dropout: on the attention's probabilities, and on the input of attention on attention.
         max_len: rows of the position table.

@@ -32,7 +32,7 @@ def scan_updown(
     language_weight: Tensor,
     language_bias: Tensor,
 ) -> Tensor:
-    """The language states of all positions, from states of zeros: the recurrence with its gradient written out.
+    """The language states (rows, T, R) of all positions, from zeros: the recurrence with its gradient written out.
 
     Positions write their vectors side by side into one tensor, in the order in which both LSTMs read them, so that
     none is copied: attention state a and language state l of the position before; then of each position the attended
@@ -44,9 +44,6 @@ def scan_updown(
         attention_weight: (4 R, 2 R), of [a | l].
         query, score: (A, R) and (1, A), weights of the attention.
         language_weight, language_bias: (4 R, 3 R), of [l | v | a], and (4 R).
-
-    Returns:
-        (rows, T, R).
     """
     weights = (attention_weight, query, score, language_weight, language_bias)
     states: Tensor = _Scan.apply(inputs, *images, *weights)
@@ -187,12 +184,8 @@ class UpDown(RecurrentCaptioner):
     """Attention LSTM [h_language; image; word], attention by its state, language LSTM [attended; h_attention].
 
     Args:
-        vocab_size, visual_dim, max_len: sizes.
         d_model: R, of both LSTMs, the embedded regions and the embedded image.
-        d_embedding: of the words; R by default.
-        d_attention: of the attention's tanh layer.
         dropout: of embedded words, regions and image, and before the logits.
-        visual_kind: kind of the visual tokens.
     """
 
     per_row = ("image", "barrier")

@@ -57,7 +57,6 @@ class VisionLanguage(Captioner):
         folder: of a pretrained model, whose sizes replace the arguments.
         image_size: side of the images of the position embeddings, which are interpolated for others.
         patch_size: side of a visual token, in pixels.
-        max_len: maximum number of tokens, the begin token included.
     """
 
     n_prefix_tokens = 1  # the class token of their vision transformers

@@ -31,7 +31,6 @@ class XLAN(RecurrentCaptioner):
             vocabulary. The authors leave the last one out wherever words are decoded one by one, where it is on here.
         attention_dropout: on the bilinear products.
         fusion_dropout: where regions read the global vector.
-        max_len: maximum caption length; no parameter depends on it.
     """
 
     per_row = ("image",)

@@ -76,13 +76,11 @@ class XTransformer(Captioner):
     p = softmax(W dropout(norm(GLU(W [g_0; ..; g_N])))).
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes.
         d_attention: width of the bilinear products of a head; half of the head's if not given.
         dropout: on embedded regions, on g_0, after each attention, in every feed-forward, before the vocabulary.
         attention_dropout: on the bilinear products.
         fusion_dropout: where regions and words read a global vector.
         word_dropout: on embedded words.
-        max_len: maximum caption length; no parameter depends on it.
     """
 
     def __init__(

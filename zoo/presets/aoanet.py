@@ -15,7 +15,7 @@ _AOANET: dict[str, Any] = {
     "visual": "regions",
 }
 _IMAGE_TRANSFORMER: dict[str, Any] = {
-    "entry": "zoo.models.aoanet:ImageTransformer",
+    "entry": "zoo.models.aoanet:AoANet",
     "paper": (
         "He, Liao, Tavakoli, Yang, Rosenhahn, Pugeault: Image Captioning through Image Transformer, ACCV 2020 "
         "(arXiv:2004.14231)"
@@ -77,7 +77,7 @@ _REFINED = {"n_encoder_layers": 6}
 _register("aoanet", "Regions refined by attention on attention, and an LSTM that attends so too", _AOANET, _REFINED)
 _register("aoanet/no-refiner", "AoANet whose LSTM sees the embedded regions as they are", _AOANET, {"refiner": False})
 
-_FULL = {"n_encoder_layers": 3, "sub_transformers": 3}
+_FULL = {"n_encoder_layers": 3, "wide_layers": None, "sub_transformers": 3}
 _register(
     "image_transformer",
     "AoANet along a spatial graph of regions; M=3 sub-transformers in the decoder",

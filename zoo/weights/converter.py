@@ -32,7 +32,6 @@ class Converter:
     Names may begin with `module.`, as several devices write them.
 
     Attributes:
-        what: what a state dict should be, for errors.
         parts: patterns of the authors' names, and what stands for them in the zoo's, applied one after the other.
         unused: pattern of names that are left out.
         where: sizes by the tensor and axis that tell them.
@@ -43,7 +42,6 @@ class Converter:
         shared_number: embedding and layer of logits, in a family whose number 0 is begin, end and padding at once;
             its words have the numbers 1 .. V.
         backbone: beginning of the names of a Swin Transformer, which a model on pixels has, and others leave out.
-        hint: what to check if tensors do not match.
     """
 
     what: str

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "fb4b6b3d"
+SOURCES = "67cbc515"
 
 
 @cache

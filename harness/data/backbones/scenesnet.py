@@ -2,7 +2,7 @@
 
 Five 3 x 3 convolutions, 84 thousand weights, 64 channels at an eighth of the image's size. It was trained once to name
 shape, colour and size of the objects of other scenes than those of the data set, and their backgrounds
-(`harness.data.backbones.train_scenesnet`), as bottom-up features come from a detector trained on other images with
+(`benchmarks/train_scenesnet.py`), as bottom-up features come from a detector trained on other images with
 objects and attributes (Anderson et al., CVPR 2018). Novel shapes of the `nocaps` split are new to it, too.
 """
 

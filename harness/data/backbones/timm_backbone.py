@@ -274,10 +274,6 @@ def preprocessing_doubts(
 
     Weights that see other padding or another normalisation than they were trained with give features without an error,
     and worse captions. What they were trained with, their own files or timm say.
-
-    Args:
-        name, weights, options, normalisation: as `harness.data.backbones.backbone.open_backbone` takes them; a backbone
-            that can be opened.
     """
     if name in BUILT_IN or weights == "random":
         return []

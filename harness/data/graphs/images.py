@@ -73,13 +73,6 @@ class WithGraph:
 
     Relations and attributes whose words have no number are left out; of several labels of one ordered pair of regions
     the first is kept. Safe to share between threads.
-
-    Attributes:
-        source: of the regions.
-
-    Args:
-        graphs: by image id.
-        entries: see `ImageGraphs.entries`.
     """
 
     def __init__(
@@ -154,10 +147,6 @@ def prepare_graphs(
     reporter: Reporter,
 ) -> GraphSource | None:
     """Read and check the graphs of all images with features; None where none are given, or no model reads any.
-
-    Args:
-        seen: the regions that the graphs are of, where these are known.
-        kinds: that models read.
 
     Raises:
         BenchError: unusable graphs, unless `may_skip`; a source that cannot be read.
@@ -253,12 +242,7 @@ def _cut(graph: SceneGraph, count: int) -> SceneGraph:
 def verify_graphs(
     config: GraphConfig, dataset: Dataset, image_ids: Iterable[int], regions_of: Callable[[int], int | None]
 ) -> tuple[dict[int, str], list[str]]:
-    """The reasons for images without a usable graph, by id, and what to say of the graphs.
-
-    Args:
-        image_ids: of the images to check.
-        regions_of: the number of an image's regions; None where it is unknown.
-    """
+    """The reasons for images without a usable graph, by id, and what to say of the graphs."""
     source = open_graphs(config, dataset)
     graphs, bad = check_graphs(source, image_ids, regions_of)
     train = [sample for sample in dataset.samples if sample.split == "train" and sample.image_id in graphs]

@@ -124,10 +124,6 @@ def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
 def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphSource:
     """The graphs of all images of a data set of drawn scenes.
 
-    Args:
-        noise: the rate of `noisy`; 0 for exact graphs.
-        seed: of the faults; another one, other faults of the same kind.
-
     Raises:
         BenchError: the data set is not of drawn scenes, or was drawn by another version.
     """

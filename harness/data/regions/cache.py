@@ -60,8 +60,6 @@ def prepare_regions(
         backbone: its feature maps are used if the source has boxes only.
         maps: gives these maps for all images but those in `skip`; called with the faulty images once all boxes are
             checked, so that it can refuse before the work begins.
-        reporter: told how many images are done, and where this process waits for another one that holds the cache.
-        storage: where the regions are fetched from, or kept once they are converted.
 
     Raises:
         BenchError: a source that cannot be read, a full disk, a damaged cache, images that do not match the boxes.

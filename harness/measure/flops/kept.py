@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,6 @@ class KeptCounts:
     That is what the caller says that the model is made by, its modules and parameters, the shapes of the image, the
     length and the width, the device and the packages. What cannot be counted is not kept, and a file that cannot be
     read is counted and written anew.
-
-    Args:
-        folder: made when there is something to keep.
-        made_by: what is not in a model's modules and parameters: arguments and sources, JSON-able.
     """
 
     def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
@@ -57,7 +53,6 @@ class KeptCounts:
         return count
 
     def _path(self, model: Captioner, visual: Visual, what: str, length: int, beam_size: int) -> Path:
-        parts = {part.name: getattr(visual, part.name) for part in fields(visual)}
         parameters = [
             [name, list(value.shape), str(value.dtype), str(value.device.type), value.requires_grad]
             for name, value in model.named_parameters()
@@ -66,7 +61,7 @@ class KeptCounts:
             "what": what,
             "length": length,
             "beam_size": beam_size,
-            "image": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items() if part is not None},
+            "image": {name: [list(part.shape), str(part.dtype)] for name, part in visual.parts().items()},
             "modules": repr(model),
             "parameters": parameters,
             "made_by": self._made_by,

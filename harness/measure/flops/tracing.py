@@ -229,12 +229,7 @@ class PartCount:
 
 
 def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState) -> PartCount:
-    """Count `call(argument)`; all tensors of its result are outputs of the trace, so that nothing is pruned.
-
-    Args:
-        inside: the module whose parameters the call uses; in evaluation mode.
-        argument: rebuilt with traced tensors for the call.
-    """
+    """Count `call(argument)`; all tensors of its result are outputs of the trace, so that nothing is pruned."""
     traced = _Traced(inside, call, argument)
     traced.training = False
     analysis = FlopCountAnalysis(traced, tuple(_tensors(argument)))

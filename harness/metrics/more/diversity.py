@@ -70,12 +70,7 @@ def measure_self_cider(
     references: Mapping[int, Sequence[str]],
     tokenize: Callable[[Sequence[str]], list[str]],
 ) -> Measured:
-    """The mean diversity of the captions of each image; NULL where an image has fewer than two.
-
-    Args:
-        sets: captions by image id.
-        references: of all images scored, for the document frequencies.
-    """
+    """The mean diversity of the captions of each image; NULL where an image has fewer than two."""
     if not sets or min(map(len, sets.values())) < 2:
         return not_measured([SELF_CIDER], ONE_CAPTION)
     if len(references) < 2:

@@ -100,7 +100,6 @@ class MoreEvaluator:
 
     Args:
         objects: of the images, where the data set itself knows them; COCO's of `settings` go first.
-        device: of the models; None: a GPU where there is one.
 
     Raises:
         BenchError: a file of COCO's objects cannot be used.

@@ -213,7 +213,7 @@ def test_features_on_the_device_train_the_same_weights(
     stages = [STAGE | {"epochs": 1}, STAGE | {"name": "again", "epochs": 1}]
     trained, said = [], io.StringIO()
     for free in (None, 2**30):
-        monkeypatch.setattr(pixels, "room_on", lambda _, free=free: free)
+        monkeypatch.setattr(pixels, "device_memory", lambda _, free=free: free)
         context = context_of(data, tmp_path, stages)
         model = model_of("transformer_base", context)
         fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))

@@ -55,7 +55,6 @@ def parts(visual: Visual) -> dict[str, torch.Tensor]:
 def test_batches_equal_those_of_the_source(exact: bool, chosen: list[int]) -> None:
     source = Regions(exact)
     held = hold(source, IMAGES, REGIONS, CPU, 10**6)
-    assert held is not None
     expected, found = parts(source.visual(chosen, REGIONS)), parts(held.visual(chosen, REGIONS))
     assert expected.keys() == found.keys()
     for name, value in expected.items():
@@ -67,7 +66,6 @@ def test_batches_equal_those_of_the_source(exact: bool, chosen: list[int]) -> No
 
 def test_features_are_held_only_where_they_fit() -> None:
     held = hold(Regions(), IMAGES, REGIONS, CPU, 10**6)
-    assert held is not None
     assert hold(Regions(), IMAGES, REGIONS, CPU, held.nbytes) is not None
     assert hold(Regions(), IMAGES, REGIONS, CPU, held.nbytes - 1) is None
 
@@ -75,10 +73,9 @@ def test_features_are_held_only_where_they_fit() -> None:
 def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     source, held = Regions(), hold(Regions(), IMAGES, REGIONS, CPU, 10**6)
-    assert held is not None
-    monkeypatch.setattr(module, "room_on", lambda _: 2 * held.nbytes)
+    monkeypatch.setattr(module, "device_memory", lambda _: 2 * held.nbytes)
     assert isinstance(resident(source, IMAGES, REGIONS, CPU, said.append), ResidentSource)
-    monkeypatch.setattr(module, "room_on", lambda _: 2 * held.nbytes - 2)
+    monkeypatch.setattr(module, "device_memory", lambda _: 2 * held.nbytes - 2)
     assert resident(source, IMAGES, REGIONS, CPU, said.append) is source
     assert ["lie on the device" in line for line in said] == [True, False]
     assert "read batch by batch" in said[1]
@@ -87,6 +84,6 @@ def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch
 def test_nothing_is_moved_on_a_processor_nor_for_models_without_features(monkeypatch: pytest.MonkeyPatch) -> None:
     source, blind = Regions(), NullSource()
     assert resident(source, IMAGES, REGIONS, CPU, pytest.fail) is source
-    monkeypatch.setattr(module, "room_on", lambda _: 2**30)
+    monkeypatch.setattr(module, "device_memory", lambda _: 2**30)
     assert resident(source, IMAGES, VisualSpec("none", 0), CPU, pytest.fail) is source
     assert resident(blind, IMAGES, REGIONS, CPU, pytest.fail) is blind

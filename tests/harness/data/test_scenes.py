@@ -54,15 +54,6 @@ def tiny(drawn: Path) -> Dataset:
     return read_karpathy(drawn)
 
 
-def test_drawing_again_gives_the_same_bytes(drawn: Path, tmp_path: Path) -> None:
-    again = prepare_scenes(tmp_path, TINY)
-    files = sorted(path.relative_to(drawn) for path in drawn.rglob("*") if path.is_file())
-    assert len(files) == 1 + 12 + 3 + 4 + 9
-    assert files == sorted(path.relative_to(again) for path in again.rglob("*") if path.is_file())
-    for file in files:
-        assert (drawn / file).read_bytes() == (again / file).read_bytes()
-
-
 def test_the_bytes_are_those_of_every_other_machine(tiny: Dataset) -> None:
     """When this fails after an intended change of pictures or captions, raise `scenes.VERSION` too."""
     assert tiny.fingerprint[:16] == "4277d62c888fc1d5"
@@ -130,7 +121,6 @@ def test_the_embedded_name_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_boxes_hold_what_is_drawn(tiny: Dataset) -> None:
     """Within its box an object's pixels differ from the picture's edge colours; boxes lie in the picture."""
     for sample in tiny.samples:
-        assert sample.boxes is not None
         assert 1 <= len(sample.boxes) <= 3
         pixels = np.asarray(load_image(tiny.path(sample))).astype(int)
         for x1, y1, x2, y2 in sample.boxes:
@@ -182,14 +172,6 @@ def test_relations_are_true() -> None:
             }
             assert edges[scene.third or ""]
     assert min(found.values()) > 50
-
-
-def test_objects_stay_in_the_picture() -> None:
-    for domain in DOMAINS:
-        for scene in scenes(300, domain):
-            for item in scene.items:
-                assert min(item.x, item.y) >= 0
-                assert max(item.x, item.y) + item.size <= 96
 
 
 def test_domains_hold_what_they_promise() -> None:

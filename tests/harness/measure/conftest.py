@@ -30,8 +30,6 @@ class TinyCaptioner(Captioner):
         self.dropout = nn.Dropout(0.5)
 
     def encode(self, visual: Visual) -> Memory:
-        assert visual.features is not None
-        assert visual.mask is not None
         return Memory(torch.relu(self.project(visual.features)), visual.mask)
 
     def start(self, memory: Memory) -> DecodingState:

@@ -84,8 +84,6 @@ def test_runs_differ_within_margins_in_nine_of_ten_tries(name: str, count: int) 
     generator, tries, held = np.random.default_rng(0), 200, 0
     for _ in range(tries):
         first, second = (Timing(tuple(DISTRIBUTIONS[name](generator, count))) for _ in range(2))
-        assert first.margin is not None
-        assert second.margin is not None
         held += abs(first.median - second.median) <= max(first.margin, second.margin)
     assert held / tries >= 0.9
 
@@ -123,7 +121,6 @@ def test_what_rounds_differ_by_is_noise() -> None:
     slower = Timing((*images, *(1.06 * images)), pieces=50)
     [drift] = slower.noise()
     assert "halves differ by 6 %" in drift
-    assert slower.margin is not None
     assert slower.margin >= 0.055
 
 
@@ -141,5 +138,4 @@ def test_margins_are_no_wider_than_they_need_be() -> None:
 def test_reads_this_kernel() -> None:
     with OtherLoad() as load:
         time.sleep(0.15)
-    assert load.cores is not None
     assert load.cores >= 0

@@ -32,7 +32,6 @@ def test_a_peak_that_is_gone_at_the_end_is_seen() -> None:
     with PeakMemory() as peak:
         block = np.ones(200 * MEBIBYTE, dtype=np.uint8)
         del block
-    assert peak.host.value is not None
     assert peak.host.unit == "MiB"
     assert idle + 180 < peak.host.value < idle + 260
 
@@ -62,9 +61,7 @@ def test_device_peak() -> None:
     with PeakMemory("cuda") as peak:
         block = torch.ones(64 * MEBIBYTE, dtype=torch.uint8, device="cuda")
         del block
-    assert peak.device.value is not None
     assert 64 <= peak.device.value < 80
-    assert peak.reserved.value is not None
     assert peak.reserved.value >= peak.device.value
 
 

@@ -107,7 +107,6 @@ def test_ends_with_its_parent(fake_java):
         "print(MeteorProcess(Path(sys.argv[1]), timeout_s=5)._process.pid, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(java)], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     with parent.stdout:
         child = int(parent.stdout.readline())
     assert not gone(child)

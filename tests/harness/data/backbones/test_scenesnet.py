@@ -6,9 +6,9 @@ import pytest
 import torch
 from torchvision.ops import roi_align
 
+from benchmarks.train_scenesnet import QUESTIONS, Scenes, draw
 from harness.data.backbones.backbone import open_backbone
 from harness.data.backbones.scenesnet import STRIDE, ScenesNet
-from harness.data.backbones.train_scenesnet import QUESTIONS, Scenes, draw
 from harness.utils.errors import BenchError
 
 

@@ -125,6 +125,5 @@ def test_each_caption_comes_with_its_own_graph() -> None:
     seen: list[Batch] = [part for batch in batches.epoch(0) for part in batch.split(2)]
     assert len(seen) == 3
     for part in seen:
-        assert part.sentences is not None
         assert torch.equal(part.sentences.objects[:, 0], part.tokens[:, 1])
         assert part.sentences.objects[:, 1].tolist() == [image for image in part.image_ids for _ in range(2)]

@@ -58,18 +58,3 @@ def make_dataset(tmp_path: Path) -> Callable[..., Dataset]:
         return Dataset("tiny", root, tuple(samples), "f1ea")
 
     return make
-
-
-@pytest.fixture(scope="session", name="sound_regions")
-def _sound_regions() -> Callable[..., Arrays]:
-    return sound_regions
-
-
-@pytest.fixture(scope="session", name="tsv_line")
-def _tsv_line() -> Callable[..., bytes]:
-    return tsv_line
-
-
-@pytest.fixture(scope="session", name="write_folder")
-def _write_folder() -> Callable[..., Path]:
-    return write_folder

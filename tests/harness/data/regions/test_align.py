@@ -15,7 +15,7 @@ from harness.data.features import ARRAY, META, Features
 from harness.data.regions.box_files import CocoBoxes, DatasetBoxes, Windows
 from harness.data.regions.cache import cut_regions
 from harness.data.regions.opening import open_source
-from harness.data.regions.regions import RawRegions, Regions, read_regions
+from harness.data.regions.regions import Regions, read_regions
 from harness.utils.errors import BenchError
 
 HEIGHT, WIDTH, CHANNELS = 4, 6, 3
@@ -92,16 +92,10 @@ def test_coco_instances_and_results(make_dataset: Make, tmp_path: Path) -> None:
     )
     results = CocoBoxes(write(tmp_path / "r.json", entries), dataset)
     (_, first), (_, second) = instances.read((1, 2))
-    assert isinstance(first, RawRegions)
-    assert isinstance(second, RawRegions)
-    assert first.boxes is not None
     assert first.boxes.tolist() == [[10, 0, 20, 15]]
     assert first.size == (80, 60)
-    assert second.boxes is not None
     assert len(second.boxes) == 0
     [(_, detected)] = results.read((1,))
-    assert isinstance(detected, RawRegions)
-    assert detected.scores is not None
     assert detected.scores.tolist() == [0.5]
     assert detected.size is None
 

@@ -23,6 +23,7 @@ from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
 from tests.harness.data.counting_backbone import Told
+from tests.harness.data.regions.conftest import sound_regions, tsv_line, write_folder
 from zoo.captioner import VisualSpec
 
 CHANNELS = 4
@@ -43,12 +44,12 @@ def converted(dataset: Dataset, source: Path, cache: Path, **settings: Any) -> R
 
 
 @pytest.fixture
-def written(sound_regions: Callable[..., Any]) -> Arrays:
+def written() -> Arrays:
     return {image_id: sound_regions(image_id, count) for image_id, count in COUNTS.items()}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, written: Arrays, write_folder: Callable[..., Path]) -> Path:
+def folder(tmp_path: Path, written: Arrays) -> Path:
     return write_folder(tmp_path / "bu", [(image_id, *arrays) for image_id, arrays in written.items()])
 
 
@@ -64,9 +65,6 @@ def features(dataset: Dataset, folder: Path, tmp_path: Path) -> RegionFeatures:
 
 def test_batches_are_padded_to_their_longest(features: RegionFeatures, written: Arrays) -> None:
     seen = features.visual([10, 3], VisualSpec("regions", CHANNELS)).to("cpu")
-    assert seen.features is not None
-    assert seen.mask is not None
-    assert seen.boxes is not None
     assert seen.features.shape == (2, 5, CHANNELS)
     assert seen.mask.tolist() == [[True] * 5, [True] + [False] * 4]
     assert torch.equal(seen.features[0], torch.from_numpy(written[10][0].astype(np.float16)).float())
@@ -79,16 +77,12 @@ def test_batches_are_padded_to_their_longest(features: RegionFeatures, written: 
 def test_every_kind_sees_the_regions(features: RegionFeatures, written: Arrays) -> None:
     grid = features.visual([7], VisualSpec("grid", CHANNELS))
     assert grid.boxes is None
-    assert grid.features is not None
     assert grid.features.shape == (1, 100, CHANNELS)
     pooled = features.visual([3, 10], VisualSpec("pooled", CHANNELS))
-    assert pooled.features is not None
     means = np.stack([written[image_id][0].astype(np.float16).mean(0, dtype=np.float32) for image_id in (3, 10)])
     np.testing.assert_allclose(pooled.features[:, 0], means, atol=1e-5)
-    assert pooled.mask is not None
     assert pooled.mask.all()
     nothing = features.visual([3, 10], VisualSpec("none", 0))
-    assert nothing.features is not None
     assert not nothing.features.any()
     with pytest.raises(BenchError, match="pixels"):
         features.visual([3], VisualSpec("pixels", 0))
@@ -121,9 +115,7 @@ def test_bad_images_are_kept_apart(dataset: Dataset, folder: Path, tmp_path: Pat
     assert features.image_ids == (3, 7)
 
 
-def test_a_repeated_image_with_other_contents_is_taken_back(
-    dataset: Dataset, written: Arrays, tsv_line: Callable[..., bytes], tmp_path: Path
-) -> None:
+def test_a_repeated_image_with_other_contents_is_taken_back(dataset: Dataset, written: Arrays, tmp_path: Path) -> None:
     lines = [tsv_line(image_id, *arrays) for image_id, arrays in written.items()]
     path = tmp_path / "x.tsv"
     path.write_bytes(b"".join(lines) + tsv_line(3, *written[8]) + lines[1])
@@ -202,7 +194,7 @@ def test_a_damaged_description_is_found(features: RegionFeatures, text: str) -> 
         RegionFeatures(features.folder)
 
 
-def test_memory_does_not_grow_with_the_file(tsv_line: Callable[..., bytes], tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """Eight times the file, 6 and 48 MB: the peaks differ by less than the small file."""
     features = np.random.default_rng(0).normal(size=(36, 2048)).astype(np.float32)
     boxes = np.tile(np.array([[1, 1, 20, 20]], np.float32), (36, 1))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.config.features import RegionConfig, region_config
 from harness.data.dataset import Dataset
-from harness.data.regions.regions import NO_SIZE, BadRegions, RawRegions, Regions, normalised, read_regions
+from harness.data.regions.regions import NO_SIZE, BadRegions, RawRegions, normalised, read_regions
 from harness.utils.errors import BenchError
+from tests.harness.data.regions.conftest import sound_regions
 
 Make = Callable[..., Dataset]
 
@@ -68,7 +68,7 @@ def test_invalid_boxes_are_counted_and_normalised_recognised() -> None:
         normalised(np.zeros((2, 5)), (40, 30))
 
 
-def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Callable[..., Any]) -> None:
+def test_every_complaint_names_its_image(make_dataset: Make) -> None:
     wide, half, spoilt, huge = (
         sound_regions(1, 2, channels=5),
         sound_regions(2, 2),
@@ -103,9 +103,7 @@ def test_every_complaint_names_its_image(make_dataset: Make, sound_regions: Call
     }
     assert {image_id for image_id in found if image_id not in complaints} == {8, 9}
     regions = found[9]
-    assert isinstance(regions, Regions)
     assert regions.size == (40, 30)
-    assert regions.boxes is not None
     assert regions.boxes.shape == (100, 4)
 
 
@@ -145,9 +143,6 @@ def test_kept_regions_are_the_best_in_their_order(
     config = RegionConfig(source="boxes", keep=keep)
     told = read_regions(Told({1: raw}), make_dataset([1]), limits=config.limits, as_listed=config.as_listed)
     [(_, found)] = told
-    assert isinstance(found, Regions)
-    assert found.features is not None
-    assert found.boxes is not None
     assert found.features[:, 0].tolist() == chosen
     assert len(found.boxes) == len(chosen)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from harness.data.regions.opening import open_source
 from harness.data.regions.regions import RawRegions
 from harness.data.regions.tsv import RegionTsv
 from harness.utils.errors import BenchError
+from tests.harness.data.regions.conftest import sound_regions, tsv_line, write_folder
 
 EMPTY = Dataset("none", Path("/"), (), "")
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -47,7 +47,6 @@ def told(found: RawRegions | str) -> RawRegions:
 )
 def test_a_tsv_gives_back_what_was_written(
     images: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
-    tsv_line: Callable[..., bytes],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     path = tmp_path_factory.mktemp("tsv") / "x.tsv"
@@ -60,9 +59,7 @@ def test_a_tsv_gives_back_what_was_written(
         assert found[image_id].size == (40, 30)
 
 
-def test_several_tsv_files_are_one_source(
-    tmp_path: Path, sound_regions: Callable[..., Any], tsv_line: Callable[..., bytes]
-) -> None:
+def test_several_tsv_files_are_one_source(tmp_path: Path) -> None:
     (tmp_path / "trainval").mkdir()
     written = {image_id: sound_regions(image_id, image_id) for image_id in (3, 1, 2)}
     lines = [tsv_line(image_id, *arrays) for image_id, arrays in written.items()]
@@ -86,9 +83,7 @@ def test_several_tsv_files_are_one_source(
         (b"7\t40\t30\t1\tAAA*AAAAAAAAAAAAAAAAAA==\tAAAAAA==\n", "boxes that are not base64"),
     ],
 )
-def test_a_bad_line_names_its_image(
-    tmp_path: Path, line: bytes, complaint: str, sound_regions: Callable[..., Any], tsv_line: Callable[..., bytes]
-) -> None:
+def test_a_bad_line_names_its_image(tmp_path: Path, line: bytes, complaint: str) -> None:
     path = tmp_path / "x.tsv"
     path.write_bytes(tsv_line(5, *sound_regions(5, 1)) + line)
     found = dict(RegionTsv("x", [path]).read((5, 7)))
@@ -98,9 +93,7 @@ def test_a_bad_line_names_its_image(
     assert "line 2 of x.tsv" in found[7]
 
 
-def test_a_line_without_an_id_or_without_end_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound_regions: Callable[..., Any], tsv_line: Callable[..., bytes]
-) -> None:
+def test_a_line_without_an_id_or_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.tsv"
     path.write_bytes(b"image_id\timage_w\n")
     with pytest.raises(BenchError, match=r"line 1 of .*x\.tsv does not begin with an image id"):
@@ -111,19 +104,7 @@ def test_a_line_without_an_id_or_without_end_is_an_error(
         list(RegionTsv("x", [path]).read((5,)))
 
 
-def test_an_image_that_comes_twice_and_unlike_is_bad(
-    tmp_path: Path, sound_regions: Callable[..., Any], tsv_line: Callable[..., bytes]
-) -> None:
-    path = tmp_path / "x.tsv"
-    path.write_bytes(tsv_line(5, *sound_regions(5, 1)) + tsv_line(5, *sound_regions(6, 1)))
-    (_, first), (image_id, second) = RegionTsv("x", [path]).read((5,))
-    assert isinstance(first, RawRegions)
-    assert (image_id, second) == (5, "comes twice with different contents, again in line 2 of x.tsv")
-
-
-def test_a_folder_is_found_by_any_of_its_names(
-    tmp_path: Path, sound_regions: Callable[..., Any], write_folder: Callable[..., Path]
-) -> None:
+def test_a_folder_is_found_by_any_of_its_names(tmp_path: Path) -> None:
     features, boxes = sound_regions(7, 3)
     att = write_folder(tmp_path / "data", [(7, features, boxes)])
     for named in (att, tmp_path / "data" / "bu", tmp_path / "data"):
@@ -133,7 +114,7 @@ def test_a_folder_is_found_by_any_of_its_names(
         np.testing.assert_array_equal(told(found).boxes, boxes)
 
 
-def test_keys_suffixes_and_grids_of_a_folder(tmp_path: Path, sound_regions: Callable[..., Any]) -> None:
+def test_keys_suffixes_and_grids_of_a_folder(tmp_path: Path) -> None:
     features, _ = sound_regions(1, 6)
     np.savez(tmp_path / "1.npz", z=features, feat_extra=1)
     np.save(tmp_path / "2.npy", features)
@@ -155,8 +136,6 @@ def test_two_files_of_an_image_are_refused(tmp_path: Path) -> None:
 def test_damaged_arrays_are_named_and_nothing_in_them_is_run(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    sound_regions: Callable[..., Any],
-    write_folder: Callable[..., Path],
 ) -> None:
     features, boxes = sound_regions(1, 2)
     att = write_folder(tmp_path, [(number, features, boxes) for number in range(1, 9)])
@@ -187,7 +166,7 @@ def test_damaged_arrays_are_named_and_nothing_in_them_is_run(
         assert pattern in complaint
 
 
-def test_hdf5_in_both_namings(tmp_path: Path, sound_regions: Callable[..., Any]) -> None:
+def test_hdf5_in_both_namings(tmp_path: Path) -> None:
     features, boxes = sound_regions(7, 3)
     with h5py.File(tmp_path / "plain.h5", "w") as file:
         file["7"] = features
@@ -223,9 +202,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
         open_source("boxes", EMPTY)
 
 
-def test_a_fingerprint_changes_with_any_file(
-    tmp_path: Path, sound_regions: Callable[..., Any], write_folder: Callable[..., Path]
-) -> None:
+def test_a_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
     features, boxes = sound_regions(7, 3)
     att = write_folder(tmp_path, [(7, features, boxes)])
     before = RegionFolder(att).fingerprint

@@ -1,6 +1,6 @@
 """Train the weights of `scenesnet`, some three minutes on one core.
 
-    python -m harness.data.backbones.train_scenesnet scenesnet.safetensors
+    uv run python benchmarks/train_scenesnet.py scenesnet.safetensors
 
 The network learns to name what is in the boxes of 10,000 scenes of another seed than the data set's, and prints how
 often it is right on 1,000 more. Only shapes of the training split are drawn. Other versions of torch and other
