@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "5e979d6e"
+SOURCES = "eac2b474"
 
 
 @cache
