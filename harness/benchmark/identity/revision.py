@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "eac2b474"
+SOURCES = "a01609d6"
 
 
 @cache
