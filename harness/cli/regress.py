@@ -106,23 +106,8 @@ def regress(
     ] = False,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="With --update --train: a model that the baseline may lose.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(help="With --update --train: a metric to test; CIDEr-D by default.")
-    ] = None,
     tolerance: Annotated[
         list[str] | None, typer.Option(help="With --train: METRIC=POINTS, losses below are tolerated; 0.5 by default.")
-    ] = None,
-    require_power: Annotated[
-        bool, typer.Option("--require-power", help="With --train: fail where such a loss could go unseen.")
-    ] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact/--no-exact", help="With --train: fail where losses or captions differ at all.")
-    ] = True,
-    strict_timing: Annotated[
-        float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
     ] = None,
     format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = "text",
     out: Annotated[
@@ -144,11 +129,9 @@ def regress(
     from results.comparison.recording import ENDS, FILE, Recording
 
     update = update or init
-    _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
+    _check_options(update, init, train, against, bool(models or preset or change), plugin)
     if update and (out or findings or format != "text"):
         raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
-    if strict_timing is not None and strict_timing <= 1:
-        raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
     tolerances = _tolerances(tolerance or ())
     load_plugins(plugin)
     recorded = (baseline / FILE).is_file()
@@ -169,25 +152,25 @@ def regress(
         judged = _judge(baseline, plugin or [])
     if train:
         from results.comparison.baseline import baseline_of, read_baseline
-        from results.comparison.gate import Settings, judge
+        from results.comparison.gate import judge
         from results.runs.reading import failures, finished_with_images
 
         file = baseline / ENDS
         expected = read_baseline(file) if not update or file.exists() else None
-        metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
+        metrics = expected.metrics if expected else ["CIDEr-D"]
         with open_results(workspace, db) as store:
             runs = finished_with_images(store)
             measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
         if unknown := sorted(tolerances.keys() - set(metrics)):
             raise BenchError(
                 f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
-                f"it has: {', '.join(metrics)}; choose others with --update --train --metric",
+                f"it has: {', '.join(metrics)}",
             )
         if update:
-            _update_ends(file, expected, measured, unfinished, metrics, drop or ())
+            _update_ends(file, expected, measured, unfinished)
             return
         assert expected is not None
-        ends = judge(expected, measured, unfinished, Settings(tolerances, exact, strict_timing, require_power))
+        ends = judge(expected, measured, unfinished, tolerances)
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline)]
         again += [word for name in plugin or () for word in ("--plugin", name)]
@@ -196,13 +179,11 @@ def regress(
 
 
 def _check_options(
-    update: bool, init: bool, train: bool, against: str | None, asked: bool, ends: bool, plugin: list[str] | None
+    update: bool, init: bool, train: bool, against: str | None, asked: bool, plugin: list[str] | None
 ) -> None:
     """BenchError for options that say nothing together."""
     if against is not None and (update or train):
         raise BenchError("--against compares two commits, and needs no baseline", "leave out --update and --train")
-    if ends and not (update and train):
-        raise BenchError("--drop and --metric define a baseline of trained runs", "add --update --train")
     if asked and not (update or against is not None):
         raise BenchError(
             "--models, --preset and --set define a new baseline",
@@ -467,34 +448,25 @@ def _update_ends(
     old: Baseline | None,
     new: Baseline | None,
     unfinished: Sequence[Run],
-    metrics: Sequence[str],
-    drop: Sequence[str],
 ) -> None:
     """Keep what the trained runs gave, unless that would lose what the old baseline expects."""
-    from results.comparison.baseline import check_metrics, compare_baselines, write_out
+    from results.comparison.baseline import compare_baselines, write_out
 
     if new is None:
         raise BenchError(
             "no run has finished here: a baseline would be empty", "make some with: bench run --preset gate --seeds 5"
         )
-    check_metrics(metrics, new)
     update = compare_baselines(old, new)
-    lost = [run for run in update.dropped if run.model not in drop]
-    if lost:
+    if lost := update.dropped:
         why = {(each.role, each.model, each.seed): each.reason or each.status for each in unfinished}
         named = ", ".join(f"{run.name} ({why.get(run.who, 'not measured')})" for run in lost)
-        models = " ".join(f"--drop {model}" for model in dict.fromkeys(run.model for run in lost))
-        raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or add {models}")
-    if strange := set(drop) - {run.model for run in update.dropped}:
-        raise BenchError(f"--drop {min(strange)}: the new baseline still has it", "leave the option out")
+        raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or move {path} away")
     text = write_out(new)
     with write_errors(path, "--baseline"):
         path.parent.mkdir(parents=True, exist_ok=True)
     deliver(text, path, "--baseline")
     for run in update.added:
         typer.echo(f"added: {run.name}")
-    for run in update.dropped:
-        typer.echo(f"dropped: {run.name}")
     for run, fields in update.changed:
         typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
     for each in unfinished:
