@@ -101,7 +101,6 @@ def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
         (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite, which --db names"),
         (("dangling.sqlite", "--db", "full.sqlite"), r"dangling\.sqlite exists already"),
         (("absent/out.sqlite", "--db", "full.sqlite"), "the folder absent does not exist"),
-        (("out.sqlite", "--db", "full.sqlite", "--metrics", "CIDER"), "values of single images in CIDER"),
         (("out.sqlite", "--workspace", "nowhere"), "nowhere"),
     ],
 )
