@@ -150,8 +150,3 @@ def test_training_of_stored_runs_beside_what_papers_print(workspace: Path) -> No
     assert "older than this estimate" in shown
     assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
     assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
-
-
-def test_a_workspace_without_results_is_told(tmp_path: Path) -> None:
-    result = bench("cost", "runs", "-w", str(tmp_path / "nothing"))
-    assert isinstance(result.exception, BenchError)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import typer
 
-from harness.cli.plan import shortened_to
 from harness.utils.errors import BenchError
 from results import Store
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, command_line, run_words
@@ -75,11 +74,6 @@ def test_a_model_has_one_line_of_80_columns() -> None:
     [line] = [line for line in lines if "…" in line]
     assert line.split()[1:3] == ["3", "?"]
     assert "re-used: not known, coco is known by its sizes alone" in told
-
-
-@pytest.mark.parametrize(("name", "width", "shown"), [("updown", 6, "updown"), ("abcdefgh", 5, "ab…gh")])
-def test_names_are_shortened_in_their_middle(name: str, width: int, shown: str) -> None:
-    assert shortened_to(name, width) == shown
 
 
 def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_path: Path) -> None:

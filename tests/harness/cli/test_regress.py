@@ -62,10 +62,6 @@ def test_runs_are_judged_with_an_exit_code(
     assert [part for part in parts if not re.search(part, " ".join(said.split()))] == []
 
 
-def test_an_empty_workspace_lacks_everything(baseline: Path, fill: Fill) -> None:
-    assert regress("--baseline", baseline, "-w", fill("empty", {}))[0] == 1
-
-
 HOSTILE = "<script>|`x`\x1b[31m\ud800]]>&"
 
 
@@ -208,19 +204,6 @@ def test_seeds_that_could_not_see_a_fall_are_undecided(of_seeds: Path, fill: Fil
     assert re.search(r"updown ×3 +test +over seeds and images +(\d+\.\d\d)", said)
     assert max(map(len, said.splitlines())) <= 80
     assert re.search(r"UNDECIDED: a fall of up to \d+\.\d\d points", " ".join(said.split()))
-
-
-def test_every_format_says_what_a_test_is_over_and_sees(of_seeds: Path, fill: Fill) -> None:
-    worse = several(fill, "worse", -3)
-    words = ("--baseline", of_seeds, "-w", worse, "--format")
-    [row] = json.loads(regress(*words, "json")[1])["ends"]["rows"]
-    [test] = row["tests"]
-    assert (row["status"], test["verdict"], test["over"]) == ("undecided", "undecided", "over seeds and images")
-    assert test["architecture"]["seeds"] == [3, 3]
-    assert f"| over seeds and images | {100 * test['detectable']:.2f} |" in regress(*words, "markdown")[1]
-    cases = ElementTree.fromstring(regress(*words, "junit")[1])
-    skipped = [case for case in cases.iter("testcase") if case.find("skipped") is not None]
-    assert "over seeds and images" in (skipped[-1].findtext("system-out") or "")
 
 
 def test_the_same_seeds_again_are_as_before(of_seeds: Path, fill: Fill) -> None:
