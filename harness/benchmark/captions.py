@@ -68,11 +68,7 @@ class SystemCard(Strict):
 
 @dataclass(frozen=True, slots=True)
 class CaptionsFile:
-    """A file of captions as it was asked for.
-
-    Attributes:
-        subset: the field of the signature where images are missing.
-    """
+    """A file of captions as it was asked for."""
 
     path: Path
     checksum: str
@@ -195,11 +191,7 @@ def _card(content: Any, file: Path, of: str = "") -> SystemCard:
 def captions_by_split(
     path: Path, data: BenchmarkData, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], list[str]]:
-    """The captions of a file by evaluated split, less splits without any, and notes on what it holds.
-
-    Raises:
-        BenchError: the file cannot be read, or its images are not those of the data and `allow_subset` is not given.
-    """
+    """The captions of a file by evaluated split, less splits without any, and notes on what it holds."""
     splits = data.evaluated
     samples = [sample for of in splits.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}

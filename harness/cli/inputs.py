@@ -68,11 +68,7 @@ def warn(text: str, hint: str) -> None:
 
 
 def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:
-    """The preset of `--preset` with the changes of `--set`; None where none is named.
-
-    Raises:
-        BenchError: `--set` without `--preset`, or a preset that cannot be loaded.
-    """
+    """The preset of `--preset` with the changes of `--set`; None where none is named."""
     from harness.config.load import load_preset
 
     if preset is None and change:
@@ -148,11 +144,7 @@ def refuse_without_more(more: str, **options: object) -> None:
 
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
-    """What finds the tuned values that `--tuned` names, if it names any.
-
-    Raises:
-        BenchError: it names the workspace's and a file's.
-    """
+    """What finds the tuned values that `--tuned` names, if it names any."""
     from harness.benchmark.tune.chosen import from_file, from_workspace, one_after_other
 
     if WORKSPACE in where:

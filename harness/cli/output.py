@@ -73,13 +73,7 @@ class OutFolder(OutFile):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The command that runs.
-
-    Attributes:
-        outputs: by the names of their options.
-        named: the files and folders that each option or argument names, outputs too.
-        force: whether --force was given.
-    """
+    """The command that runs."""
 
     outputs: Mapping[str, OutFile]
     named: Mapping[str, tuple[Path, ...]]

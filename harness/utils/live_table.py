@@ -28,11 +28,7 @@ Said = Mapping[str, Any]
 
 
 class RunTable:
-    """What all runs of a command are at.
-
-    Args:
-        read: gives status and what was last said of every run.
-    """
+    """What all runs of a command are at."""
 
     def __init__(
         self, names: Mapping[str, str], read: Callable[[], Mapping[str, tuple[str | None, Said | None]]]
