@@ -71,17 +71,28 @@ def plan(
     detect: Annotated[
         float | None,
         typer.Option(
-            metavar="POINTS", help="Instead: how many seeds and images tell a difference in CIDEr-D points apart."
+            metavar="POINTS",
+            min=MIN_POINTS,
+            max=MAX_POINTS,
+            help="Instead: how many seeds and images tell a difference in CIDEr-D points apart.",
         ),
     ] = None,
     seed_deviation: Annotated[
         float | None,
-        typer.Option(metavar="POINTS", help="For --detect: of a model's seeds. Without it, that of stored runs."),
+        typer.Option(
+            metavar="POINTS",
+            min=MIN_POINTS,
+            max=MAX_POINTS,
+            help="For --detect: of a model's seeds. Without it, that of stored runs.",
+        ),
     ] = None,
     image_deviation: Annotated[
         float | None,
         typer.Option(
-            metavar="POINTS", help="For --detect: of two models' paired differences by image. Without it, as stored."
+            metavar="POINTS",
+            min=MIN_POINTS,
+            max=MAX_POINTS,
+            help="For --detect: of two models' paired differences by image. Without it, as stored.",
         ),
     ] = None,
 ) -> None:
@@ -455,13 +466,6 @@ def show_power(
     from harness.measure.estimate import KNOWN
     from results.statistics.power import detectable, seed_deviation_over
 
-    stated = {"--detect": points, "--seed-deviation": seed, "--image-deviation": image}
-    for option, value in stated.items():
-        if value is not None and not MIN_POINTS <= value <= MAX_POINTS:
-            raise BenchError(
-                f"{option} {value:g} is not between {MIN_POINTS:g} and {MAX_POINTS:g}",
-                f"give CIDEr-D points: {option} 1.0",
-            )
     interaction = None
     if seed is not None and image is not None:
         # Known sizes count all evaluated splits, of which the scenes have two.

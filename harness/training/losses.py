@@ -127,6 +127,9 @@ class BatchGradient:
         """This rank's shares of the loss, and the number of images over all ranks, in at least `micro_batches` passes.
 
         The shares are left on the device, one a pass; their sum over all ranks (`harness.training.losses`) is the loss.
+
+        Raises:
+            BenchError: memory does not even take one image.
         """
         own_weight = objective.weight(batch)
         weight, images = self._collective.all_reduce_sum([own_weight, len(batch.image_ids)])
