@@ -10,19 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 import harness
 from harness.cli.inputs import open_results, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
+from harness.cli.output import OutFolder, check_out, deliver, write_errors
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 bench regress
-bench regress --format junit --out regress.xml
+bench regress --findings findings
 bench regress --update --models updown,transformer_base
 bench regress --init --plugin mine.py --models mine
 bench regress --against main --models transformer_base
@@ -78,7 +78,6 @@ jobs:
           cat findings/findings.md >>"$GITHUB_STEP_SUMMARY" || true
           exit "$code"
 """
-Format = Literal["text", "markdown", "junit", "json"]
 
 
 def regress(
@@ -109,14 +108,10 @@ def regress(
     tolerance: Annotated[
         list[str] | None, typer.Option(help="With --train: METRIC=POINTS, losses below are tolerated; 0.5 by default.")
     ] = None,
-    format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = "text",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write them to this file."),
-        OutFile(rb'bench regress: |Baseline of |### |<\?xml [^>]*>\s*<testsuites>|\{\s*"exit_code":'),
-    ] = None,
     findings: Annotated[
-        Path | None, typer.Option(help="Write findings.txt, .md, .xml and .json into this folder too."), OutFolder()
+        Path | None,
+        typer.Option(help="Write what it finds into this folder too: findings.txt, .md, .xml for JUnit, and .json."),
+        OutFolder(),
     ] = None,
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
@@ -130,8 +125,8 @@ def regress(
 
     update = update or init
     _check_options(update, init, train, against, bool(models or preset or change), plugin)
-    if update and (out or findings or format != "text"):
-        raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
+    if update and findings:
+        raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
     tolerances = _tolerances(tolerance or ())
     load_plugins(plugin)
     recorded = (baseline / FILE).is_file()
@@ -140,7 +135,7 @@ def regress(
     ends: GateResult | None = None
     if against is not None:
         ends = _against(against, _asked(request, models, preset or "gate", change, plugin), seeds)
-        _tell(None, ends, format, out, findings)
+        _tell(None, ends, findings)
     if update and (models or request or not train):
         wanted = _asked(request, models, preset, change, plugin)
         if init:
@@ -175,7 +170,7 @@ def regress(
         again = ["bench", "regress", "--update", "--baseline", str(baseline)]
         again += [word for name in plugin or () for word in ("--plugin", name)]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
-        _tell(judged, ends, format, out, findings, without_passwords(shlex.join(again)))
+        _tell(judged, ends, findings, without_passwords(shlex.join(again)))
 
 
 def _check_options(
@@ -357,65 +352,61 @@ def _git(*words: str) -> None:
         raise BenchError(f"git {words[0]}: {said[0]}", "name a commit of this repository: --against main") from error
 
 
-def _tell(
-    judged: Judged | None,
-    ends: GateResult | None,
-    format: Format,
-    out: Path | None,
-    folder: Path | None,
-    again: str = "",
-) -> NoReturn:
-    """Write the findings, and end with the exit code; `again` is the command for a change that is meant."""
-    from reports.text import recording, regression
+def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, again: str = "") -> NoReturn:
+    """Print and write the findings, and end with the exit code; `again` is the command for a change that is meant."""
+    from rich.console import Console
+
+    from reports.text import regression
 
     code = 1 if judged is not None and judged.findings else 0
     if ends is not None:
         code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
-    conclusions = [recording.conclusion(judged)] if judged is not None else []
-    conclusions += [regression.conclusion(ends)] if ends is not None else []
-    written = partial(_findings, judged, ends, code, " ".join(conclusions))
     if folder is not None:
         with write_errors(folder, "--findings"):
             folder.mkdir(parents=True, exist_ok=True)
-        endings: dict[str, Format] = {"txt": "text", "md": "markdown", "xml": "junit", "json": "json"}
-        for ending, each in endings.items():
-            deliver(written(each), folder / f"findings.{ending}", "--findings")
-    deliver(written(format), out)
-    if out is not None:
-        typer.echo(" ".join(conclusions))
+        for ending, text in _findings(judged, ends, code).items():
+            deliver(text, folder / f"findings.{ending}", "--findings")
+    _print(judged, ends, Console(highlight=False))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
-    if meant and again and (out is not None or format == "text"):
+    if meant and again:
         typer.echo(f"If it is meant:\n{again}")
     sys.exit(code)
 
 
-def _findings(
-    judged: Judged | None, ends: GateResult | None, code: int, conclusion: str, format: Format
-) -> str | Callable[[Console], None]:
-    """The findings in a format; text depends on the terminal that it is printed to."""
+def _print(judged: Judged | None, ends: GateResult | None, console: Console) -> None:
     from reports.text import recording, regression
 
-    def text(console: Console) -> None:
-        if judged is not None:
-            recording.print_judged(judged, console)
-        if ends is not None:
-            regression.print_gate_result(ends, console)
+    if judged is not None:
+        recording.print_judged(judged, console)
+    if ends is not None:
+        regression.print_gate_result(ends, console)
 
-    if format == "text":
-        return text
-    if format == "markdown":
-        found = [recording.markdown(judged)] if judged is not None else []
-        return "\n".join([*found, *([regression.markdown(ends)] if ends is not None else [])])
-    if format == "junit":
-        suites = [recording.junit_suite(judged)] if judged is not None else []
-        return regression.junit([*suites, *([regression.junit_suite(ends)] if ends is not None else [])])
-    content = {
-        "exit_code": code,
-        "conclusion": conclusion,
-        "recording": None if judged is None else recording.content(judged),
-        "ends": None if ends is None else regression.content(ends),
+
+def _findings(
+    judged: Judged | None, ends: GateResult | None, code: int
+) -> Mapping[str, str | Callable[[Console], None]]:
+    """The findings of each file, by the ending of its name."""
+    from reports.text import recording, regression
+
+    pages, suites, said = [], [], []
+    content: dict[str, Any] = {"exit_code": code, "conclusion": "", "recording": None, "ends": None}
+    if judged is not None:
+        pages.append(recording.markdown(judged))
+        suites.append(recording.junit_suite(judged))
+        said.append(recording.conclusion(judged))
+        content["recording"] = recording.content(judged)
+    if ends is not None:
+        pages.append(regression.markdown(ends))
+        suites.append(regression.junit_suite(ends))
+        said.append(regression.conclusion(ends))
+        content["ends"] = regression.content(ends)
+    content["conclusion"] = " ".join(said)
+    return {
+        "txt": partial(_print, judged, ends),
+        "md": "\n".join(pages),
+        "xml": regression.junit(suites),
+        "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _tolerances(given: Sequence[str]) -> dict[str, float]:

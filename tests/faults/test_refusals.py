@@ -92,7 +92,6 @@ WRITING = (
     "data nocaps nowhere nowhere --out",
     "evaluate nowhere --references nowhere --out",
     "export leaderboard --out",
-    "regress --train --baseline nowhere --out",
 )
 CASES: list[tuple[list[str], str]] = [
     *((words.split(), said) for words, said in (NUMBERS | WITHOUT_EFFECT).items()),

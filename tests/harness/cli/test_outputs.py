@@ -117,12 +117,10 @@ def test_files_in_a_folder_are_held_to_the_same(place: Path) -> None:
         ("claims --workspace w", "text markdown"),
         ("compare w w", "text markdown json"),
         ("compare updown updown --workspace w", "markdown"),
-        ("regress --train --workspace w --baseline b", "text markdown junit json"),
     ],
 )
 @pytest.mark.usefixtures("place")
 def test_an_earlier_version_is_replaced(words: str, formats: str) -> None:
-    assert bench_or_raise("regress", "--train", "--workspace", "w", "--baseline", "b", "--update")[0] == 0
     for form in formats.split():
         for _ in range(2):
             assert bench_or_raise(*words.split(), "--format", form, "--out", form)[0] == 0

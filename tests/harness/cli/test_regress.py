@@ -69,34 +69,28 @@ HOSTILE = "<script>|`x`\x1b[31m\ud800]]>&"
 def test_every_format_says_the_same(fill: Fill, tmp_path: Path, model: str) -> None:
     file, worse = tmp_path / "b", fill("worse", {model: -3, "blind": 0})
     regress("--update", "--baseline", file, "-w", fill("usual", {model: 0, "blind": 0}))
-    written = {}
-    for name in ("text", "markdown", "junit", "json"):
-        out = tmp_path / f"out.{name}"
-        code, said = regress("--baseline", file, "-w", worse, "--format", name, "--out", out)
-        assert (code, said.startswith("Failed: 1 as before, 1 regressed.")) == (1, True)
-        written[name] = out.read_text(encoding="utf-8")
-        assert "\x1b" not in written[name].replace("\\u001b", "")
-        printed = regress("--baseline", file, "-w", worse, "--format", name)[1]
-        command = f"bench regress --update --baseline {file} --train --workspace {worse}\n"
-        assert said.endswith(f"\nIf it is meant:\n{command}")
-        assert printed == written[name] + f"If it is meant:\n{command}" * (name == "text"), "printing equals writing"
-    assert max(map(len, written["text"].splitlines())) <= 80
+    code, said = regress("--baseline", file, "-w", worse, "--findings", tmp_path / "found")
+    written = {path.suffix: path.read_text(encoding="utf-8") for path in (tmp_path / "found").iterdir()}
+    assert not any("\x1b" in text.replace("\\u001b", "") for text in written.values())
+    command = f"bench regress --update --baseline {file} --train --workspace {worse}\n"
+    assert (code, said) == (1, written[".txt"] + f"If it is meant:\n{command}"), "printing equals writing"
+    assert max(map(len, written[".txt"].splitlines())) <= 80
 
-    cases = ElementTree.fromstring(written["junit"]).findall(".//testcase")
+    cases = ElementTree.fromstring(written[".xml"]).findall(".//testcase")
     failed = [(case.get("classname"), case.get("name")) for case in cases if case.find("failure") is not None]
     shown = model.replace("\x1b", "\ufffd").replace("\ufffe", "\ufffd")
     assert failed == [("trained runs", f"{shown} seed 0")], "once"
 
-    content = json.loads(written["json"])
+    content = json.loads(written[".json"])
     rows = content["ends"]["rows"]
     assert (content["exit_code"], [row["status"] for row in rows]) == (1, ["regressed", "same"])
     assert rows[0]["model"] == model
 
-    lines = written["markdown"].splitlines()
+    lines = written[".md"].splitlines()
     assert lines[0].startswith("### ❌ Failed: 1 as before, 1 regressed.")
     table = [line for line in lines if line.startswith("|")][:4]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 7 for line in table), "a bar in a name is no column"
-    assert "<script>" not in written["markdown"]
+    assert "<script>" not in written[".md"]
 
 
 def test_an_update_does_not_lose_a_model_silently(baseline: Path, fill: Fill) -> None:
@@ -134,11 +128,9 @@ def test_a_damaged_baseline_is_not_overwritten(baseline: Path, fill: Fill) -> No
         (["--models", "updown"], "define a new baseline"),
         (["--init"], "for a repository of one's own"),
         (["--against", "main"], "needs no baseline"),
-        (["--out", "."], "is a folder"),
-        (["--out", "/proc/nowhere/regress.txt"], "cannot write --out"),
+        (["--findings", "/proc/nowhere"], "cannot write --findings"),
         (["--update", "--tolerance", "METEOR=1"], "the baseline has no per-image scores of this metric"),
-        (["--update", "--out", "findings.txt"], "--update writes a baseline and does not judge"),
-        (["--update", "--format", "json"], "--update writes a baseline and does not judge"),
+        (["--update", "--findings", "found"], "--update writes a baseline and does not judge"),
         (["--workspace", "nowhere"], "no results in the workspace nowhere"),
         (["--baseline", "nowhere"], "cannot read the baseline nowhere/ends.json"),
     ],
@@ -208,9 +200,9 @@ def test_seeds_that_could_not_see_a_fall_are_undecided(of_seeds: Path, fill: Fil
 
 def test_the_same_seeds_again_are_as_before(of_seeds: Path, fill: Fill) -> None:
     again = fill("again", {"updown": 0}, seeds=3)
-    code, said = regress("--baseline", of_seeds, "-w", again)
+    code, said = regress("--baseline", of_seeds, "-w", again, "--findings", again / "found")
     assert (code, "Passed: 1 as before." in said.splitlines()) == (0, True)
-    [row] = json.loads(regress("--baseline", of_seeds, "-w", again, "--format", "json")[1])["ends"]["rows"]
+    [row] = json.loads((again / "found" / "findings.json").read_text())["ends"]["rows"]
     [test] = row["tests"]
     assert (row["exact"], test["over"], test["detectable"]) == ("equal", "identical scores of every image", None)
 
