@@ -191,22 +191,3 @@ def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path:
     costs = {model: row.costs["latency_median"] for model, row in rows(tmp_path).items()}
     assert "vocabulary.json" in (costs["blind"].reason or "")
     assert costs["transformer_base"].value
-
-
-MINE = """
-from zoo import ModelCard, register_model
-from zoo.models.expansionnet import ExpansionNet
-
-class Mine(ExpansionNet):
-    factor = 1.0
-
-    def decode(self, memory, tokens):
-        return super().decode(memory, tokens) * self.factor
-
-    def step(self, tokens, state):
-        logits, state = super().step(tokens, state)
-        return logits * self.factor, state
-
-arguments = {"encoder": "self_attention", "decoder": "self_attention"}
-register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments))
-"""
