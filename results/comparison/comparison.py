@@ -33,7 +33,6 @@ from results.statistics.architecture import (
 from results.statistics.significance import SUMS, ByImage, Difference, holm, mean_of_seeds, paired_differences
 
 MACHINE: Final = ("machine", "cpu", "device")
-HARDWARE: Final = (*MACHINE, "threads", "training")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
 _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
 
@@ -228,11 +227,9 @@ def is_time(name: str, unit: str) -> bool:
     return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
 
 
-def other_hardware(
-    before: Sequence[BaselineRun], after: Sequence[BaselineRun], fields: Sequence[str] = HARDWARE
-) -> list[str]:
+def other_hardware(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
     """In what the machines differ, or are not known to be alike."""
-    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, fields))
+    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, MACHINE))
     return list(dict.fromkeys(found))
 
 
@@ -388,7 +385,7 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
     one, two = before[0], after[0]
     sides = [[run_of(run) for run in side] for side in (before, after)]
     same_model = (one.role, one.model) == (two.role, two.model)
-    hardware = tuple(other_hardware(sides[0], sides[1], MACHINE))
+    hardware = tuple(other_hardware(sides[0], sides[1]))
     costs = cost_changes(*sides)
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
