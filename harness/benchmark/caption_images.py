@@ -50,7 +50,11 @@ def of_files(paths: Sequence[Path]) -> Dataset:
 
 
 def of_numbered_files(paths: Sequence[Path]) -> Dataset:
-    """Image files whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42."""
+    """Image files whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42.
+
+    Raises:
+        BenchError: a name without a number, or two with the same.
+    """
     files: dict[int, str] = {}
     for path in dict.fromkeys(paths):
         number = re.search(r"[0-9]{1,18}$", path.stem)
@@ -106,7 +110,12 @@ def caption_dataset(
 
 
 def encode_dataset(images: Dataset, folder: Path) -> Encodings:
-    """What the encoder of the run in `folder` makes of at most `ENCODED` images, evenly spread, in float32."""
+    """What the encoder of the run in `folder` makes of at most `ENCODED` images, evenly spread, in float32.
+
+    Raises:
+        BenchError: the run cannot be read or is an ensemble, its features are missing or different, or no two vectors
+            come out.
+    """
     run = SavedModel.load(folder)
     if run.members:
         raise BenchError(f"{folder.name} is an ensemble, with an encoder a member", "name its members")

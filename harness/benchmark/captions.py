@@ -68,7 +68,11 @@ class SystemCard(Strict):
 
 @dataclass(frozen=True, slots=True)
 class CaptionsFile:
-    """A file of captions as it was asked for."""
+    """A file of captions as it was asked for.
+
+    Attributes:
+        subset: the field of the signature where images are missing.
+    """
 
     path: Path
     checksum: str
@@ -191,7 +195,11 @@ def _card(content: Any, file: Path, of: str = "") -> SystemCard:
 def captions_by_split(
     path: Path, data: BenchmarkData, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], list[str]]:
-    """The captions of a file by evaluated split, less splits without any, and notes on what it holds."""
+    """The captions of a file by evaluated split, less splits without any, and notes on what it holds.
+
+    Raises:
+        BenchError: the file cannot be read, or its images are not those of the data and `allow_subset` is not given.
+    """
     splits = data.evaluated
     samples = [sample for of in splits.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}

@@ -28,7 +28,11 @@ SAMPLED = 16
 
 
 def choose_control(name: str, models: Sequence[RequestedModel], features: FeatureConfig) -> RequestedModel:
-    """The model of `--control`; `auto` is the first trained one whose preprocessing can be varied, or the first."""
+    """The model of `--control`; `auto` is the first trained one whose preprocessing can be varied, or else the first.
+
+    Raises:
+        BenchError: the benchmark does not train it, or trains none at all.
+    """
     trained = [model for model in models if model.kind == "trained"]
     if not trained:
         raise BenchError("--control needs a trained model, but --models names none", "add one, or leave out --control")

@@ -164,7 +164,11 @@ def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, Hub
 def count_checkpoint(
     model: HubModel, picture: tuple[int, int], *, max_len: int, beam_size: int, position: int | None
 ) -> CheckpointCount:
-    """Count captioning of one picture."""
+    """Count captioning of one picture.
+
+    Args:
+        position: of the one step that is counted by itself; the last of the caption unless given.
+    """
     captioner = model.open(torch.device("cpu"), "fp32")
     inputs = captioner.inputs([Image.new("RGB", picture)])
     at = max(position or max_len, 2)

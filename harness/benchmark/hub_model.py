@@ -30,7 +30,11 @@ HubOptions = Mapping[str, Any]
 
 
 def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:
-    """The values of `--hub KEY=VALUE`, for all checkpoints of a command."""
+    """The values of `--hub KEY=VALUE`, for all checkpoints of a command.
+
+    Raises:
+        BenchError: a key that is not taken or given twice; a rule, an implementation or a type that does not exist.
+    """
     pairs = [text.partition("=") for text in given]
     values = {key.strip(): value for key, _, value in pairs}
     if len(values) < len(pairs) or any(not equals for _, equals, _ in pairs) or values.keys() - set(keys):
@@ -77,7 +81,11 @@ class HubModel:
 
     @classmethod
     def parse(cls, name: str, options: HubOptions | None = None) -> Self:
-        """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name."""
+        """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name.
+
+        Raises:
+            BenchError: it is neither a folder nor the name of a repository.
+        """
         rest = name.removeprefix(PREFIX)
         folder = expanded(rest)
         if rest and folder.is_dir():
@@ -104,7 +112,11 @@ class HubModel:
         return self.where if self.revision is None else f"{self.where}@{self.revision}"
 
     def folder(self) -> Path:
-        """Where it lies: the folder itself, or the hub's cache. Nothing is fetched."""
+        """Where it lies: the folder itself, or the hub's cache. Nothing is fetched.
+
+        Raises:
+            WeightsMissing: it is not on this machine.
+        """
         if self._is_folder:
             if not Path(self.where).is_dir():
                 raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
@@ -236,7 +248,11 @@ def described(config: Mapping[str, Any]) -> HubModel:
 
 
 def prefetch_hub(name: str) -> Path:
-    """Fetch `hf:ORG/NAME[@REVISION]` into the hub's cache: weights as safetensors, processor, settings, no code."""
+    """Fetch `hf:ORG/NAME[@REVISION]` into the hub's cache: weights as safetensors, processor, settings, no code.
+
+    Raises:
+        BenchError: it is a folder, the repository does not exist or cannot be reached.
+    """
     model = HubModel.parse(name)
     if Path(model.where).is_absolute():
         raise BenchError(f"{name} is a folder on this machine: there is nothing to fetch", f"bench run --models {name}")

@@ -30,7 +30,11 @@ class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which t
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """One pretrained model as it was asked for."""
+    """One pretrained model as it was asked for.
+
+    Attributes:
+        model: a registered name whose card names a repository.
+    """
 
     model: str
     where: str
@@ -97,7 +101,11 @@ class Pretrained:
         return model, replace(context, inputs=inputs), arguments
 
     def folder(self) -> Path:
-        """Where the weights lie: the folder itself, or the hub's cache. Nothing is fetched."""
+        """Where the weights lie: the folder itself, or the hub's cache. Nothing is fetched.
+
+        Raises:
+            WeightsMissing: neither is there.
+        """
         given = expanded(self.where)
         if given.is_dir():
             return given.resolve()
@@ -159,7 +167,15 @@ def prefetch_model(model: str, where: str | None) -> Path:
 
 
 def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: str, usual: str) -> Path:
-    """Fetch a repository's files into the hub's cache."""
+    """Fetch a repository's files into the hub's cache.
+
+    Args:
+        revision: None for its default branch.
+        elsewhere, usual: hints where the hub cannot be reached, and where there is no such repository.
+
+    Raises:
+        BenchError: the repository does not exist or cannot be reached.
+    """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 

@@ -217,7 +217,11 @@ def count_costs(model: Captioner, context: RunContext, kept: KeptCounts | None =
 
 
 def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
-    """The arguments to create a model with; one with a backbone gets the run's in place of its preset's."""
+    """The arguments to create a model with; one with a backbone gets the run's in place of its preset's.
+
+    Raises:
+        BenchError: the model needs a network for a backbone, and this one is none.
+    """
     if not model_card(name).has_backbone:
         return dict(arguments)
     if not isinstance(backbone, TrainableBackbone):

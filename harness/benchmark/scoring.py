@@ -62,6 +62,9 @@ def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple
     """The references of every image as its captions, each in turn scored against the others: the mean, and the seconds.
 
     The captions are the first references. Images with a single one are left out.
+
+    Raises:
+        BenchError: no image has a second reference.
     """
     references = _references(split, data)
     first = {image_id: texts[0] for image_id, texts in references.items() if len(texts) > 1}
@@ -177,7 +180,11 @@ def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> 
 def add_more_metrics(
     specs: Sequence[RunSpec], evaluator: MoreEvaluator, data: BenchmarkData, store: Store, reporter: Reporter
 ) -> dict[str, str]:
-    """Compute and store what the finished runs lack; nothing else of them changes."""
+    """Compute and store what the finished runs lack; nothing else of them changes.
+
+    Returns:
+        By stored name, why metrics that were asked for are still lacking of some run.
+    """
     lacking: dict[str, str] = {}
     left = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
     left = [(spec, splits) for spec, splits in left if splits]

@@ -57,7 +57,11 @@ def fit(
     on_step: Callable[[StepLoss], None] = lambda _: None,
     longer: Schedule | None = None,
 ) -> TrainState:
-    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`."""
+    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
+
+    Args:
+        longer: the same under a larger budget, for which the trunk of both is kept.
+    """
 
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(replace(record, stage=places[record.stage]))

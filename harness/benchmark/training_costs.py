@@ -63,7 +63,11 @@ def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
 
 
 def macs_per_image(model: Captioner, visual: Visual, counts: FlopCounts | None, context: RunContext) -> float | None:
-    """Mean multiply-accumulates of showing an image once, over all stages, less validation; None if uncounted."""
+    """Mean multiply-accumulates of one presentation of an image, over all stages, validation aside; None if uncounted.
+
+    Args:
+        counts: of the model on that image.
+    """
     if counts is None:
         return None
     length = min(usual_length(context), model.max_len)

@@ -316,7 +316,11 @@ def next_free(keys: list[str], workspace: Workspace) -> str | None:
 
 
 def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> None:
-    """Store that runs whose workers have ended were interrupted; not of those that another command executes."""
+    """Store that runs whose workers have ended were interrupted; not of those that another command executes.
+
+    Args:
+        wait_s: how long the workers may take to let go of the runs' locks.
+    """
     end = time.monotonic() + wait_s
     for key in keys:
         lock = services.workspace.run_folder(key) / LOCK

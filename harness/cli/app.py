@@ -186,7 +186,11 @@ class _Stream:
 
 
 def guard_streams() -> None:
-    """Have standard output and error show control characters as escapes."""
+    """Have standard output and error show control characters as escapes.
+
+    Raises:
+        BenchError: standard output is closed; files that are opened would take its place.
+    """
     from rich import control
 
     if sys.stdout is None:

@@ -86,7 +86,11 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 @contextmanager
 def said_as_ours() -> Iterator[None]:
-    """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word."""
+    """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word.
+
+    Raises:
+        BenchError: code of somebody else ended the program.
+    """
     try:
         yield
     except UsageError as error:
@@ -121,6 +125,9 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
 
     A plug-in's errors, the system's, and too little memory, are the user's to put right; anything else is a bug, and
     logged.
+
+    Args:
+        words: the command line, without the program's name.
     """
     again = f"`{_typed_again(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
     if (place := place_in_plugin(error)) is not None:
@@ -226,7 +233,12 @@ def explained_usage(error: Any) -> BenchError:
 
 
 def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | None:
-    """What to type for an option that other programs have; None where that is not known."""
+    """What to type for an option that other programs have; None where that is not known.
+
+    Args:
+        known: the command's own options.
+        words: the command line, which may have a value behind the option.
+    """
     meant = _ELSEWHERE.get(option.lstrip("-").replace("-", "_"))
     if meant is not None and (not meant.startswith("--") or meant.partition(" ")[0] in known):
         return f"type {meant}" if meant.startswith("--") else meant

@@ -262,7 +262,11 @@ def _compare(
     *,
     allow_subset: bool,
 ) -> None:
-    """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left."""
+    """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left.
+
+    Raises:
+        BenchError: a file cannot be used, or a row failed.
+    """
     from tempfile import TemporaryDirectory
 
     from harness.benchmark.benchmark import run_benchmark
@@ -339,7 +343,16 @@ def _measure(
     images: Path | None,
     sets: Path | None,
 ) -> Measured:
-    """Every further metric of the captions that are scored."""
+    """Every further metric of the captions that are scored.
+
+    Args:
+        file: of the references; the embedded data set's tells what its images show.
+        images: the folder of the images.
+        sets: several captions of each image.
+
+    Raises:
+        BenchError: a file or folder cannot be used, or `sets` lacks images.
+    """
     from harness.data.predictions import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions

@@ -68,7 +68,11 @@ def warn(text: str, hint: str) -> None:
 
 
 def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:
-    """The preset of `--preset` with the changes of `--set`; None where none is named."""
+    """The preset of `--preset` with the changes of `--set`; None where none is named.
+
+    Raises:
+        BenchError: `--set` without `--preset`, or a preset that cannot be loaded.
+    """
     from harness.config.load import load_preset
 
     if preset is None and change:
@@ -144,7 +148,11 @@ def refuse_without_more(more: str, **options: object) -> None:
 
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
-    """What finds the tuned values that `--tuned` names, if it names any."""
+    """What finds the tuned values that `--tuned` names, if it names any.
+
+    Raises:
+        BenchError: it names the workspace's and a file's.
+    """
     from harness.benchmark.tune.chosen import from_file, from_workspace, one_after_other
 
     if WORKSPACE in where:

@@ -37,7 +37,12 @@ def durable(value: str | None) -> str | None:
 
 
 def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hint: str) -> None:
-    """BenchError where any of these parameters was typed, as it would have no effect."""
+    """BenchError where any of these parameters was typed, as it would have no effect.
+
+    Args:
+        parameters: names of the command's parameters.
+        why: what the message says behind the options' names.
+    """
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     sources = {name: context.get_parameter_source(name) for name in parameters}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]

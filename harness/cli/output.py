@@ -73,7 +73,13 @@ class OutFolder(OutFile):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The command that runs."""
+    """The command that runs.
+
+    Attributes:
+        outputs: by the names of their options.
+        named: the files and folders that each option or argument names, outputs too.
+        force: whether --force was given.
+    """
 
     outputs: Mapping[str, OutFile]
     named: Mapping[str, tuple[Path, ...]]

@@ -335,7 +335,12 @@ def _estimate(
 
 
 def _stored_durations(request: Request, dataset: str) -> Mapping[tuple[str, int], Duration]:
-    """What runs on the data of this name took in the request's workspace, by model and budget; empty without any."""
+    """What runs on the data of this name took in the request's workspace, by model and budget; empty without any.
+
+    Raises:
+        BenchError: the workspace is no folder.
+        StoreError: `--db` is no database, or cannot be read.
+    """
     from harness.benchmark.identity.signature import training_fields
     from harness.benchmark.preview import has_results
     from results.runs.planning import run_durations
@@ -460,7 +465,11 @@ def _left(request: Request, found: Preview) -> tuple[list[RunSpec], DatasetRecor
 def show_power(
     points: float, seed: float | None, image: float | None, data: str, workspace: Path, db: str | None
 ) -> None:
-    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored."""
+    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored.
+
+    Raises:
+        BenchError: a number makes no sense, or a deviation is neither stated nor stored.
+    """
     from harness.data.dataset import SCENES
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN

@@ -241,6 +241,9 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     """Train small weights, record what they say and the first steps, and put each file in place when all are made.
 
     Weights of the models of `old`, and no others, are replaced or removed.
+
+    Raises:
+        BenchError: the folder cannot be written into, or has other weights by such a name.
     """
     from harness.benchmark.gate import Gate, loosest, record, train_weights, weights_of
     from harness.utils.processes import on_threads
@@ -308,7 +311,11 @@ def requirement() -> str:
 
 
 def _against(commit: str, request: Request, seeds: int) -> GateResult:
-    """Train a commit and this tree by the same command on this machine, and judge the second by the first."""
+    """Train a commit and this tree by the same command on this machine, and judge the second by the first.
+
+    Raises:
+        BenchError: there is no such commit, or either cannot be trained.
+    """
     from results.comparison.baseline import baseline_of
     from results.comparison.gate import judge
     from results.runs.reading import failures, finished_with_images

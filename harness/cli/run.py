@@ -100,6 +100,9 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     Args:
         by_size: of the data only the sizes are known, so that no options of features are looked at.
         tuning: it is for trials.
+
+    Raises:
+        BenchError: options contradict each other, or name what is not there.
     """
     from harness.config.features import FeatureConfig
     from harness.config.load import load_preset

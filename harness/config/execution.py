@@ -44,7 +44,11 @@ class ExecutionConfig:
     accept_mixed: bool = False
 
     def check(self, device: torch.device) -> None:
-        """Refuse more devices than are available, and several models at a time on several devices each."""
+        """Refuse more devices than are available, and several models at a time on several devices each.
+
+        Raises:
+            BenchError: naming the devices available, or the options that contradict each other.
+        """
         if self.jobs > 1 and self.devices > 1:
             raise BenchError(
                 f"--jobs {self.jobs} and --devices {self.devices} contradict each other",

@@ -106,7 +106,11 @@ def feature_config(
     regions: RegionConfig | None = None,
     graphs: GraphConfig | None = None,
 ) -> FeatureConfig:
-    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings; weights `random` name no file."""
+    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings; weights `random` name no file.
+
+    Raises:
+        BenchError: an option without '=', or an unknown normalisation.
+    """
     pairs = [option.partition("=") for option in options]
     for option, (_, separator, _) in zip(options, pairs, strict=True):
         if not separator:
@@ -128,7 +132,11 @@ def feature_config(
 
 
 def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | None:
-    """A `RegionConfig` from command-line values; None for grid cells."""
+    """A `RegionConfig` from command-line values; None for grid cells.
+
+    Raises:
+        BenchError: an unknown `keep`, windows without a usable number, or options of regions without --regions.
+    """
     if source is None:
         if (keep, bins) != ("all", 1):
             raise BenchError("--region-count and --region-bins need --regions", "add --regions boxes")
@@ -157,6 +165,9 @@ def graph_config(
 
     Args:
         source: a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`.
+
+    Raises:
+        BenchError: an unknown setting, no regions, or regions whose places in the graph would be lost.
     """
     if source is None:
         if (min_count, labels) != (10, 20):

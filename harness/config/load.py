@@ -93,6 +93,9 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     Args:
         overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
             `stages=[xe]` keeps the named stages of the schedule alone, whatever the order of overrides.
+
+    Raises:
+        BenchError: unknown preset, unknown key or a value of the wrong type.
     """
     files = _yaml_files("harness.config.presets")
     if name not in files:
@@ -130,7 +133,11 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_settings(word: str, preset: str = "quick") -> list[str]:
-    """The settings of a preset that a word may mean, those of its first stage first; three at most."""
+    """The settings of a preset that a word may mean, those of its first stage first; three at most.
+
+    Args:
+        word: as it was typed for an option or the last part of a path, as `lr` or `batch-size`.
+    """
     word = word.lstrip("-").replace("-", "_").lower()
     word = _MEANT.get(word, word)
     shipped = list(_settings(_load_shipped(preset), ""))
@@ -279,7 +286,11 @@ def list_claims() -> list[str]:
 
 
 def load_claims(name: str) -> tuple[Claim, ...]:
-    """The claims of a file, or of one that ships, by its name."""
+    """The claims of a file, or of one that ships, by its name.
+
+    Raises:
+        BenchError: it cannot be read, or holds no claims; the message names the first field that is wrong.
+    """
     from results.comparison.claims import ClaimFile  # with numpy, which presets do not need
 
     try:

@@ -70,7 +70,11 @@ When a preset that ends with `-ablation` has run, `bench run` prints the paper's
 
 
 def page(folder: Path) -> str:
-    """The page's text, from `papers.yaml` in `folder`."""
+    """The page's text, from `papers.yaml` in `folder`.
+
+    Raises:
+        BenchError: a preset of the paper track, or a topic of one, has no entry there, or an entry no preset.
+    """
     stated = yaml.safe_load((folder / SOURCE).read_text(encoding="utf-8"))
     tables = stated.pop("tables")
     presets = [preset for preset in map(load_preset, list_presets()) if preset.recipe is not None]

@@ -226,7 +226,11 @@ class Preset(Strict):
         return arguments | self.matched_widths(model, vocab_size=vocab_size, visual_dim=visual_dim)[0]
 
     def matched_widths(self, model: str, *, vocab_size: int, visual_dim: int) -> tuple[dict[str, int], str]:
-        """The widths at which a model has `parameters`, and why there are none where it keeps those of `size`."""
+        """The widths at which a model has `parameters`, and why there are none where it keeps those of `size`.
+
+        Raises:
+            ZooError: no width fits, and `size` has no `d_model` to keep.
+        """
         if self.parameters is None:
             return {}, ""
         from zoo.width import count_parameters, match_width  # with torch, which configuration alone does not need

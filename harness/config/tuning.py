@@ -138,7 +138,11 @@ class Tuned:
         return None if values is None else AppliedTuning(label=self.label, values=values, stages=self.stages)
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
-        """What a run of the model stores: its values, and learning rate and score of each trial."""
+        """What a run of the model stores: its values, and learning rate and score of each trial.
+
+        Args:
+            preset: untuned; the learning rate of the named stage, or of the first one, is what trials multiply.
+        """
         stages = preset.schedule.stages
         peak = next((stage for stage in stages if stage.name == self.stages), stages[0]).learning_rate.peak
         trials = [
@@ -187,7 +191,11 @@ def with_stages(preset: Preset, stages: Sequence[Stage]) -> Preset:
 
 
 def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
-    """The sizes with d_model and d_ff times `factor`; d_model stays a multiple of the number of heads."""
+    """The sizes with d_model and d_ff times `factor`; d_model stays a multiple of the number of heads.
+
+    Raises:
+        BenchError: the preset leaves them to the models.
+    """
     size = preset.size
     if missing := {"d_model", "d_ff", "n_heads"} - size.keys():
         raise BenchError(

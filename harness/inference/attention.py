@@ -129,7 +129,11 @@ def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[
 
 
 def grid_of(count: int, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns of `count` square cells that cover height x width pixels."""
+    """Rows and columns of `count` square cells that cover height x width pixels.
+
+    Raises:
+        BenchError: no such grid exists.
+    """
     rows = round((count * height / width) ** 0.5)
     if not rows or count % rows:
         raise BenchError(f"{count} visual tokens form no regular grid over images of {height} x {width} pixels")

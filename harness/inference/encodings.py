@@ -57,7 +57,11 @@ class Encodings:
 
 @torch.inference_mode()
 def encodings(model: Captioner, source: VisualSource, image_ids: Sequence[int], *, device: torch.device) -> Encodings:
-    """What the encoder of a model in evaluation mode makes of images; padding is left out."""
+    """What the encoder of a model in evaluation mode makes of images; padding is left out.
+
+    Raises:
+        BenchError: no two vectors come out, which have no covariance.
+    """
     vectors, images = [], []
     for ids, visual in evaluation_batches(image_ids, source, model.visual, _AT_ONCE):
         memory = model.encode(visual.to(device))

@@ -107,7 +107,11 @@ class HubCaptioner:
 
     @torch.inference_mode()
     def generate(self, inputs: dict[str, Tensor], decoding: Decoding, *, full_length: bool = False) -> Tensor:
-        """The tokens (B, T) of the captions, without the prompt's, by the network's own beam search, not sampled."""
+        """The tokens (B, T) of the captions, without the prompt's, by the network's own beam search without sampling.
+
+        Args:
+            full_length: no caption ends before it has the most tokens.
+        """
         before = _TokensBefore()
         tokens: Tensor = self.network.generate(
             **inputs,
@@ -177,6 +181,12 @@ def caption_with_hub(
     """Caption the images in order; seconds are those of processor and network, reading images left out.
 
     `tokens` of the result are empty: they are entries of the model's own tokenizer.
+
+    Args:
+        jobs: processes that share the free memory.
+
+    Raises:
+        BenchError: there is no room for a single image.
     """
     paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
     captions: dict[int, str] = {}

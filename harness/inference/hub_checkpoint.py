@@ -40,13 +40,22 @@ _QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u20
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder as transformers writes it: `config.json`, weights as safetensors, and the files of a processor."""
+    """A folder as transformers writes it: `config.json`, weights as safetensors, and the files of a processor.
+
+    Attributes:
+        asked: as the user named it, for messages.
+    """
 
     folder: Path
     asked: str
 
     def check(self) -> None:
-        """Refuse what cannot caption, by its small files alone."""
+        """Refuse what cannot caption, by its small files alone.
+
+        Raises:
+            BenchError: no readable configuration, code of its own, a text-only model or one of another task, no
+                processor, no weights.
+        """
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -95,7 +104,11 @@ class Checkpoint:
 
     @cached_property
     def processor(self) -> Any:
-        """The processor: image processor and tokenizer in one."""
+        """The processor: image processor and tokenizer in one.
+
+        Raises:
+            BenchError: there is none, it is damaged, or it wants code of its own.
+        """
         from transformers import AutoProcessor
 
         for what, files in (("images", _IMAGES), ("text", _WORDS)):
@@ -118,6 +131,9 @@ class Checkpoint:
         """`asked`, one of `ATTENTION`; None where the network computes attention so by itself.
 
         The network is made without weights for it, since its parts may differ in what they have.
+
+        Raises:
+            BenchError: the network or this machine has no such implementation.
         """
         import torch
 
@@ -191,6 +207,9 @@ def choose_prompt(family: str, asked: str | None) -> Prompt:
     Args:
         family: `model_type` of the model's configuration.
         asked: a single lower-case word is a template's name; everything else, the empty text too, is a prompt.
+
+    Raises:
+        BenchError: the family has no template of that name.
     """
     known = _families()
     settings = known["families"].get(family, known["other"])
@@ -251,7 +270,11 @@ _RULES: Final[dict[str, Callable[[str, str], str]]] = {
 
 
 def choose_rules(asked: str | None) -> tuple[str, ...]:
-    """The rules of a comma-separated list, in their order of use; none for None."""
+    """The rules of a comma-separated list, in their order of use; none for None.
+
+    Raises:
+        BenchError: a rule that does not exist, or none at all.
+    """
     if asked is None:
         return ()
     words = set(filter(None, map(str.strip, asked.split(","))))

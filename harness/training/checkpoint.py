@@ -199,7 +199,11 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def load_checkpoint(folder: Path, model: nn.Module) -> dict[str, Any] | None:
-    """Read the newest whole checkpoint into `model` and return its state; None where there is none yet."""
+    """Read the newest whole checkpoint into `model` and return its state; None where there is none yet.
+
+    Raises:
+        BenchError: it is damaged; the hint names the one before.
+    """
     newest = last_checkpoint(folder)
     if newest is None:
         return None

@@ -214,7 +214,11 @@ class _Failure:
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the other processes of this launch by the environment, and leave them, without a word, with the block."""
+    """Join the other processes of this launch by the environment, and leave them, without a word, with the block.
+
+    Raises:
+        BenchError: they did not all come, or a variable is missing.
+    """
     try:
         store, rank, world_size = next(rendezvous("env://", timeout=JOIN_TIMEOUT))
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=CONTROL_TIMEOUT)

@@ -49,7 +49,11 @@ class DropoutRates:
                 module.__class__ = after
 
     def scaled(self, stage: Stage) -> dict[nn.Dropout, float]:
-        """The rates of a stage with a `dropout_scale`; none for a stage without."""
+        """The rates of a stage with a `dropout_scale`; none for a stage without.
+
+        Raises:
+            BenchError: a rate would be 1 or above, which leaves nothing of what it drops from.
+        """
         if stage.dropout_scale is None:
             return {}
         captioner = self._model.body if isinstance(self._model, HasBackbone) else self._model

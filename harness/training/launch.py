@@ -31,7 +31,11 @@ def is_launched() -> bool:
 
 
 def process_count(devices: int | None) -> int:
-    """How many processes train each model together: of the launch, or else `--devices`, or else one."""
+    """How many processes train each model together: of the launch, or else `--devices`, or else one.
+
+    Raises:
+        BenchError: the two contradict each other.
+    """
     if not is_launched():
         return devices or 1
     world_size = int(os.environ["WORLD_SIZE"])
@@ -44,7 +48,11 @@ def process_count(devices: int | None) -> int:
 
 
 def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
-    """Run a command on rank 0 of a launch that is found alone, while the other ranks take part in its trainings."""
+    """Run a command on rank 0 of a launch that is found alone, while the other ranks take part in its trainings.
+
+    Raises:
+        BenchError: a process of the launch has ended, or not all of them joined.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -78,7 +86,11 @@ def in_every_process(command: Callable[P, None]) -> Callable[P, None]:
 
 @contextmanager
 def every_rank(count: int) -> Iterator[None]:
-    """Be the first of `count` processes within the block, and start the others where there is no launch."""
+    """Be the first of `count` processes within the block, and start the others where there is no launch.
+
+    Raises:
+        BenchError: a process has ended, or not all of them joined.
+    """
     if count == 1 or is_launched():
         yield
         return

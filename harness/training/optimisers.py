@@ -32,6 +32,9 @@ class RAdamLiu(Optimizer):
 
     While rho_t < 5 only the moments move (the first five steps with beta2 = 0.98), and eps is added to the square root
     of the second moment before its bias is corrected.
+
+    Args:
+        eps: added to the root of the uncorrected second moment.
     """
 
     def __init__(
@@ -76,7 +79,12 @@ class RAdamLiu(Optimizer):
 
 
 def step_scale(step: int, first: float, second: float) -> float | None:
-    """Rectification and both bias corrections as one factor of the learning rate; None while nothing may move."""
+    """Rectification and both bias corrections as one factor of the learning rate; None while nothing may move.
+
+    Args:
+        step: counted from 1.
+        second: beta2.
+    """
     decayed = second**step
     limit = 2 / (1 - second) - 1
     rho = limit - 2 * step * decayed / (1 - decayed)

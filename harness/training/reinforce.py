@@ -49,6 +49,9 @@ class ReinforceLoss(nn.Module):
     whole caption, plus the squared error of b_t as a prediction of r, averaged over each caption. No gradient passes
     from one to the other: b_t is a number to the first, h_t one to the second. Captions are drawn with dropout
     off, so that a stage with dropout is off-policy; `cgru-paper` has none.
+
+    Args:
+        stage: its `reinforce` settings are used.
     """
 
     def __init__(self, stage: Stage, vocabulary: Vocabulary, rewards: CaptionRewards, width: int) -> None:

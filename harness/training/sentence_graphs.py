@@ -95,7 +95,11 @@ def check_schedule(model: Captioner, schedule: Schedule) -> None:
 
 
 def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool:
-    """Whether a stage reads sentence graphs, which are then to be had; nothing is opened."""
+    """Whether a stage reads sentence graphs, which are then to be had; nothing is opened.
+
+    Raises:
+        BenchError: a stage reads them and there is no file, or a vocabulary of subwords; or nothing reads the file.
+    """
     schedule = preset.schedule
     if not _reads_sentences(schedule):
         if file is None:

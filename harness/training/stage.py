@@ -32,7 +32,11 @@ class StageData:
 def make_objective(
     stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary, widths: Sequence[int] = ()
 ) -> Objective:
-    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind."""
+    """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind.
+
+    Args:
+        widths: to which sampled captions are padded for the pass that is differentiated.
+    """
     if stage.objective == "self_critical":
         settings = stage.self_critical
         rewards = CaptionRewards(samples, vocabulary, settings.end_in_reward, settings.documents)
@@ -46,7 +50,12 @@ def make_objective(
 
 
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:
-    """Refuse a schedule that does not fit the model, before anything is trained."""
+    """Refuse a schedule that does not fit the model, before anything is trained.
+
+    Raises:
+        BenchError: a stage needs a part that the model has not (a backbone, recurrent states, sentence graphs), scales
+            a dropout to 1, or names a parameter that there is not; or no stage trains a part.
+    """
     check_schedule(model, schedule)
     rates = DropoutRates(model)
     for stage in schedule.stages:

@@ -14,7 +14,11 @@ _SHOWN = 100
 
 
 def require_file(path: Path, what: str, hint: str | None = None) -> None:
-    """BenchError where `path` is not a regular file; nothing is opened, so that no pipe is waited for."""
+    """BenchError where `path` is not a regular file; nothing is opened, so that no pipe is waited for.
+
+    Args:
+        what: what the file is, with its option if it has one, as messages begin: "the checkpoint".
+    """
     try:
         check_regular(path)
     except OSError as error:

@@ -28,7 +28,11 @@ Said = Mapping[str, Any]
 
 
 class RunTable:
-    """What all runs of a command are at."""
+    """What all runs of a command are at.
+
+    Args:
+        read: gives status and what was last said of every run.
+    """
 
     def __init__(
         self, names: Mapping[str, str], read: Callable[[], Mapping[str, tuple[str | None, Said | None]]]

@@ -55,7 +55,11 @@ class Plugin:
         return self.module.partition(".")[0]
 
     def hear(self, path: str) -> None:
-        """Take note that a file is opened; nothing where it is not the plug-in's own."""
+        """Take note that a file is opened; nothing where it is not the plug-in's own.
+
+        Raises:
+            BenchError: it has changed since it was opened, or nobody opened it before the digest was asked for.
+        """
         for place in map(_source, (Path(path).absolute(), Path(path).resolve())):
             if (name := self._named(place)) is None:
                 continue
@@ -102,6 +106,9 @@ def load_plugin(name: str) -> None:
     """Import a plug-in by module name or by path of a `.py` file.
 
     What it prints goes to stderr, once for all workers: stdout holds the command's own answer.
+
+    Raises:
+        BenchError: it cannot be found, or its import fails.
     """
     path = Path(name)
     printed = io.StringIO()
@@ -272,7 +279,11 @@ def _import(name: str, path: Path) -> None:
 
 @contextmanager
 def contain_exits() -> Iterator[None]:
-    """Turn what would end the program, raised by a model's code, into an error of that model."""
+    """Turn what would end the program, raised by a model's code, into an error of that model.
+
+    Raises:
+        BenchError: sys.exit() was called, or what was raised is no `Exception`.
+    """
     hint = "let the model's code raise an Exception, as ValueError"
     try:
         yield

@@ -50,7 +50,11 @@ def on_threads(count: int | None) -> Iterator[int]:
 
 
 def die_with(parent: int) -> None:
-    """Have the system end this process as soon as its parent does; on systems other than Linux it does nothing."""
+    """Have the system end this process as soon as its parent does; on systems other than Linux it does nothing.
+
+    Args:
+        parent: the process id of the parent, which may have ended already.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -36,7 +36,11 @@ _INSTALL = install_extra("storage")
 
 @dataclass(frozen=True)
 class Storage:
-    """A remote storage by URL; picklable."""
+    """A remote storage by URL; picklable.
+
+    Raises:
+        BenchError: from every method, where the storage cannot be reached, read or written.
+    """
 
     url: str
 
@@ -105,6 +109,9 @@ class Storage:
         """Download what the manifest of this name has, but for files that are there as it says; False if there is none.
 
         Files appear whole. The last one is the first in `last_first` order: see `_order`.
+
+        Raises:
+            BenchError: an object is missing or is not what its name says.
         """
         manifest = self._manifest(name)
         if manifest is None:

@@ -36,6 +36,12 @@ def parse_yaml_value(setting: str, text: str) -> Any:
     """The value of `--set NAME=VALUE`.
 
     Aliases are refused, which a value has no use for: a few of them stand for more than memory holds.
+
+    Args:
+        setting: the whole option value, for messages.
+
+    Raises:
+        BenchError: it is no YAML, or too long or too deeply nested.
     """
     hint = "for example --set size.d_model=256; quote text with special characters"
     if len(text) > _LONGEST:
@@ -50,7 +56,11 @@ def parse_yaml_value(setting: str, text: str) -> Any:
 
 
 def load_bounded(text: str, deepest: int = _DEEPEST, longest: int | None = None) -> Any:
-    """The value of YAML text whose brackets and indents are at most `deepest` inside each other, without aliases."""
+    """The value of YAML text whose brackets and indents are at most `deepest` inside each other, without aliases.
+
+    Raises:
+        ValueError: it is none, or too long; the message says why.
+    """
     if longest is not None and len(text) > longest:
         raise ValueError(f"it has {len(text):,} characters, and at most {longest:,} are read")
     try:

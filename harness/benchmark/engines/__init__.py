@@ -119,7 +119,15 @@ class Engine(Protocol):
 
 
 def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, *, tuning: bool = False) -> None:
-    """Refuse an `--on` that is unknown, and what it does not take; imports nothing heavy."""
+    """Refuse an `--on` that is unknown, and what it does not take; imports nothing heavy.
+
+    Args:
+        resources: what was given, by option; None where it was not.
+        tuning: whether it is for trials, which are no jobs of Slurm.
+
+    Raises:
+        BenchError: naming the option.
+    """
     name, _, address = on.partition(":")
     if name not in {HERE, "ray", "slurm"} or (address and name != "ray") or on.endswith(":"):
         raise BenchError(f"--on {shortened(on)!r} is unknown", "choose here, ray, ray:HOST:PORT or slurm")

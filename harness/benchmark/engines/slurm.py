@@ -39,7 +39,12 @@ MOUNTS = Path("/proc/mounts")
 
 
 class SlurmEngine:
-    """See `harness.benchmark.engines.Engine`. What a job prints is in the logs of its folder."""
+    """See `harness.benchmark.engines.Engine`. What a job prints is in the logs of its folder.
+
+    Args:
+        resources: of each run; GPUs are whole ones.
+        jobs: at most so many at a time; 0: as many as Slurm gives.
+    """
 
     elsewhere = spreads = False
 
@@ -51,7 +56,11 @@ class SlurmEngine:
         self.parameters: dict[str, Any] = {}
 
     def check(self, workspace: Workspace) -> None:
-        """Look for submitit, sbatch and a workspace that jobs on other nodes see."""
+        """Look for submitit, sbatch and a workspace that jobs on other nodes see.
+
+        Raises:
+            BenchError: one of them is missing.
+        """
         from results.store.engine import resolve_url, sqlite_file
 
         self._folder = workspace.root.absolute() / "slurm"
@@ -78,7 +87,11 @@ class SlurmEngine:
             )
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
-        """All items are submitted; Slurm starts as many as there is room for."""
+        """All items are submitted; Slurm starts as many as there is room for.
+
+        Raises:
+            BenchError: an item is to get a fraction of a GPU or of a core.
+        """
         gpus = float(device.type == "cuda") if self._resources.gpus is None else self._resources.gpus
         for option, amount in (("--gpus-per-run", gpus), ("--cpus-per-run", self._resources.cpus)):
             if amount != int(amount):

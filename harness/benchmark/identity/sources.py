@@ -32,6 +32,9 @@ Files = dict[str, str]
 def model_files(cards: Iterable[ModelCard]) -> Files:
     """The sources that a model is made of: its module and all that this imports of `zoo` or of its own plug-in.
 
+    Args:
+        cards: the model's, and those of models that are a part of it.
+
     Raises:
         BenchError: a model's class is in no file.
     """
@@ -62,7 +65,11 @@ def plugin_digests() -> dict[str, str]:
 
 
 def check_plugins(planned: Mapping[str, str]) -> None:
-    """Refuse to execute what was planned with other plug-ins than this process has loaded."""
+    """Refuse to execute what was planned with other plug-ins than this process has loaded.
+
+    Raises:
+        BenchError: naming the plug-ins that differ.
+    """
     found = plugin_digests()
     if other := sorted(name for name in {**found, **planned} if found.get(name) != planned.get(name)):
         raise BenchError(

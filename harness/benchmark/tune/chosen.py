@@ -48,6 +48,9 @@ def from_workspace(workspace: Workspace) -> FindTuned:
     """Finds the tuned values of models in the workspace's studies.
 
     Of several tunings that all models have finished, the one with the most trials is taken.
+
+    Raises:
+        BenchError: when called, where a model has no finished study, or two tunings have as many trials.
     """
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
@@ -75,7 +78,11 @@ def from_workspace(workspace: Workspace) -> FindTuned:
 
 
 def from_file(name: str) -> FindTuned:
-    """Finds the tuned values of models in a file, or in those that ship under the name of a preset."""
+    """Finds the tuned values of models in a file, or in those that ship under the name of a preset.
+
+    Raises:
+        BenchError: the file cannot be read; when called, it is of other conditions, or lacks a model.
+    """
     content = _read(name)
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
@@ -98,7 +105,11 @@ def from_file(name: str) -> FindTuned:
 
 
 def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
-    """Finds the values of two files together, of which the second one's are for a single later stage."""
+    """Finds the values of two files together, of which the second one's are for a single later stage.
+
+    Raises:
+        BenchError: when called, they are for others: the same two files make one condition, and not two.
+    """
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
         one, other = (finder(context, models, reporter) for finder in (first, second))
@@ -151,7 +162,11 @@ def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset)
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool) -> str:
-    """In what the conditions differ from those that the values were found under; empty where they do not."""
+    """In what the conditions differ from those that the values were found under; empty where they do not.
+
+    Args:
+        check_preset: False where the preset is known to have the stages that were searched.
+    """
     here = {"data": context.signature["data"], "features": context.signature["feat"]}
     if check_preset:
         here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here

@@ -83,7 +83,11 @@ class Study(Strict):
         return sum(trial.state is not None for trial in self.trials) >= self.budget.trials and not self._finals()
 
     def begin(self, start: dict[str, float]) -> Study | None:
-        """The study with a trial at its end that has not ended; None where there is nothing left to do."""
+        """The study with a trial at its end that has not ended; None where there is nothing left to do.
+
+        Args:
+            start: the point of the space that stands for the untuned preset, which is trained first.
+        """
         if self.trials and self.trials[-1].state is None:
             return self
         if not self.trials:

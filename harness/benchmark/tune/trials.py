@@ -231,7 +231,11 @@ class TrialWork:
             self.services = None
 
     def __call__(self, order: TrialOrder) -> TrialEnd:
-        """Train a trial from its last checkpoint, if it has one."""
+        """Train a trial from its last checkpoint, if it has one.
+
+        Raises:
+            BenchError: its folder is not seen here; other errors as the training has them.
+        """
         if not order.folder.is_dir():
             raise BenchError(
                 f"a node of the cluster does not see {order.folder}",
