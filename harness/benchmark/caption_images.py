@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,11 +26,12 @@ from harness.data.regions.cache import prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures, both_streams
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabulary import Vocabulary
-from harness.inference.attention import chosen_images
+from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.encodings import ENCODED, Encodings, encodings
 from harness.inference.generate import caption_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from results.records import AttentionRecord
 from zoo import Captioner
 from zoo.captioner import VisualSpec
 
@@ -76,6 +77,7 @@ def caption_dataset(
     regions: Path | RegionSourceName | None = None,
     graphs: GraphConfig | None = None,
     as_trained: bool = False,
+    on_attention: Callable[[Path, AttentionRecord], None] | None = None,
 ) -> Captioned:
     """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
 
@@ -86,7 +88,8 @@ def caption_dataset(
         as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
 
     Raises:
-        BenchError: the run cannot be read, the backbone's weights are missing or different, or regions are needed.
+        BenchError: the run cannot be read, the backbone's weights are missing or different, regions are needed, or
+            attention maps are asked of a model without attention.
     """
     run = SavedModel.load(folder)
     shown, unusable = readable(images)
@@ -94,6 +97,8 @@ def caption_dataset(
         return Captioned({}, unusable)
     with _opened(run, folder, shown, backbone_weights, regions, graphs, as_trained) as opened:
         paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
+        if on_attention is not None:
+            check_attends(run.model, opened.model, opened.source)
         captions = caption_images(
             opened.model,
             opened.vocabulary,
@@ -105,6 +110,11 @@ def caption_dataset(
             reporter=reporter,
             title="captioning",
         )
+        if on_attention is not None:
+            parts = shown_parts(shown, run.preprocessing)
+            seen = (opened.model, opened.vocabulary, opened.source)
+            for record in attention_records(*seen, captions.tokens, parts, device=opened.device):
+                on_attention(paths[record.image_id], record)
     lacking = (BadImage(path, opened.bad[image_id]) for image_id, path in paths.items() if image_id in opened.bad)
     return Captioned(captions.by_image, (*unusable, *lacking))
 

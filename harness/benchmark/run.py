@@ -298,7 +298,7 @@ def _attention(
     said = {image_id: tokens[image_id] for image_id in chosen_images(list(tokens))}
     parts = shown_parts(context.data.dataset, context.inputs.preprocessing)
     try:
-        check_attends(model, source)
+        check_attends("the model", model, source)
         with autocast(execution.device, execution.precision):
             records = attention_records(model, context.inputs.vocabulary, source, said, parts, device=execution.device)
             return tuple(records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,14 +16,18 @@ from harness.cli.options import (
     StorageOption,
     WorkspaceOption,
 )
-from harness.cli.output import OutFile, deliver
+from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
+if TYPE_CHECKING:
+    from results.records import AttentionRecord
+
 EXAMPLES = """
 bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
 bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
+bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
 bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
 bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
 bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
@@ -60,6 +64,10 @@ def caption(
         str | None,
         typer.Option(help="For a run on scene graphs: those of the regions, by image id."),
     ] = None,
+    attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
+    attention_out: Annotated[
+        Path, typer.Option(help="Folder for these PNGs, one per picture."), OutFolder(rb"\x89PNG", "attention")
+    ] = Path("attention"),
     hub: HubOption = None,
     plugin: PluginOption = None,
 ) -> None:
@@ -82,6 +90,7 @@ def caption(
     from harness.benchmark.hub_model import hub_options
     from harness.benchmark.saved_model import find_run
     from harness.config.features import graph_config, region_config
+    from harness.inference.attention import draw_attention
     from harness.utils.plugins import load_plugins
     from harness.utils.progress import Reporter
 
@@ -91,10 +100,21 @@ def caption(
         place.remote.check(writing=False)
     seen = region_config(regions, "all", 1)
     related = graph_config(graphs, 10, 20, seen or region_config("boxes", "all", 1))
+    sheets: dict[Path, None] = {}
+
+    def draw(picture: Path, record: AttentionRecord) -> None:
+        sheet = attention_out / f"{picture.stem}-attention.png"
+        if sheet in sheets:  # of a picture of the same name in another folder
+            sheet = sheet.with_stem(f"{picture.stem}-{record.image_id}-attention")
+        check_out(sheet, "--attention-out")
+        with write_errors(sheet, "--attention-out"):
+            draw_attention(picture, record, sheet)
+        sheets[sheet] = None
+
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else open_split(data or "", data_images, "test" if split is None else split, place)
     checkpoint = find_hub(run, place, hub_options(hub or ()))
-    given = {"--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
+    given = {"--attention": attention, "--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
     if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
         raise BenchError(f"{unknown[0]} is not for models of hf:, which see pictures in their own way", "leave it out")
     with Reporter(Console(stderr=True, highlight=False)) as reporter:
@@ -112,6 +132,7 @@ def caption(
                 regions=seen.source if seen else None,
                 graphs=related,
                 as_trained=data is not None,
+                on_attention=draw if attention else None,
             )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
@@ -122,6 +143,8 @@ def caption(
         names |= dict(zip(names, map(str, dict.fromkeys(images or ())), strict=False))
         for image_id, text in found.captions.items():
             typer.echo(f"{names[image_id]}: {text}")
+    for sheet in sheets:
+        typer.echo(f"attention drawn in {sheet}")
     for bad in found.unusable:
         typer.echo(f"unusable: {bad}", err=True)
     if found.unusable:

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import resource
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from sqlalchemy import func, select
 
+from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from reports.html.report import write_report
 from results import ImageRecord, Store, StoreError
+from results.records import EpochRecord
 from results.store.merge import merge
 from results.store.schema import Caption, ImageScores, RunRow
+from tests.harness.conftest import bench_environment
+from tests.harness.training.tiny_training import fit_tiny, weights_of
 from tests.results.conftest import Make
 
 RUNS = 12
+MERGES = """
+import sys
+import time
+from results import Store
+from results.store import merge
+
+merge_run = merge._merge_run
+
+def slow(*arguments):
+    merge_run(*arguments)
+    sys.stdout.write("run\\n")
+    sys.stdout.flush()
+    time.sleep(0.02)
+
+merge._merge_run = slow
+merge.merge(Store(sys.argv[1]), sys.argv[2])
+"""
 
 
 @contextmanager
@@ -81,6 +107,27 @@ def test_a_merge_onto_a_full_disk_keeps_whole_runs(tmp_path: Path, source: Path)
     assert runs_of(target) == wanted
 
 
+def test_a_killed_merge_goes_on_when_repeated(tmp_path: Path, source: Path) -> None:
+    target, wanted = tmp_path / "bench.sqlite", runs_of(source)
+    Store(target).close()
+    with subprocess.Popen(
+        [sys.executable, "-c", MERGES, target, source], env=bench_environment(), stdout=subprocess.PIPE, text=True
+    ) as merging:
+        assert merging.stdout is not None
+        for _ in range(4):
+            assert merging.stdout.readline() == "run\n"
+        merging.kill()
+        assert merging.wait() == -signal.SIGKILL
+    first = runs_of(target)
+    assert 3 <= len(first) < RUNS
+    assert first.items() <= wanted.items()
+    with Store(target) as store:
+        merge(store, source)
+    assert runs_of(target) == wanted
+    left = {file.name.removeprefix("bench.sqlite") for file in tmp_path.iterdir()}
+    assert left <= {"", "-wal", "-shm"}, "but SQLite's own, which its last reader leaves"
+
+
 @pytest.mark.parametrize("limit", [0, 2_000, 20_000])
 def test_a_report_on_a_full_disk_leaves_the_one_before(tmp_path: Path, source: Path, limit: int) -> None:
     with Store(source, read_only=True) as store:
@@ -91,3 +138,29 @@ def test_a_report_on_a_full_disk_leaves_the_one_before(tmp_path: Path, source: P
         assert str(tmp_path / "report") in str(caught.value)
         assert page.read_bytes() == before
         assert [entry.name for entry in tmp_path.iterdir()] == ["report"]
+
+
+def test_a_training_on_a_full_disk_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed: list[EpochRecord] = []
+    expected, _ = fit_tiny(tmp_path / "undisturbed", records=undisturbed)
+    saves = 0
+    save = torch.save
+
+    def full_at_the_third(*arguments: Any, **named: Any) -> None:
+        nonlocal saves
+        saves += 1
+        with no_file_beyond(100 if saves == 3 else resource.RLIM_INFINITY):
+            save(*arguments, **named)
+
+    monkeypatch.setattr("torch.save", full_at_the_third)
+    resumed: list[EpochRecord] = []
+    with pytest.raises(BenchError, match="cannot be written") as caught:
+        fit_tiny(tmp_path / "full", records=resumed)
+    assert caught.value.hint
+    assert saves == 3
+    model, _ = fit_tiny(tmp_path / "full", records=resumed)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
+    # The epoch that could not be saved is trained again, and replaces its record in a database.
+    losses, again = ({(each.stage, each.epoch): each.train_loss for each in part} for part in (undisturbed, resumed))
+    assert again == losses
+    assert not list(tmp_path.rglob(".*")), "no temporary file is left"

@@ -99,6 +99,7 @@ CASES: list[tuple[list[str], str]] = [
     *((["run", "--workspace", "w", "--db", db], f"--db {db} is a database in memory") for db in IN_MEMORY),
     *((words.format(file).split(), file) for words in READING for file in ("pipe", "zero", "loop", "~nobody-here/x")),
     *(([*words.split(), place], place) for words in WRITING for place in ("folder", "file/out", "loop", "x" * 300)),
+    (["caption", "a.png", "--run", "key", "--attention", "--attention-out", "file"], "--attention-out file"),
     (["export", "submission", "k", "--server", "coco", "--images", "l.json", "--out", "file"], "--out file"),
     (["data", "verify", "scenes", "--workspace", "file"], "file"),
     (["data", "features", "scenes", "--workspace", "file"], "file"),

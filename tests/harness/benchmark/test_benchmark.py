@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import shutil
 import signal
@@ -16,13 +17,14 @@ from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures
 from results.store.rescoring import add_costs
-from tests.harness.benchmark.kills import killed_at, rows, scores_and_captions
+from tests.harness.benchmark.kills import PLUGINS, killed_at, rows, scores_and_captions
 from tests.harness.conftest import (
     FORK,
     TINY,
     DrawScenes,
     bench,
     bench_forked,
+    own_registry,
     run_words,
 )
 from zoo.errors import ZooError
@@ -123,6 +125,34 @@ def test_parallel_models_end_with_the_command_that_started_them(
     assert {row.costs["latency_median"].reason for row in rows(tmp_path).values() if row.role == "model"} == {None}
 
 
+def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path) -> None:
+    folder = undisturbed / "runs" / rows(undisturbed)["human"].keys[0]
+    again = words(data, undisturbed, "blind,human,majority", "--reuse", "none")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = bench_forked(*again, on_line=lambda line: signal.SIGTERM if "waiting" in line else None)
+    said = [line.strip() for line in done.stdout.splitlines()]
+    assert [line for line in said if line.startswith("[")] == ["[2/3] majority", "[3/3] blind", "[1/3] human"]
+    assert "waiting" in said[-1]
+
+
+def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
+    plugin = ("--plugin", PLUGINS / "broken_models.py", "--reuse", "any")
+    with own_registry():
+        done = bench(*words(data, undisturbed, "broken_raises,broken_nan,blind", *plugin))
+    assert done.exit_code == 1
+    assert "1 re-used, 2 failed" in done.stdout
+    assert "Traceback" not in done.stderr
+    with Store(undisturbed / "bench.sqlite", read_only=True) as store:
+        failed = {failure.model: failure for failure in failures(store)}
+    raised, broken = failed["broken_raises"], failed["broken_nan"]
+    assert (raised.status, raised.error_class) == ("failed", "RuntimeError")
+    assert raised.reason == "shapes do not fit [3] (broken_models.py, line 17)"
+    assert "in encode" in (raised.log_tail or "")
+    assert (broken.status, broken.error_class) == ("failed", "BrokenLawError")
+    assert "NaN" in (broken.reason or "")
+
+
 @pytest.mark.parametrize(
     ("models", "extra", "named"),
     [
@@ -191,3 +221,39 @@ def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path:
     costs = {model: row.costs["latency_median"] for model, row in rows(tmp_path).items()}
     assert "vocabulary.json" in (costs["blind"].reason or "")
     assert costs["transformer_base"].value
+
+
+MINE = """
+from zoo import ModelCard, register_model
+from zoo.models.expansionnet import ExpansionNet
+
+class Mine(ExpansionNet):
+    factor = 1.0
+
+    def decode(self, memory, tokens):
+        return super().decode(memory, tokens) * self.factor
+
+    def step(self, tokens, state):
+        logits, state = super().step(tokens, state)
+        return logits * self.factor, state
+
+arguments = {"encoder": "self_attention", "decoder": "self_attention"}
+register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments))
+"""
+
+
+def test_an_edited_model_is_trained_anew_and_its_older_run_kept(data: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    for source, said in (
+        (MINE, "1 finished, 0 re-used"),
+        ("# A comment.\n" + MINE, "0 finished, 1 re-used"),
+        (MINE.replace("1.0", "0.5"), "mine: new, because mine.py changed since;"),
+    ):
+        plugin.write_text(source)
+        with own_registry():
+            done = bench(*tiny_words(data, tmp_path / "workspace", "mine", "--plugin", plugin))
+        assert done.exit_code == 0, done.output
+        assert said in " ".join(done.stdout.split())
+    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
+        [group] = [group for group in leaderboard(store) if group.split == "test"]
+    assert sorted(str(row.outdated) for row in group.rows) == ["None", "made before mine.py changed"]

@@ -1,8 +1,9 @@
-"""Where words looked, as places of pictures: words of several tokens, cropped pictures, regions."""
+"""Where words looked, as places of pictures: words of several tokens, cropped pictures, regions, PNGs, the store."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from harness.benchmark.caption_images import caption_dataset, of_files
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
 from harness.data.hub import HubPreprocessing
@@ -19,17 +21,21 @@ from harness.data.images import ImagePreprocessing
 from harness.data.vocabularies import SubwordVocabulary
 from harness.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from harness.inference.attention import (
+    PANEL,
     WHOLE,
     Box,
     attention_records,
     cells_within,
     check_attends,
+    draw_attention,
     grid_of,
     shown_parts,
     words_with_positions,
 )
 from harness.utils.errors import BenchError
+from harness.utils.progress import Reporter
 from results.records import AttentionRecord
+from tests.harness.conftest import MakeRun, bench
 from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.attention_maps import attention_weights
 
@@ -124,5 +130,64 @@ def test_cells_that_fit_no_picture_are_refused() -> None:
     ("name", "words"), [("blind", "gets nothing"), ("show_tell", "one vector an image"), ("cgru", "one vector")]
 )
 def test_models_that_do_not_attend_say_so(name: str, words: str) -> None:
-    with pytest.raises(BenchError, match=f"does not attend .*{words}"):
-        check_attends(tiny(name), NullSource())
+    with pytest.raises(BenchError, match=f"{name} does not attend .*{words}"):
+        check_attends(name, tiny(name), NullSource())
+
+
+def test_a_sheet_has_a_panel_a_word(tmp_path: Path) -> None:
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (400, 200), "grey").save(picture)
+    weights = tuple(tuple(float(place == word) for place in range(8)) for word in range(7))
+    draw_attention(picture, AttentionRecord(1, ("Öl", "w" * 300, *"cdefg"), weights, grid=(2, 4)), tmp_path / "out.png")
+    sheet = np.asarray(Image.open(tmp_path / "out.png")).astype(int)
+    assert sheet.shape[1] == 6 * (PANEL + 8) + 8, "eight panels in two rows of at most six"
+    panel = sheet[8 : 8 + PANEL // 2, 16 + PANEL : 16 + 2 * PANEL]
+    red = panel[..., 0] - panel[..., 2]
+    assert red[:40, :30].mean() > 100, "the first word looked at the top left"
+    assert abs(red[-40:, -60:]).max() < 5
+
+
+def test_regions_keep_their_edges_and_the_first_is_framed(tmp_path: Path) -> None:
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (PANEL, PANEL), "grey").save(picture)
+    boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.2, 1.2), (0.9, 0.1, 0.9, 0.1))
+    draw_attention(picture, AttentionRecord(1, ("a",), ((0.3, 0.7, 0.0),), boxes=boxes), tmp_path / "out.png")
+    panel = np.asarray(Image.open(tmp_path / "out.png"))[8 : 8 + PANEL, 16 + PANEL : 16 + 2 * PANEL].astype(int)
+    half = PANEL // 2
+    red = panel[..., 0] - panel[..., 2]
+    assert red[half + 5 : -5, half + 5 : -5].min() > red[5 : half - 5, 5 : half - 5].max() > 5
+    assert abs(red[5 : half - 5, half + 5 : -5]).max() == 0
+    assert (panel[half, half:] == 255).all()
+
+
+def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    blue = pictures[1]
+    twin = Path(shutil.copy(blue, tmp_path / "other" / blue.name))
+    folder, out = make_run(), tmp_path / "drawn"
+    done = bench("caption", blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    names = ["blue-attention.png", "red-attention.png", "blue-2-attention.png"]
+    assert lines[3:] == [f"attention drawn in {out / name}" for name in names]
+    assert sorted(path.name for path in out.iterdir()) == sorted(names)
+    assert bench("caption", blue, *pictures, twin, "--run", folder).stdout.splitlines() == lines[:3], (
+        "captions stay what they are"
+    )
+
+
+def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun) -> None:
+    looked: dict[Path, AttentionRecord] = {}
+    found = caption_dataset(of_files(pictures), make_run(), reporter=Reporter(), on_attention=looked.__setitem__)
+    assert list(looked) == pictures
+    for path, record in looked.items():
+        assert record.image_id == pictures.index(path)
+        assert " ".join(record.words) == found.captions[record.image_id]
+        assert record.grid == (2, 2)
+        np.testing.assert_allclose(np.sum(record.weights, 1), 1.0, atol=1e-5)
+
+
+def test_a_model_without_attention_says_what_to_leave_out(pictures: list[Path], make_run: MakeRun) -> None:
+    done = bench("caption", *pictures, "--run", make_run("show_tell"), "--attention")
+    assert "show_tell does not attend" in str(done.exception)
+    assert "--attention" in (getattr(done.exception, "hint", None) or "")

@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -136,6 +137,24 @@ def test_a_full_disk_is_named_and_what_was_saved_before_stays(tmp_path: Path, li
     assert found is not None
     assert found["number"] == 1
     assert _equal(read, saved)
+
+
+@pytest.mark.parametrize("writer", ["save_file", "torch.save"])
+def test_a_disk_full_until_the_file_is_removed_is_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    def fill(_: object, path: Path) -> None:
+        path.write_bytes(b"as far as it went")
+        raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 3825984 vs 3825872")
+
+    def usage(_: Path) -> SimpleNamespace:
+        begun = any(path.is_file() for path in tmp_path.rglob(".*"))
+        return SimpleNamespace(free=0 if begun else 2**30)
+
+    monkeypatch.setattr(f"harness.training.checkpoint.{writer}", fill)
+    monkeypatch.setattr("harness.training.checkpoint.shutil.disk_usage", usage)
+    with pytest.raises(BenchError, match="cannot be written: the disk is full"):
+        save_checkpoint(tmp_path / "checkpoint", 1, _model(0), {"number": 1})
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:

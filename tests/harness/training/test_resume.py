@@ -150,6 +150,18 @@ def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int,
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 
+def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> None:
+    expected, _ = fit_tiny(tmp_path / "undisturbed", interval=1e9, validate=lambda _: 1.0)
+
+    def die(_: Captioner) -> float:
+        raise Killed
+
+    with pytest.raises(Killed):
+        fit_tiny(tmp_path / "killed", interval=1e9, validate=die)
+    model, _ = fit_tiny(tmp_path / "killed", interval=1e9, validate=lambda _: 1.0)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
+
+
 def test_out_of_memory_is_noted_once_and_kept_on_resume(tmp_path: Path) -> None:
     def small(stage: Stage) -> Objective:
         inner = CrossEntropy(stage)
