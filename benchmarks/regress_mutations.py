@@ -200,7 +200,7 @@ def preload() -> None:
 
 def regress(folder: Path) -> dict[str, Any]:
     """`bench regress` of a tree, in a forked process: its findings, with the exit code."""
-    out = folder / "findings.json"
+    out = folder / "findings" / "findings.json"
     out.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
@@ -217,7 +217,7 @@ def regress(folder: Path) -> dict[str, Any]:
                 os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
                 from harness.cli.__main__ import main
 
-                sys.argv = ["bench", "regress", "--format", "json", "--out", str(out)]
+                sys.argv = ["bench", "regress", "--findings", str(folder / "findings")]
                 main()
             code = 0
         except SystemExit as ended:

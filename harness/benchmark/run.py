@@ -27,7 +27,7 @@ from harness.benchmark.saved_model import (
 from harness.benchmark.scoring import score_people, score_split
 from harness.benchmark.timing import one_image, time_model
 from harness.benchmark.train import fit
-from harness.benchmark.training_costs import members_training, no_training, predict_training, training_costs
+from harness.benchmark.training_costs import macs_per_image, members_training, no_training, training_costs
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.generate import caption_images
@@ -113,10 +113,10 @@ def run(
             if remote is not None:
                 remote.push(folder, f"runs/{spec.key}")
 
-        prediction = predict_training(model, one_image(model, context), counted.counts, context)
+        macs = macs_per_image(model, one_image(model, context), counted.counts, context)
         with PeakMemory(context.execution.device) as memory:
             summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step, longer)
-        costs = counted.costs | training_costs(summary, memory, prediction, context)
+        costs = counted.costs | training_costs(summary, memory, macs, context)
         execution = context.execution
         environment["training"] = execution.config.record(execution.device, summary.micro_batches)
         if remote is not None:

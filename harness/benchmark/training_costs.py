@@ -1,42 +1,31 @@
-"""What training costs a model: predicted before it begins, by the counts of `bench plan` and a moment's probe, and
-what it came to."""
+"""What training cost a model, and the counts of its passes that this and `bench plan` rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 import torch
 
 from harness.benchmark.context import RunContext
-from harness.config.schedule import Stage
 from harness.data.vocabulary import as_read
-from harness.measure.estimate import DataShape, PassCosts, StagePlan, plan_stages
+from harness.measure.estimate import DataShape, PassCosts, plan_stages
 from harness.measure.flops.counting import FlopCounts, count_encoder, count_flops
 from harness.measure.inputs import example_for, example_visual
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import eval_mode
-from harness.measure.speed import a100_seconds, measure_speed, peak_macs
-from harness.training.dropout import DropoutRates
+from harness.measure.speed import a100_seconds, peak_macs
 from harness.training.sentence_graphs import stages_for
 from harness.training.state import TrainState
-from harness.utils.plugins import contain_exits
-from harness.utils.precision import autocast
 from results.records import Quantity
 from results.runs.reading import one_run
 from results.store.store import Store
 from zoo.captioner import Captioner, HasBackbone, Visual
 
-PROBE_S = 0.15
-"""Seconds that each of the two probes takes at least; a wrong prediction costs less than a long one."""
-PROBED_IMAGES = 16
-"""In a batch of a probe on a processor, whose speed depends little on them; a GPU is probed with whole batches."""
 COSTS = {
     "train_seconds": "s",
-    "predicted_train_seconds": "s",
     "train_images_per_second": "images/s",
     "train_steps": "",
     "train_data_wait": "%",
@@ -50,14 +39,6 @@ COSTS = {
     "train_peak_memory_reserved": "MiB",
 }
 """What training is stored as, with units."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What training was expected to take: seconds of steps, and multiply-accumulates an image, or NULL and why."""
-
-    seconds: Quantity
-    macs_per_image: float | None = None
 
 
 def no_training(reason: str) -> dict[str, Quantity]:
@@ -81,21 +62,16 @@ def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     return found
 
 
-def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None, context: RunContext) -> Prediction:
-    """Count the schedule's work, and probe how fast this device does it in batches as the first stage has them.
-
-    Stages that stop early take less. Validation and waiting for data are not in it, as they are not in
-    `train_seconds`.
+def macs_per_image(model: Captioner, visual: Visual, counts: FlopCounts | None, context: RunContext) -> float | None:
+    """Mean multiply-accumulates of one presentation of an image, over all stages, validation aside; None if uncounted.
 
     Args:
-        model: on the run's device; left as it was found.
-        counts: of the model on that image; without them there is no prediction.
+        counts: of the model on that image.
     """
     if counts is None:
-        return Prediction(Quantity(None, "its multiply-accumulates could not be counted", "s"))
-    preset, device, machine = context.preset, context.execution.device, context.execution.config
+        return None
     length = min(usual_length(context), model.max_len)
-    costs, seen = _pass_costs(model, visual, counts, length)
+    costs, _ = _pass_costs(model, visual, counts, length)
     data = DataShape(
         train=len(context.data.train),
         val=0,
@@ -104,64 +80,34 @@ def predict_training(model: Captioner, visual: Visual, counts: FlopCounts | None
         words=len(context.inputs.vocabulary),
         caption_length=length,
     )
-    schedule = stages_for(model, preset.schedule)
-    stages = plan_stages(schedule, costs, data, context.inputs.decoding.max_len)
-    first = schedule.stages[0]
-    most = PROBED_IMAGES if device.type == "cpu" else first.batch_size
-    try:
-        with contain_exits(), _dropout(model, first), autocast(device, context.execution.precision):
-            speed = measure_speed(
-                model,
-                seen.to(device),
-                costs,
-                length,
-                images=min(max(first.batch_size // machine.devices, 1), most),
-                captions=1 if first.batch_of == "captions" else first.captions_per_image,
-                min_s=PROBE_S,
-            )
-    except Exception as error:  # training itself says what is wrong, or knows how to meet it: too little memory
-        reason = f"the probe failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return Prediction(Quantity(None, reason, "s"), _per_image(stages))
-    seconds = sum(stage.seconds(speed, machine.devices) for stage in stages)
-    return Prediction(Quantity(seconds, unit="s"), _per_image(stages))
+    stages = plan_stages(stages_for(model, context.preset.schedule), costs, data, context.inputs.decoding.max_len)
+    return sum(stage.training + stage.decoding for stage in stages) / sum(stage.images for stage in stages)
 
 
 def training_costs(
-    summary: TrainState, memory: PeakMemory, prediction: Prediction, context: RunContext
+    summary: TrainState, memory: PeakMemory, macs_per_image: float | None, context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
     elapsed = summary.seconds + summary.data_wait_seconds
     values = {
         "train_seconds": Quantity(summary.seconds),
-        "predicted_train_seconds": prediction.seconds,
         "train_images_per_second": Quantity(summary.images / summary.seconds),
         "train_steps": Quantity(float(summary.total_steps)),
         "train_data_wait": Quantity(100 * summary.data_wait_seconds / elapsed),
         "train_beside": Quantity(float(context.execution.config.jobs - 1)),
-        **_work(summary, prediction, context),
+        **_work(summary, macs_per_image, context),
         **memory.quantities("train"),
     }
     return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
 
 
-@contextmanager
-def _dropout(model: Captioner, stage: Stage) -> Iterator[None]:
-    """A stage's dropout for a while: without any, some models take shortcuts."""
-    rates = DropoutRates(model)
-    try:
-        rates.apply(stage)
-        yield
-    finally:
-        rates.restore()
-
-
-def _work(summary: TrainState, prediction: Prediction, context: RunContext) -> dict[str, Quantity]:
+def _work(summary: TrainState, macs_per_image: float | None, context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
     device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
-    if prediction.macs_per_image is None:
-        return dict.fromkeys(names, Quantity(None, prediction.seconds.reason))
-    macs = summary.images * prediction.macs_per_image
+    if macs_per_image is None:
+        return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted"))
+    macs = summary.images * macs_per_image
     rate = macs / summary.seconds
     found = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
@@ -233,9 +179,3 @@ def usual_length(context: RunContext) -> int:
     read = as_read(context.data.train[:200], vocabulary.preparation)
     lengths = [len(vocabulary.tokenize(caption)) + 1 for sample in read for caption in sample.captions]
     return min(round(float(np.percentile(lengths, 99))), context.preset.vocabulary.max_len - 1)
-
-
-def _per_image(stages: list[StagePlan]) -> float:
-    """Mean multiply-accumulates of one presentation of an image, over all stages."""
-    images = sum(stage.images for stage in stages)
-    return sum(stage.training + stage.decoding for stage in stages) / images

@@ -32,7 +32,7 @@ PANELS: Final = {
         "started.",
         "tune": "Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same "
         "budget.",
-        "work": "Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is "
+        "work": "Execute planned runs of a workspace, as bench run or bench plan --store stored them, until none is "
         "left.",
         "flops": "Count parameters and multiply-accumulates (GMAC) of one image, by part.",
         "cost": "Time, memory and energy of captioning, and of training.",

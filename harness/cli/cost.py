@@ -40,8 +40,7 @@ bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy
 bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
 bench cost measure --batch 1 --beam 1 --threads 1 --format csv
 bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
-bench cost runs   # time, what was predicted, images a second by stage, waiting for data, an estimate for an A100
-bench cost runs --cider 100 --format csv   # and how long until validation reached a CIDEr-D of 100
+bench cost runs   # time, images a second by stage, waiting for data, an estimate for an A100
 """
 _COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
 _OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
@@ -154,13 +153,9 @@ def measure(
 def runs(
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    cider: Annotated[
-        float | None,
-        typer.Option(min=0, max=1000, help="Time until validation reached this CIDEr-D, times 100."),
-    ] = None,
     output: TableFormatOption = "table",
 ) -> None:
-    """Show the training of every finished run: time, prediction, speed, and an ESTIMATE of an A100's hours.
+    """Show the training of every finished run: time, speed, and an ESTIMATE of an A100's hours.
 
     The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
     used, and one that works at the same share of its peak rate.
@@ -170,10 +165,8 @@ def runs(
 
     with open_results(workspace, db) as store:
         details = [run for run in finished(store) if run.role == "model"]
-    rows = [_row(detail, None if cider is None else cider / 100) for detail in details]
-    reached = [] if cider is None else [f"To {cider:g}"]
-    header = ["Model", "Seed", "Time", "Predicted", "Images/s", *reached, "Wait", "A100, estimate"]
-    typer.echo(format_table(header, rows, output), nl=False)
+    header = ["Model", "Seed", "Time", "Images/s", "Wait", "A100, estimate"]
+    typer.echo(format_table(header, [_row(detail) for detail in details], output), nl=False)
     print_notes(_notes(details), output)
     if output != "csv":
         families = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
@@ -280,7 +273,7 @@ def _write_answers(
     deliver(json.dumps(content, indent=1) + "\n", out)
 
 
-def _row(detail: Run, cider: float | None) -> list[str]:
+def _row(detail: Run) -> list[str]:
     from reports.tables.numbers import duration, significant
 
     def shown(name: str) -> str:
@@ -293,12 +286,8 @@ def _row(detail: Run, cider: float | None) -> list[str]:
     named = [
         f"{name} {significant(speed)}" if len(speeds) > 1 else significant(speed) for name, speed in speeds.items()
     ]
-    row = [detail.model, str(detail.seed), shown("train_seconds"), shown("predicted_train_seconds")]
-    row.append(", ".join(named) or "-")
-    if cider is not None:
-        seconds = detail.seconds_to(cider)
-        row.append("never" if seconds is None else duration(seconds))
-    return [*row, shown("train_data_wait"), _estimate(detail)]
+    speed, wait = ", ".join(named) or "-", shown("train_data_wait")
+    return [detail.model, str(detail.seed), shown("train_seconds"), speed, wait, _estimate(detail)]
 
 
 def _estimate(detail: Run) -> str:

@@ -20,7 +20,7 @@ bench db info
 bench db check
 bench db upgrade --workspace runs/flickr8k
 bench db merge other-machine/bench.sqlite
-bench db publish flickr8k.sqlite --metrics CIDEr-D,BLEU-4
+bench db publish flickr8k.sqlite
 BENCH_DB=postgresql://me@host/captions bench db info
 """
 
@@ -123,9 +123,6 @@ def publish(
     out: Annotated[Path, typer.Argument(metavar="OUT.sqlite", help="The file to write; it must not exist."), OutFile()],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    metrics: Annotated[
-        str, typer.Option(help="Metrics whose values of every image stay, separated by commas.")
-    ] = "CIDEr-D",
 ) -> None:
     """Write a small copy to publish: conditions, scores, costs and learning curves of all finished runs.
 
@@ -139,11 +136,8 @@ def publish(
         raise BenchError(f"{out} exists already", "choose another file, or move it away first")
     if not out.parent.is_dir():
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
-    names = tuple(name for name in (each.strip() for each in metrics.split(",")) if name)
-    if not names:
-        raise BenchError(f"--metrics {metrics!r} names no metric", "for example --metrics CIDEr-D,BLEU-4")
     with write_errors(out.parent, "the folder"):
-        done = write(place.database, out, names)
+        done = write(place.database, out)
     left = f"; {done.unfinished} not finished, left out" if done.unfinished else ""
     typer.echo(f"{out}: {done.runs} runs, {done.bytes / 1e6:,.1f} MB{left}")
 

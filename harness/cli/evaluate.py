@@ -103,7 +103,6 @@ def evaluate(
         Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
     ] = None,
     no_meteor: Annotated[bool, typer.Option("--no-meteor", help="Leave METEOR out: no Java, and faster.")] = False,
-    spice_heap: Annotated[int, typer.Option(help="Memory for SPICE's Java in MB.", min=256, max=1 << 20)] = 8192,
 ) -> None:
     """Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.
 
@@ -140,7 +139,7 @@ def evaluate(
         refuse_without_more("--more", clip=clip, bert=bert, instances=instances, images=unread, sets=sets)
     settings_of_more = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
-        other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor", "spice_heap")
+        other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor")
         why = "works with one file and no --report; otherwise all images are scored, as by bench run"
         refuse_typed(context, other, why, "leave it out, or give one file")
         if others:
@@ -159,7 +158,7 @@ def evaluate(
     )
     with (
         Reporter() as reporter,
-        Evaluator(settings=settings, spice_heap_mb=spice_heap) as evaluator,
+        Evaluator(settings=settings) as evaluator,
         reporter.task("scoring", len(chosen)) as task,
     ):
         for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:

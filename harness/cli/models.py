@@ -9,8 +9,6 @@ import typer
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from zoo.registry import Pretraining
 
 EXAMPLES = """
@@ -101,7 +99,6 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
     for argument, value in card.arguments.items():
         arguments.add_row(f"  {escape(argument)}", escape(repr(value)))
     console.print(arguments)
-    _show_published(name, console)
 
 
 def _pretraining_facts(pretraining: Pretraining | None) -> list[tuple[str, str]]:
@@ -114,36 +111,6 @@ def _pretraining_facts(pretraining: Pretraining | None) -> list[tuple[str, str]]
         *((f"images of {name}", why) for name, why in pretraining.overlap.items()),
         ("stated in", pretraining.source),
     ]
-
-
-def _show_published(name: str, console: Console) -> None:
-    """What the papers print of a model: a table for each of theirs, a line for all scores of the same conditions."""
-    from itertools import groupby
-
-    from rich.table import Table
-
-    from results.published.matching import published_for
-    from results.published.scores import printed_rows
-
-    shown = {"BLEU-1": "B1", "BLEU-4": "B4", "METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
-    rows = printed_rows(score for score in published_for(name) if score.metric in shown)
-    if not rows:
-        console.print("\nNo printed score is recorded here.")
-        return
-    console.print("\nPrinted in papers, in percent; — is a condition that the paper does not state, or no number:")
-    first = [(next(iter(row.values())), row) for row in rows]
-    for (source, split), members in groupby(first, key=lambda pair: (pair[0].source, pair[0].split)):
-        table = Table("", "by", "models", "beam", *shown.values(), box=None, title=f"{source}: {split or 'no split'}")
-        table.title_justify, table.title_style = "left", ""
-        table.columns[0].min_width = 5
-        for column in table.columns[2:]:
-            column.justify, column.min_width = "right", 7 if column.header == "models" else 5
-        for score, row in members:
-            models = {None: "—", True: "several", False: "1"}[score.ensemble]
-            conditions = (score.domain or "", score.objective or "—", str(score.ensemble_size or models))
-            numbers = (f"{row[metric].value:.1f}" if metric in row else "—" for metric in shown)
-            table.add_row(*conditions, str(score.beam or "—"), *numbers)
-        console.print(table)
 
 
 COMMANDS = {"list": list_models, "show": show}

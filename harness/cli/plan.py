@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import shlex
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from harness.benchmark.engines import HERE
-from harness.cli.inputs import open_results, warn
+from harness.cli.inputs import open_results
 from harness.cli.options import RunOptions, refuse_typed, with_run_options
-from harness.cli.output import OutFile, deliver, format_table
+from harness.cli.output import format_table
 from harness.cli.run import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError
@@ -40,7 +37,7 @@ bench plan
 bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3
 bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50
 bench plan --models 'updown,aoanet' --seeds 3 --control updown
-bench plan --models all --data dataset_coco.json --preset matched-width --seeds 5 --slurm train.sbatch
+bench plan --models all --data dataset_coco.json --preset matched-width --seeds 5 --store
 bench plan --detect 1.0 --workspace workspace
 bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
 """
@@ -63,55 +60,6 @@ MIN_POINTS, MAX_POINTS = 0.01, 1000.0
 """The last digit of CIDEr-D points that is shown, and the highest score that there is."""
 SPLIT = "test"
 _HINT = "state both: --seed-deviation 5 --image-deviation 40; or run two models with --seeds 3 first"
-PER_NODE = 8
-"""Most devices of a node."""
-WARNING_S = 120
-"""How long before its end a job is told, to save and to be queued again."""
-
-_SCRIPT = """\
-#!/bin/bash
-# Written by `bench plan --slurm`. The options of sbatch replace those below:
-#   sbatch --time=4:00:00 {name}
-# Features that are still missing are extracted by the first job, for which the others wait.
-#SBATCH --job-name=captionbench
-#SBATCH --array=0-{last}
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --cpus-per-task={cpus}
-#SBATCH --time=24:00:00
-#SBATCH --requeue
-#SBATCH --signal=B:USR1@{warning}
-#SBATCH --open-mode=append
-#SBATCH --output=captionbench-%A_%a.log
-
-keys=({keys})
-words=({words})
-
-work() {{
-    {command} "${{keys[SLURM_ARRAY_TASK_ID]}}" "${{words[@]}}" "$@"
-}}
-
-# Slurm warns this shell before the time is over: the run is ended as by SIGTERM, and queued again to go on.
-requeue() {{
-    pkill -TERM -P "$child"
-    wait "$child"
-    scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
-    exit 143
-}}
-trap requeue USR1
-
-work "$@" &
-child=$!
-wait "$child"
-"""
-_ONE = "srun {python} -m harness.cli work"
-_ON_ONE_NODE = "srun {python} -m torch.distributed.run --standalone --nproc-per-node {per_node} -m harness.cli work"
-_ON_SEVERAL = """\
-local head
-    head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-    srun {python} -m torch.distributed.run --nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d \\
-        --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$head:29500" -m harness.cli work"""
 
 
 def plan(
@@ -119,25 +67,32 @@ def plan(
     context: typer.Context,
     cells: Annotated[int | None, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = None,
     channels: Annotated[int | None, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = None,
-    slurm: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Store the runs as planned, and write an array of Slurm, for sbatch."),
-        OutFile(rb"#!/bin/bash\n# Written by `bench plan"),
-    ] = None,
+    store: Annotated[bool, typer.Option("--store", help="Store the runs as planned, for bench work.")] = False,
     detect: Annotated[
         float | None,
         typer.Option(
-            metavar="POINTS", help="Instead: how many seeds and images tell a difference in CIDEr-D points apart."
+            metavar="POINTS",
+            min=MIN_POINTS,
+            max=MAX_POINTS,
+            help="Instead: how many seeds and images tell a difference in CIDEr-D points apart.",
         ),
     ] = None,
     seed_deviation: Annotated[
         float | None,
-        typer.Option(metavar="POINTS", help="For --detect: of a model's seeds. Without it, that of stored runs."),
+        typer.Option(
+            metavar="POINTS",
+            min=MIN_POINTS,
+            max=MAX_POINTS,
+            help="For --detect: of a model's seeds. Without it, that of stored runs.",
+        ),
     ] = None,
     image_deviation: Annotated[
         float | None,
         typer.Option(
-            metavar="POINTS", help="For --detect: of two models' paired differences by image. Without it, as stored."
+            metavar="POINTS",
+            min=MIN_POINTS,
+            max=MAX_POINTS,
+            help="For --detect: of two models' paired differences by image. Without it, as stored.",
         ),
     ] = None,
 ) -> None:
@@ -176,13 +131,11 @@ def plan(
     if not here:
         refuse_typed(
             context,
-            (*_SEEN, "slurm"),
+            (*_SEEN, "store"),
             f"not read, since no {options.data} is here and its sizes alone are known",
             "say what models see by --cells and --channels, or name data that are here: --data FOLDER",
         )
     request = make_request(options, by_size=not here)
-    if slurm is not None:
-        nodes_of(request.execution.devices)  # every model is counted below, which takes a while
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()
 
@@ -190,28 +143,19 @@ def plan(
 
     from harness.benchmark.plan import resolve
     from harness.utils.progress import Reporter
-    from results.store.engine import resolve_url, sqlite_file
 
     console = Console(highlight=False)
     with Reporter(console) as reporter:
         asked = resolve(request, reporter)
         found = _look(request, asked, here, reporter)
-        if slurm is not None:
+        if store:
             _left(request, found)  # refuses what cannot be planned before every model is counted
         shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
-        estimates = _estimates(request, asked, found, shape, options.on != HERE or slurm is not None, reporter)
+        estimates = _estimates(request, asked, found, shape, options.on != HERE or store, reporter)
     _show(request, asked, found, shape, estimates, console)
-    if slurm is not None:
-        on_gpus = asked.opening.device.startswith("cuda")
-        _write_array(slurm, request, found, on_gpus)
-        console.print(f"an array of Slurm with one element a run: sbatch {slurm}", soft_wrap=True)
-        if sqlite_file(resolve_url(request.workspace.database)) is not None:
-            warn(
-                f"SQLite works on one host alone, and several nodes would write {request.workspace.database}",
-                "plan again with --db postgresql://USER@HOST/NAME; or keep the array on one node, by sbatch --nodelist",
-            )
-        if not on_gpus:
-            console.print("its runs compute on cpu, as here: plan on a machine with a GPU to have them on one")
+    if store:
+        _store(request, found)
+        console.print("the runs are stored as planned; bench work executes them", soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,8 +438,8 @@ def shortened_to(name: str, width: int) -> str:
     return f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
 
 
-def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) -> None:
-    """Store the runs that are left as planned, and write the array that executes them by their keys."""
+def _store(request: Request, found: Preview) -> None:
+    """Store the runs that are left as planned."""
     from results import Store
 
     left, record = _left(request, found)
@@ -503,65 +447,19 @@ def _write_array(file: Path, request: Request, found: Preview, on_gpus: bool) ->
     with Store(request.workspace.database) as store:
         store.record_dataset(record)
         store.plan(left)
-    place = request.workspace
-    words = ["--workspace", str(place.root.absolute())]
-    words += [] if place.db is None else ["--db", place.db]
-    words += [] if place.storage is None else ["--storage", place.storage]
-    keys, devices = [spec.key for spec in left], request.execution.devices
-    deliver(sbatch_script(file.name, keys, devices, words, on_gpus=on_gpus), file, "--slurm")
 
 
 def _left(request: Request, found: Preview) -> tuple[list[RunSpec], DatasetRecord]:
-    """The runs that an array of Slurm does, and their data set; BenchError where there are none, or not yet."""
+    """The runs to store, and their data set; BenchError where there are none, or not yet."""
     left = [spec for spec in found.specs if spec.key not in found.finished]
     if found.record is not None and left:
         return left, found.record
     raise BenchError(
-        f"--slurm: {'no run is left to do' if found.record is not None else found.unknown}",
+        f"--store: {'no run is left to do' if found.record is not None else found.unknown}",
         f"type first: bench data features {request.data}, with the same --workspace, --images, --regions or --backbone"
         if found.record is None
-        else "leave --slurm out",
+        else "leave --store out",
     )
-
-
-def sbatch_script(name: str, keys: Sequence[str], devices: int, words: Sequence[str], *, on_gpus: bool) -> str:
-    """The script.
-
-    Args:
-        name: of the file.
-        keys: of the runs, in the order of execution.
-        devices: that train one model together.
-        words: further ones of `bench work`.
-        on_gpus: whether these devices are GPUs.
-
-    Raises:
-        BenchError: the devices do not fill nodes.
-    """
-    nodes = nodes_of(devices)
-    per_node = devices // nodes
-    command = _ONE if devices == 1 else _ON_ONE_NODE if nodes == 1 else _ON_SEVERAL
-    return _SCRIPT.format(
-        name=shlex.quote(name if name.isprintable() else "FILE"),
-        last=len(keys) - 1,
-        nodes=nodes,
-        gpus=per_node if on_gpus else 0,
-        cpus=4 * per_node,
-        warning=WARNING_S,
-        keys=" ".join(map(shlex.quote, keys)),
-        words=" ".join(map(shlex.quote, words)),
-        command=command.format(nodes=nodes, per_node=per_node, python=shlex.quote(sys.executable)),
-    )
-
-
-def nodes_of(devices: int) -> int:
-    """Nodes that the devices which train one model together fill; BenchError where they do not."""
-    nodes = math.ceil(devices / PER_NODE)
-    if devices % nodes:
-        raise BenchError(
-            f"--devices {devices} are not the same number on each of {nodes} nodes of {PER_NODE}",
-            f"write --devices {nodes * PER_NODE}",
-        )
-    return nodes
 
 
 def show_power(
@@ -577,13 +475,6 @@ def show_power(
     from harness.measure.estimate import KNOWN
     from results.statistics.power import detectable, seed_deviation_over
 
-    stated = {"--detect": points, "--seed-deviation": seed, "--image-deviation": image}
-    for option, value in stated.items():
-        if value is not None and not MIN_POINTS <= value <= MAX_POINTS:
-            raise BenchError(
-                f"{option} {value:g} is not between {MIN_POINTS:g} and {MAX_POINTS:g}",
-                f"give CIDEr-D points: {option} 1.0",
-            )
     interaction = None
     if seed is not None and image is not None:
         # Known sizes count all evaluated splits, of which the scenes have two.

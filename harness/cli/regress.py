@@ -10,19 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 import harness
 from harness.cli.inputs import open_results, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
+from harness.cli.output import OutFolder, check_out, deliver, write_errors
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 bench regress
-bench regress --format junit --out regress.xml
+bench regress --findings findings
 bench regress --update --models updown,transformer_base
 bench regress --init --plugin mine.py --models mine
 bench regress --against main --models transformer_base
@@ -78,7 +78,6 @@ jobs:
           cat findings/findings.md >>"$GITHUB_STEP_SUMMARY" || true
           exit "$code"
 """
-Format = Literal["text", "markdown", "junit", "json"]
 
 
 def regress(
@@ -110,35 +109,13 @@ def regress(
     ] = False,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="With --update --train: a model that the baseline may lose.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(help="With --update --train: a metric to test.  [default: CIDEr-D]")
-    ] = None,
     tolerance: Annotated[
         list[str] | None, typer.Option(help="With --train: METRIC=POINTS that a score may lose.  [default: 0.5]")
     ] = None,
-    require_power: Annotated[
-        bool,
-        typer.Option(
-            "--require-power", help="With --train: fail where a test can neither find such a loss nor exclude it."
-        ),
-    ] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact/--no-exact", help="With --train: fail where losses or captions differ in any bit.")
-    ] = True,
-    strict_timing: Annotated[
-        float | None, typer.Option(help="With --train: fail where a time grows by more than this factor.")
-    ] = None,
-    format: Annotated[Format, typer.Option("--format", help="How findings are written.")] = "text",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write them to this file."),
-        OutFile(rb'bench regress: |Baseline of |### |<\?xml [^>]*>\s*<testsuites>|\{\s*"exit_code":'),
-    ] = None,
     findings: Annotated[
-        Path | None, typer.Option(help="Write findings.txt, .md, .xml and .json into this folder too."), OutFolder()
+        Path | None,
+        typer.Option(help="Write what it finds into this folder too: findings.txt, .md, .xml for JUnit, and .json."),
+        OutFolder(),
     ] = None,
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
@@ -151,11 +128,9 @@ def regress(
     from results.comparison.recording import ENDS, FILE, Recording
 
     update = update or init
-    _check_options(update, init, train, against, bool(models or preset or change), bool(drop or metric), plugin)
-    if update and (out or findings or format != "text"):
-        raise BenchError("--update writes a baseline and does not judge", "leave out --format, --out and --findings")
-    if strict_timing is not None and strict_timing <= 1:
-        raise BenchError(f"--strict-timing {strict_timing:g} must be above 1", "write --strict-timing 1.5")
+    _check_options(update, init, train, against, bool(models or preset or change), plugin)
+    if update and findings:
+        raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
     tolerances = _tolerances(tolerance or ())
     load_plugins(plugin)
     recorded = (baseline / FILE).is_file()
@@ -164,7 +139,7 @@ def regress(
     ends: GateResult | None = None
     if against is not None:
         ends = _against(against, _asked(request, models, preset or "gate", change, plugin), seeds)
-        _tell(None, ends, format, out, findings)
+        _tell(None, ends, findings)
     if update and (models or request or not train):
         wanted = _asked(request, models, preset, change, plugin)
         if init:
@@ -176,40 +151,38 @@ def regress(
         judged = _judge(baseline, plugin or [])
     if train:
         from results.comparison.baseline import baseline_of, read_baseline
-        from results.comparison.gate import Settings, judge
+        from results.comparison.gate import judge
         from results.runs.reading import failures, finished_with_images
 
         file = baseline / ENDS
         expected = read_baseline(file) if not update or file.exists() else None
-        metrics = metric or (expected.metrics if expected else ["CIDEr-D"])
+        metrics = expected.metrics if expected else ["CIDEr-D"]
         with open_results(workspace, db) as store:
             runs = finished_with_images(store)
             measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
         if unknown := sorted(tolerances.keys() - set(metrics)):
             raise BenchError(
                 f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
-                f"it has: {', '.join(metrics)}; choose others with --update --train --metric",
+                f"it has: {', '.join(metrics)}",
             )
         if update:
-            _update_ends(file, expected, measured, unfinished, metrics, drop or ())
+            _update_ends(file, expected, measured, unfinished)
             return
         assert expected is not None
-        ends = judge(expected, measured, unfinished, Settings(tolerances, exact, strict_timing, require_power))
+        ends = judge(expected, measured, unfinished, tolerances)
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline)]
         again += [word for name in plugin or () for word in ("--plugin", name)]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
-        _tell(judged, ends, format, out, findings, without_passwords(shlex.join(again)))
+        _tell(judged, ends, findings, without_passwords(shlex.join(again)))
 
 
 def _check_options(
-    update: bool, init: bool, train: bool, against: str | None, asked: bool, ends: bool, plugin: list[str] | None
+    update: bool, init: bool, train: bool, against: str | None, asked: bool, plugin: list[str] | None
 ) -> None:
     """BenchError for options that say nothing together."""
     if against is not None and (update or train):
         raise BenchError("--against compares two commits, and needs no baseline", "leave out --update and --train")
-    if ends and not (update and train):
-        raise BenchError("--drop and --metric define a baseline of trained runs", "add --update --train")
     if asked and not (update or against is not None):
         raise BenchError(
             "--models, --preset and --set define a new baseline",
@@ -390,65 +363,61 @@ def _git(*words: str) -> None:
         raise BenchError(f"git {words[0]}: {said[0]}", "name a commit of this repository: --against main") from error
 
 
-def _tell(
-    judged: Judged | None,
-    ends: GateResult | None,
-    format: Format,
-    out: Path | None,
-    folder: Path | None,
-    again: str = "",
-) -> NoReturn:
-    """Write the findings, and end with the exit code; `again` is the command for a change that is meant."""
-    from reports.text import recording, regression
+def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, again: str = "") -> NoReturn:
+    """Print and write the findings, and end with the exit code; `again` is the command for a change that is meant."""
+    from rich.console import Console
+
+    from reports.text import regression
 
     code = 1 if judged is not None and judged.findings else 0
     if ends is not None:
         code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
-    conclusions = [recording.conclusion(judged)] if judged is not None else []
-    conclusions += [regression.conclusion(ends)] if ends is not None else []
-    written = partial(_findings, judged, ends, code, " ".join(conclusions))
     if folder is not None:
         with write_errors(folder, "--findings"):
             folder.mkdir(parents=True, exist_ok=True)
-        endings: dict[str, Format] = {"txt": "text", "md": "markdown", "xml": "junit", "json": "json"}
-        for ending, each in endings.items():
-            deliver(written(each), folder / f"findings.{ending}", "--findings")
-    deliver(written(format), out)
-    if out is not None:
-        typer.echo(" ".join(conclusions))
+        for ending, text in _findings(judged, ends, code).items():
+            deliver(text, folder / f"findings.{ending}", "--findings")
+    _print(judged, ends, Console(highlight=False))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
-    if meant and again and (out is not None or format == "text"):
+    if meant and again:
         typer.echo(f"If it is meant:\n{again}")
     sys.exit(code)
 
 
-def _findings(
-    judged: Judged | None, ends: GateResult | None, code: int, conclusion: str, format: Format
-) -> str | Callable[[Console], None]:
-    """The findings in a format; text depends on the terminal that it is printed to."""
+def _print(judged: Judged | None, ends: GateResult | None, console: Console) -> None:
     from reports.text import recording, regression
 
-    def text(console: Console) -> None:
-        if judged is not None:
-            recording.print_judged(judged, console)
-        if ends is not None:
-            regression.print_gate_result(ends, console)
+    if judged is not None:
+        recording.print_judged(judged, console)
+    if ends is not None:
+        regression.print_gate_result(ends, console)
 
-    if format == "text":
-        return text
-    if format == "markdown":
-        found = [recording.markdown(judged)] if judged is not None else []
-        return "\n".join([*found, *([regression.markdown(ends)] if ends is not None else [])])
-    if format == "junit":
-        suites = [recording.junit_suite(judged)] if judged is not None else []
-        return regression.junit([*suites, *([regression.junit_suite(ends)] if ends is not None else [])])
-    content = {
-        "exit_code": code,
-        "conclusion": conclusion,
-        "recording": None if judged is None else recording.content(judged),
-        "ends": None if ends is None else regression.content(ends),
+
+def _findings(
+    judged: Judged | None, ends: GateResult | None, code: int
+) -> Mapping[str, str | Callable[[Console], None]]:
+    """The findings of each file, by the ending of its name."""
+    from reports.text import recording, regression
+
+    pages, suites, said = [], [], []
+    content: dict[str, Any] = {"exit_code": code, "conclusion": "", "recording": None, "ends": None}
+    if judged is not None:
+        pages.append(recording.markdown(judged))
+        suites.append(recording.junit_suite(judged))
+        said.append(recording.conclusion(judged))
+        content["recording"] = recording.content(judged)
+    if ends is not None:
+        pages.append(regression.markdown(ends))
+        suites.append(regression.junit_suite(ends))
+        said.append(regression.conclusion(ends))
+        content["ends"] = regression.content(ends)
+    content["conclusion"] = " ".join(said)
+    return {
+        "txt": partial(_print, judged, ends),
+        "md": "\n".join(pages),
+        "xml": regression.junit(suites),
+        "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _tolerances(given: Sequence[str]) -> dict[str, float]:
@@ -474,34 +443,25 @@ def _update_ends(
     old: Baseline | None,
     new: Baseline | None,
     unfinished: Sequence[Run],
-    metrics: Sequence[str],
-    drop: Sequence[str],
 ) -> None:
     """Keep what the trained runs gave, unless that would lose what the old baseline expects."""
-    from results.comparison.baseline import check_metrics, compare_baselines, write_out
+    from results.comparison.baseline import compare_baselines, write_out
 
     if new is None:
         raise BenchError(
             "no run has finished here: a baseline would be empty", "make some with: bench run --preset gate --seeds 5"
         )
-    check_metrics(metrics, new)
     update = compare_baselines(old, new)
-    lost = [run for run in update.dropped if run.model not in drop]
-    if lost:
+    if lost := update.dropped:
         why = {(each.role, each.model, each.seed): each.reason or each.status for each in unfinished}
         named = ", ".join(f"{run.name} ({why.get(run.who, 'not measured')})" for run in lost)
-        models = " ".join(f"--drop {model}" for model in dict.fromkeys(run.model for run in lost))
-        raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or add {models}")
-    if strange := set(drop) - {run.model for run in update.dropped}:
-        raise BenchError(f"--drop {min(strange)}: the new baseline still has it", "leave the option out")
+        raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or move {path} away")
     text = write_out(new)
     with write_errors(path, "--baseline"):
         path.parent.mkdir(parents=True, exist_ok=True)
     deliver(text, path, "--baseline")
     for run in update.added:
         typer.echo(f"added: {run.name}")
-    for run in update.dropped:
-        typer.echo(f"dropped: {run.name}")
     for run, fields in update.changed:
         typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
     for each in unfinished:

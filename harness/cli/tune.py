@@ -48,7 +48,6 @@ def tune(
     seeds: Annotated[
         int, typer.Option(min=1, max=1000, help="Further training seeds of the preset and each finalist.")
     ] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampler that chooses values.")] = 0,
     tune_width: Annotated[
         bool, typer.Option("--tune-width", help="Search the width too: half to twice d_model and d_ff.")
     ] = False,
@@ -78,7 +77,7 @@ def tune(
 
     with Reporter() as reporter:
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
-        found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space, seed=seed)
+        found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space)
     typer.echo(_table(found))
     for name, error in found.errors.items():
         typer.echo(f"{name} failed: {error}", err=True)
@@ -87,7 +86,6 @@ def tune(
         words = [f"bench tune --models {options.models} --trials {trials} --preset {options.preset}"]
         words += [f"--set {setting}" for setting in options.change or ()]
         words += [f"--finalists {finalists} --seeds {seeds}"]
-        words += [f"--seed {seed}"] if seed else []
         words += ["--tune-width"] if tune_width else []
         words += [f"--stage {stage}"] if stage else []
         deliver(tuning.exported(found, " ".join(words)), export, "--export")

@@ -26,7 +26,7 @@ def work(
     db: DatabaseOption = None,
     storage: StorageOption = None,
 ) -> None:
-    """Execute planned runs of a workspace, as bench run or bench plan --slurm stored them, until none is left.
+    """Execute planned runs of a workspace, as bench run or bench plan --store stored them, until none is left.
 
     Several of these commands share the runs. A run says in its row what it needs: data, features and device.
     """

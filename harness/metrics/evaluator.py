@@ -36,7 +36,7 @@ from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
 from harness.metrics.rounds import Answered, Round, mean_of_rounds, meteor_answers
 from harness.metrics.signature import TOKENIZERS, EvaluationSettings, Signature, evaluation_signature
-from harness.metrics.spice import SPICE_HEAP_MB, run_spice
+from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
 from results.records import Quantity
 from results.statistics.significance import RESAMPLES, SEED, SUMS, bootstrap, pseudo_values
@@ -98,14 +98,8 @@ class Evaluator:
     Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: EvaluationSettings = DEFAULT_SETTINGS,
-        spice_heap_mb: int = SPICE_HEAP_MB,
-    ) -> None:
+    def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS) -> None:
         self.settings = settings
-        self._spice_heap_mb = spice_heap_mb
         self._java: Path | None = None
         self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S)
         self._references: dict[str, Tokens] = {}
@@ -283,8 +277,8 @@ class Evaluator:
         if self.settings.spice and "SPICE" not in without:
             with _timed(seconds, "SPICE"):
                 try:
-                    java, heap_mb = self._find_java(), self._spice_heap_mb
-                    scores = [run_spice(each.references, each.captions, java=java, heap_mb=heap_mb) for each in rounds]
+                    java = self._find_java()
+                    scores = [run_spice(each.references, each.captions, java=java) for each in rounds]
                     found.append(mean_of_rounds([SPICE.statistics(each) for each in scores]))
                 except JavaError as error:
                     reasons["SPICE"] = str(error)

@@ -71,7 +71,6 @@ def run_spice(
     candidates: Mapping[int, str],
     *,
     java: Path,
-    heap_mb: int = SPICE_HEAP_MB,
 ) -> Array:
     """SPICE of each tokenised caption, in the references' order: (N,) F-scores.
 
@@ -89,7 +88,7 @@ def run_spice(
         ]
         asked.write_text(json.dumps(questions), encoding="utf-8")
         options = (str(asked), "-cache", str(cache), "-out", str(answered), "-subset", "-silent")
-        command = java_command(java, *_OPENS, "-jar", str(place / SPICE_JAR), *options, heap_mb=heap_mb)
+        command = java_command(java, *_OPENS, "-jar", str(place / SPICE_JAR), *options, heap_mb=SPICE_HEAP_MB)
         run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=place)
         try:
             scores = {

@@ -153,10 +153,6 @@ _BY_THEME = {
     },
     "Time": {
         "train_seconds": ("Training time", "wall-clock time of all training steps, without validation"),
-        "predicted_train_seconds": (
-            "Predicted training time",
-            "from a probe of a moment before the first step, times the steps planned",
-        ),
         "train_steps": ("Training steps", "optimiser steps"),
         "train_images_per_second": ("Training speed", "images per second in training"),
         "train_data_wait": ("Waiting for data", "share of training in which the next batch was not there yet"),

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
 from reports.text.grid import Grid, escape_markdown, interval, p_value, points, ratio
-from results.comparison.gate import IDENTICAL, GateResult, GateRow, Status, Tested
+from results.comparison.gate import BLOCKING, IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
 _LABELS: Final[dict[Status, str]] = {
@@ -23,7 +23,6 @@ _LABELS: Final[dict[Status, str]] = {
     "undecided": "undecided",
     "improved": "improved",
     "changed": "changed",
-    "slower": "slower",
     "regressed": "REGRESSED",
     "missing": "MISSING",
     "refused": "not judged",
@@ -33,7 +32,6 @@ _STYLES: Final = {
     "undecided": "bold yellow",
     "improved": "green",
     "changed": "bold red",
-    "slower": "bold red",
     "regressed": "bold red",
     "missing": "bold red",
     "refused": "yellow",
@@ -98,7 +96,7 @@ def junit(suites: Iterable[ElementTree.Element]) -> str:
 
 def junit_suite(result: GateResult) -> ElementTree.Element:
     """JUnit's suite: a case a row."""
-    cases = [_case(row, result) for row in result.rows]
+    cases = [_case(row) for row in result.rows]
     kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     counts = {name: str(sum(case.find(kind) is not None for case in cases)) for name, kind in kinds.items()}
     suite = ElementTree.Element("testsuite", {"name": "bench regress --train", "tests": str(len(cases)), **counts})
@@ -106,14 +104,14 @@ def junit_suite(result: GateResult) -> ElementTree.Element:
     return suite
 
 
-def _case(row: GateRow, result: GateResult) -> ElementTree.Element:
+def _case(row: GateRow) -> ElementTree.Element:
     """A row: its tests as output, and why it fails or could not be judged."""
     seeds, reasons = ",".join(map(str, row.seeds)), [printable(reason) for reason in row.reasons]
     case = ElementTree.Element("testcase", classname="trained runs", name=printable(f"{row.model} seed {seeds}"))
     if row.tests:
         lines = (f"{each.metric} on {each.split}: {' '.join(_test_cells(each))} ({each.over})" for each in row.tests)
         ElementTree.SubElement(case, "system-out").text = printable("\n".join(lines))
-    how = "failure" if result.blocks(row.status) else {"refused": "error", "undecided": "skipped"}.get(row.status)
+    how = "failure" if row.status in BLOCKING else {"refused": "error", "undecided": "skipped"}.get(row.status)
     if how is not None:
         ElementTree.SubElement(case, how, message="; ".join(reasons)).text = "\n".join(reasons)
     return case
@@ -153,7 +151,7 @@ def _notes(result: GateResult) -> list[str]:
 
 
 def _legend(result: GateResult) -> str:
-    least = ", ".join(f"{metric} {result.settings.least(metric):g}" for metric in _metrics(result))
+    least = ", ".join(f"{metric} {result.least(metric):g}" for metric in _metrics(result))
     if not least:
         return "Nothing could be tested."
     tested = {tested.over for row in result.rows for tested in row.tests} - {IDENTICAL}
@@ -179,7 +177,7 @@ def conclusion(result: GateResult) -> str:
 def may_be_meant(result: GateResult) -> bool:
     """Whether runs became different, or better than the baseline asks: a new one would hold what is now."""
     better = not result.exit_code and any(row.status == "improved" for row in result.rows)
-    return better or any(row.status != "undecided" for row in result.failed)
+    return better or bool(result.failed)
 
 
 def _doubt(result: GateResult) -> str:

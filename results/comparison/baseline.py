@@ -19,7 +19,7 @@ from results.errors import StoreError
 from results.files import read_model
 from results.records import CODE_FIELDS, Role
 from results.runs.run import Run
-from results.statistics.significance import MEANS, ByImage
+from results.statistics.significance import ByImage
 
 FORMAT: Final = "captionbench-baseline-1"
 _STEPS: Final = 10_000
@@ -194,17 +194,6 @@ def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
     if not held:
         raise StoreError("no run has finished here", "make some with: bench run --models all")
     return Baseline(format=FORMAT, runs=held)
-
-
-def check_metrics(metrics: Collection[str], measured: Baseline) -> None:
-    for metric in metrics:
-        if metric not in MEANS:
-            raise StoreError(
-                f"--metric {metric}: the gate tests means over images, which {metric} is not",
-                f"choose of {', '.join(MEANS)}",
-            )
-        if metric not in measured.metrics:
-            raise StoreError(f"--metric {metric}: no run here has a score of it", "bench report says why")
 
 
 @dataclass(frozen=True, slots=True)

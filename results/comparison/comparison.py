@@ -33,10 +33,8 @@ from results.statistics.architecture import (
 from results.statistics.significance import SUMS, ByImage, Difference, holm, mean_of_seeds, paired_differences
 
 MACHINE: Final = ("machine", "cpu", "device")
-HARDWARE: Final = (*MACHINE, "threads", "training")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
 _NO_TIMES: Final = frozenset({"latency_iqr", "latency_margin"})  # in seconds, but how much a time varies
-_MARGINS: Final = {"latency_median": "latency_margin"}  # whose quartiles are over images, which is no uncertainty
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,7 @@ class ScoreChange:
 class CostChange:
     """A cost's mean over seeds. `ratio` is after by before, `slowdown` the same turned so that more is slower.
 
-    `ratio` is None where nothing was spent before, `slowdown` for what is no time. `apart`: the intervals do not
-    overlap, where both sides were measured with one.
+    `ratio` is None where nothing was spent before, `slowdown` for what is no time.
     """
 
     name: str
@@ -86,7 +83,6 @@ class CostChange:
     after: float
     ratio: float | None
     slowdown: float | None
-    apart: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +209,7 @@ def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> Architec
 def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[CostChange]:
     found = []
     for name in before[0].costs:
-        sides = [[_spent(run, name) for run in runs if name in run.costs] for runs in (before, after)]
+        sides = [[run.costs[name] for run in runs if name in run.costs] for runs in (before, after)]
         if all(len(side) == len(before) for side in sides):
             found.append(_cost_change(name, *sides))
     return found
@@ -231,24 +227,14 @@ def is_time(name: str, unit: str) -> bool:
     return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
 
 
-def other_hardware(
-    before: Sequence[BaselineRun], after: Sequence[BaselineRun], fields: Sequence[str] = HARDWARE
-) -> list[str]:
+def other_hardware(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
     """In what the machines differ, or are not known to be alike."""
-    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, fields))
+    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, MACHINE))
     return list(dict.fromkeys(found))
 
 
 def _pairs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> Iterator[tuple[BaselineRun, BaselineRun]]:
     return zip(before, after, strict=True)
-
-
-def _spent(run: BaselineRun, name: str) -> Spent:
-    """A cost of a run, between the bounds that another run of the same may lie in where it states how far that is."""
-    cost, margin = run.costs[name], run.costs.get(_MARGINS.get(name, ""))
-    if margin is None:
-        return cost
-    return cost.model_copy(update={"low": cost.value - margin.value, "high": cost.value + margin.value})
 
 
 def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:
@@ -258,21 +244,12 @@ def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> 
     slowdown = None
     if is_time(name, unit) and two > 0:
         slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
-    return CostChange(name, unit, one, two, ratio, slowdown, _apart(before, after))
+    return CostChange(name, unit, one, two, ratio, slowdown)
 
 
 def _times(one: float, other: float) -> float | None:
     times = one / other if other > 0 else math.inf
     return times if math.isfinite(times) else None
-
-
-def _apart(before: Sequence[Spent], after: Sequence[Spent]) -> bool:
-    """Whether no interval touches the other side's of the same seed; True where they were measured without."""
-    bounds = [(one.low, one.high, two.low, two.high) for one, two in zip(before, after, strict=True)]
-    return all(
-        low is None or high is None or lower is None or higher is None or high < lower or higher < low
-        for low, high, lower, higher in bounds
-    )
 
 
 Images = Mapping[str, Mapping[int, ImageRecord]]
@@ -408,7 +385,7 @@ def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: 
     one, two = before[0], after[0]
     sides = [[run_of(run) for run in side] for side in (before, after)]
     same_model = (one.role, one.model) == (two.role, two.model)
-    hardware = tuple(other_hardware(sides[0], sides[1], MACHINE))
+    hardware = tuple(other_hardware(sides[0], sides[1]))
     costs = cost_changes(*sides)
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]

@@ -17,9 +17,7 @@ from results.comparison.comparison import (
     ScoreChange,
     SeedsOfSides,
     cost_changes,
-    is_time,
     missing_costs,
-    other_hardware,
     with_tests,
 )
 from results.runs.run import Run
@@ -32,28 +30,10 @@ TOLERANCE: Final = 0.5
 IDENTICAL: Final = "identical scores of every image"
 """What `Tested.over` says where nothing differs, so that there is nothing to test."""
 
-Status = Literal["same", "within", "undecided", "improved", "changed", "slower", "regressed", "missing", "refused"]
+Status = Literal["same", "within", "undecided", "improved", "changed", "regressed", "missing", "refused"]
 Verdict = Literal["same", "within", "undecided", "improved", "regressed"]
 Exact = Literal["equal", "different", "not comparable here", "not judged"]
-BLOCKING: Final = frozenset({"changed", "slower", "regressed", "missing"})
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the gate's result depends on.
-
-    `tolerance` by metric, in points, where it is not `TOLERANCE`. `exact`: a changed bit fails. `strict_timing`: so
-    does a time that is this many times as long; None: times are only reported. `require_power`: so does a test that
-    cannot exclude a fall of the tolerance.
-    """
-
-    tolerance: Mapping[str, float] = field(default_factory=dict)
-    exact: bool = True
-    strict_timing: float | None = None
-    require_power: bool = False
-
-    def least(self, metric: str) -> float:
-        return self.tolerance.get(metric, TOLERANCE)
+BLOCKING: Final = frozenset({"changed", "regressed", "missing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +77,26 @@ class GateRow:
 class GateResult:
     """All rows in the baseline's order; `fresh` names runs that the baseline does not hold.
 
-    `before` and `after` are the code that made each side, `tests` the number of tests corrected together.
+    `tolerance` is by metric, in points, where it is not `TOLERANCE`. `before` and `after` are the code that made each
+    side, `tests` the number of tests corrected together.
     """
 
     rows: tuple[GateRow, ...]
     fresh: tuple[str, ...]
-    settings: Settings
+    tolerance: Mapping[str, float]
     before: str
     after: str
     tests: int
     resamples: int = RESAMPLES
     alpha: float = ALPHA
 
-    def blocks(self, status: Status) -> bool:
-        """Whether a row or test of this status fails the gate."""
-        return status in BLOCKING or (status == "undecided" and self.settings.require_power)
+    def least(self, metric: str) -> float:
+        """The least effect on a metric that counts, in points."""
+        return self.tolerance.get(metric, TOLERANCE)
 
     @property
     def failed(self) -> tuple[GateRow, ...]:
-        return tuple(row for row in self.rows if self.blocks(row.status))
+        return tuple(row for row in self.rows if row.status in BLOCKING)
 
     @property
     def undecided(self) -> tuple[Tested, ...]:
@@ -143,17 +124,20 @@ class Scores(NamedTuple):
     sides: SeedsOfSides
 
 
-def gate_tests(wanted: Sequence[Scores], settings: Settings) -> list[Tested]:
+def gate_tests(wanted: Sequence[Scores], tolerance: Mapping[str, float]) -> list[Tested]:
     """The test of each, by the estimator of `bench compare`, all corrected together.
 
     Where every image's scores are identical, nothing is tested: the difference is 0, and the interval no wider. It
     counts among the tests all the same, with p = 1.
     """
     changes = with_tests([(ScoreChange(each.split, each.metric, None, None), each.sides) for each in wanted])
-    return [_tested(each, change, settings, len(wanted)) for each, change in zip(wanted, changes, strict=True)]
+    return [
+        _tested(each, change, tolerance.get(each.metric, TOLERANCE), len(wanted))
+        for each, change in zip(wanted, changes, strict=True)
+    ]
 
 
-def _tested(scores: Scores, change: ScoreChange, settings: Settings, tests: int) -> Tested:
+def _tested(scores: Scores, change: ScoreChange, least: float, tests: int) -> Tested:
     test, over = change.test, change.over
     assert test is not None
     assert over is not None
@@ -164,7 +148,7 @@ def _tested(scores: Scores, change: ScoreChange, settings: Settings, tests: int)
         scores.split,
         scores.metric,
         test,
-        _verdict(test, settings.least(scores.metric)),
+        _verdict(test, least),
         over,
         _detectable(scores.sides, over, tests),
         change.architecture,
@@ -274,13 +258,13 @@ def judge(
     expected: Baseline,
     measured: Baseline | None,
     unfinished: Sequence[Run] = (),
-    settings: Settings | None = None,
+    tolerance: Mapping[str, float] | None = None,
 ) -> GateResult:
     """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing.
 
     Runs belong together that are equal in model, role, seed and signature, the release aside.
     """
-    settings = settings or Settings()
+    tolerance = tolerance or {}
     runs = measured.runs if measured else ()
     found = {run.identity: run for run in runs}
     pairs: dict[object, _Pair] = {}
@@ -291,12 +275,12 @@ def judge(
             pair.measured.append(found[run.identity])
         else:
             _add_reason(pair, run, [other for other in runs if other.who == run.who], unfinished)
-    tests = _tests(list(pairs.values()), settings)
+    tests = _tests(list(pairs.values()), tolerance)
     known = {run.identity for run in expected.runs}
     return GateResult(
-        rows=tuple(_row(pair, tested, settings) for pair, tested in zip(pairs.values(), tests, strict=True)),
+        rows=tuple(_row(pair, tested) for pair, tested in zip(pairs.values(), tests, strict=True)),
         fresh=tuple(run.name for run in runs if run.identity not in known),
-        settings=settings,
+        tolerance=tolerance,
         before=_codes(expected.runs),
         after=_codes(runs) or "nothing measured",
         tests=sum(map(len, tests)),
@@ -316,11 +300,11 @@ def _add_reason(pair: _Pair, run: BaselineRun, others: Sequence[BaselineRun], un
         pair.missing.append(f"{run.name} was not measured: no such run was planned")
 
 
-def _tests(pairs: Sequence[_Pair], settings: Settings) -> list[list[Tested]]:
+def _tests(pairs: Sequence[_Pair], tolerance: Mapping[str, float]) -> list[list[Tested]]:
     """The tests of every pair, all corrected together; pairs that lack something have none."""
     wanted = [(place, scores) for place, pair in enumerate(pairs) if pair.comparable for scores in _scores(pair)]
     found: list[list[Tested]] = [[] for _ in pairs]
-    tests = gate_tests([scores for _, scores in wanted], settings)
+    tests = gate_tests([scores for _, scores in wanted], tolerance)
     for (place, _), tested in zip(wanted, tests, strict=True):
         found[place].append(tested)
     return found
@@ -339,7 +323,7 @@ def _scores(pair: _Pair) -> list[Scores]:
     return found
 
 
-def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> GateRow:
+def _row(pair: _Pair, tests: Sequence[Tested]) -> GateRow:
     first, seeds = pair.expected[0], tuple(run.seed for run in pair.expected)
     if not pair.comparable:
         status: Status = "missing" if pair.missing else "changed" if pair.changed else "refused"
@@ -354,15 +338,13 @@ def _row(pair: _Pair, tests: Sequence[Tested], settings: Settings) -> GateRow:
     # A deterministic result does not change by itself. Where a model improved, changed bits are expected; where the
     # same captions score higher, only the evaluator changed, which is no improvement.
     expected = improved and not fell and not other
-    changed = [*other, *(said if exact == "different" else [])] if settings.exact and not expected else []
-    slower, gone, unknown = _times(pair, settings)
+    changed = [*other, *(said if exact == "different" else [])] if not expected else []
+    unknown = []
     if not tests and exact != "equal" and not changed:
         unknown.append(f"{pair.model}: neither bits nor scores of images can be compared")
     ends: dict[Status, list[str]] = {
-        "missing": gone,
         "regressed": fell,
         "changed": changed,
-        "slower": slower,
         "refused": unknown,
         "undecided": list(_doubts(pair, tests)),
     }
@@ -420,26 +402,6 @@ def _cost_notes(pair: _Pair) -> Iterator[str]:
     for each in cost_changes(pair.expected, pair.measured):
         if (each.name == "parameters" or each.unit == "GMAC") and each.before != each.after:
             yield f"{pair.model}: {each.name} {each.before:g} → {each.after:g}"
-
-
-def _times(pair: _Pair, settings: Settings) -> tuple[list[str], list[str], list[str]]:
-    """What became slower, what was not timed, and why times cannot be judged; nothing unless it was asked for."""
-    if settings.strict_timing is None:
-        return [], [], []
-    if apart := other_hardware(pair.expected, pair.measured):
-        return [], [], [f"{pair.model}: times of other hardware cannot be judged: {'; '.join(apart)}"]
-    units = {name: cost.unit for run in pair.expected for name, cost in run.costs.items()}
-    gone = [
-        f"{pair.model}: {name} was not measured"
-        for name in missing_costs(pair.expected, pair.measured)
-        if is_time(name, units[name])
-    ]
-    slower = [
-        f"{pair.model}: {each.name} is {each.slowdown:.2f} times as slow"
-        for each in cost_changes(pair.expected, pair.measured)
-        if each.slowdown is not None and each.slowdown >= settings.strict_timing and each.apart
-    ]
-    return slower, gone, []
 
 
 def _codes(runs: Sequence[BaselineRun]) -> str:

@@ -159,18 +159,6 @@ class Run:
             seconds[epoch.stage_name] = seconds.get(epoch.stage_name, 0.0) + epoch.seconds
         return {name: images[name] / spent for name, spent in seconds.items() if spent > 0}
 
-    def seconds_to(self, cider: float) -> float | None:
-        """Seconds of training until validation first reached this CIDEr-D (a fraction); None where it never did.
-
-        Validation itself is not counted. Epochs without validation are skipped.
-        """
-        passed = 0.0
-        for epoch in self.epochs:
-            passed += epoch.seconds
-            if epoch.val_cider is not None and epoch.val_cider >= cider:
-                return passed
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class StoredPretraining:

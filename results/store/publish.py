@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -30,8 +29,8 @@ from results.store.schema import (
 )
 from results.store.store import Store
 
-METRICS: Final = ("CIDEr-D",)
-"""Whose values of every image stay by default: paired tests of the metric that places go by need them."""
+METRIC: Final = "CIDEr-D"
+"""Whose values of every image stay: paired tests of the metric that places go by need them."""
 _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+|(?<!\w)[A-Za-z]:\\(?:[^\s\\:'\"]+\\)*")
 """The folders of an absolute path within a sentence."""
 
@@ -45,7 +44,7 @@ class PublishedCopy:
     bytes: int
 
 
-def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) -> PublishedCopy:
+def publish(source: str | Path, file: Path) -> PublishedCopy:
     """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
 
     Left out are references, captions with their attention maps, values of single images in other metrics, logs, and of
@@ -58,7 +57,7 @@ def publish(source: str | Path, file: Path, metrics: Collection[str] = METRICS) 
             merged = merge(copy, source)
             with copy.writing() as connection:
                 unfinished = _keep_finished(connection, merged.source)
-                _keep_metrics(connection, metrics)
+                _keep_one_metric(connection)
                 _remove_private(connection)
                 runs = connection.scalar(select(func.count()).select_from(RunRow)) or 0
         with closing(sqlite3.connect(part)) as plain:
@@ -82,14 +81,9 @@ def _keep_finished(connection: Connection, source: str) -> int:
     return unfinished
 
 
-def _keep_metrics(connection: Connection, metrics: Collection[str]) -> None:
-    known = {name for table in (ImageScores, ImageInfluences) for name in connection.scalars(select(table.metric))}
-    if unknown := sorted(set(metrics) - known):
-        raise StoreError(
-            f"no run has values of single images in {', '.join(unknown)}", f"choose among {', '.join(sorted(known))}"
-        )
+def _keep_one_metric(connection: Connection) -> None:
     for table in (ImageScores, ImageInfluences):
-        connection.execute(delete(table).where(table.metric.not_in(metrics)))
+        connection.execute(delete(table).where(table.metric != METRIC))
 
 
 def _remove_private(connection: Connection) -> None:

@@ -15,9 +15,9 @@ from tests.documentation.pages import ROOT, commands_of
 from tests.harness.conftest import command_line
 
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
-_NOT_OURS = ("ray", "scontrol")
+_NOT_OURS = ("ray", "scontrol", "sbatch")
 """Programs of others, whose words are not ours to know."""
-_LAUNCHERS = ("torchrun", "srun", "sbatch")
+_LAUNCHERS = ("torchrun", "srun")
 _PYTEST_VALUES = ("-n", "-k", "-m")
 
 
@@ -38,8 +38,6 @@ def check(words: Sequence[str]) -> None:
             assert importlib.util.find_spec(module), f"no module {module}"
         case ["uv", "sync", *rest]:
             _check_extras(rest)
-        case ["sbatch", _script, *rest]:
-            parse_bench(["run", *rest])  # the script of bench plan --slurm hands them on
         case [launcher, *rest] if launcher in _LAUNCHERS:
             if "-m" in rest:
                 check(["python", *rest[rest.index("-m") :]])

@@ -77,7 +77,6 @@ _WORKSPACES = _READ_WORKSPACES - {"undecodable"}  # which no database could name
 LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
-    "cost runs --cider": {"zero"},
     "data convert --caption-column": _ANY - {"empty", "blank"},  # COCO has none
     "data convert --file-column": _ANY - {"empty", "blank"},
     "data convert --images": {"empty"},

@@ -19,7 +19,6 @@ from harness.data.backbones.backbone import open_backbone
 from harness.data.backbones.timm_backbone import _read
 from harness.data.formats import read_references
 from harness.data.predictions import read_predictions
-from harness.data.regions.box_files import CocoBoxes
 from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.regions import BadRegions, RawRegions
@@ -238,32 +237,3 @@ def test_ids_beyond_64_bits_are_named(tmp_path: Path, number: int) -> None:
     found = read_predictions(_write(tmp_path / "predictions.json", predictions))
     assert found.captions == {1: "a cat"}
     assert found.problems == {f"without a {said} or a file name as their image": ["entry 0"]}
-
-
-@pytest.mark.parametrize("number", [TOO_LARGE - 1, -TOO_LARGE])
-def test_ids_of_64_bits_are_read(tmp_path: Path, number: int) -> None:
-    file = _write(tmp_path / "karpathy.json", _karpathy(imgid=number))
-    assert [sample.image_id for sample in open_dataset(str(file), cache_dir=tmp_path).samples] == [number]
-
-
-def test_nocaps_ids_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    own = _write(tmp_path / "own.json", _karpathy(imgid=TOO_LARGE - 2))
-    images = [{"id": i, "file_name": f"{i}.png", "domain": "in-domain"} for i in (0, 1)]
-    captions = [{"id": i, "image_id": i, "caption": "a dog"} for i in (0, 1)]
-    nocaps = _write(tmp_path / "nocaps.json", {"images": images, "annotations": captions})
-    result = bench("data", "nocaps", own, nocaps, "--out", tmp_path / "both.json")
-    assert isinstance(result.exception, BenchError)
-    assert "more than 64 bits" in str(result.exception)
-    assert not (tmp_path / "both.json").exists()
-
-
-def test_boxes_beyond_all_floats_are_faults_of_their_image(tmp_path: Path) -> None:
-    file = _write(tmp_path / "karpathy.json", _karpathy(boxes=[[0, 0, 10**400, 1]]))
-    dataset = open_dataset(str(file), cache_dir=tmp_path)
-    assert "boxes of 'a.png'" in dataset.faults[1]
-    results = [{"image_id": 1, "bbox": [0, 0, 10**400, 1]}, {"image_id": 1, "bbox": [0, 0, 1, 1], "score": 10**400}]
-    for entry in results:
-        boxes = CocoBoxes(_write(tmp_path / "boxes.json", [entry]), dataset)
-        [(image_id, found)] = boxes.read([1])
-        assert image_id == 1
-        assert "not a number" in str(found)

@@ -119,7 +119,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for points, model in enumerate(models):
                 cell = planned(model, 0, "3")
                 store.plan([cell])
-                store.finish(cell.key, outcome(float(points), 0, 10.0, None, False))
+                store.finish(cell.key, outcome(float(points), 0, 10.0, "EPYC", None, False))
     return folder
 
 

@@ -23,8 +23,6 @@ NUMBERS = {
     "cost measure --beam 99999": "--beam",
     "cost measure --energy-seconds inf": "--energy-seconds",
     "cost measure --energy-seconds nan": "--energy-seconds",
-    "cost runs --cider inf": "--cider",
-    "cost runs --cider nan": "--cider",
     "flops --models blind --position 21": "--position 21",
     "flops --models blind --position 6 --caption-length 5": "--position 6",
     "plan --seeds 3 --first-seed 2147483646": "--first-seed",
@@ -94,7 +92,6 @@ WRITING = (
     "data nocaps nowhere nowhere --out",
     "evaluate nowhere --references nowhere --out",
     "export leaderboard --out",
-    "regress --train --baseline nowhere --out",
 )
 CASES: list[tuple[list[str], str]] = [
     *((words.split(), said) for words, said in (NUMBERS | WITHOUT_EFFECT).items()),

@@ -325,7 +325,6 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "_describe_cells", described)
         patch.setattr(training_costs, "pass_costs", costs)
-        patch.setattr(training_costs, "PROBE_S", 1e-9)
         patch.setattr(evaluator, "tokenize_ptb", tokens)
         patch.setattr(significance, "draws", draws)
         patch.setattr(kept, "read_json", read_count)

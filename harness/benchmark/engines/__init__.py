@@ -146,7 +146,7 @@ def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, 
     if name == "slurm" and devices > 1:
         raise BenchError(
             f"--on slurm and --devices {devices} contradict each other: each job has one process",
-            f"leave out one of the two; `bench plan --slurm FILE --devices {devices}` writes a job of so many",
+            "leave out one of the two; docs/cluster.md has a script of jobs with several devices",
         )
     if name == "ray" and "--hours-per-run" in given:
         raise BenchError("--hours-per-run is for Slurm; Ray limits no time", "leave it out, or write --on slurm")

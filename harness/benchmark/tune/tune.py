@@ -45,21 +45,20 @@ def tune(
     reporter: Reporter,
     *,
     trials: int,
-    finalists: int = 0,
-    seeds: int = 0,
-    space: SearchSpace | None = None,
-    seed: int = 0,
+    finalists: int,
+    seeds: int,
+    space: SearchSpace,
 ) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
     Args:
-        trials: of each model; `space` is what they search, `seed` the sampler's. The best `finalists` of them are
-            trained again, as the preset is, on so many further `seeds`.
+        trials: of each model; `space` is what they search. The best `finalists` of them are trained again, as the
+            preset is, on so many further `seeds`.
 
     Raises:
         BenchError: nothing to tune, a preset that cannot be tuned, or what `open_context` refuses.
     """
-    models, workspace, space = _trained(request, reporter), request.workspace, space or SearchSpace()
+    models, workspace = _trained(request, reporter), request.workspace
     _check(request.preset, space)
     if space.stage:
         stages = request.preset.schedule.stages
@@ -79,9 +78,7 @@ def tune(
         startup = max(trials // 3, 2)
         updates = sum(context.updates()[-1 if space.stage else 0 :])
         seeds = seeds if finalists else 0
-        budget = Budget(
-            trials=trials, updates=updates, startup_trials=startup, seed=seed, finalists=finalists, seeds=seeds
-        )
+        budget = Budget(trials=trials, updates=updates, startup_trials=startup, finalists=finalists, seeds=seeds)
         label = tuned_field(space, budget, context.preset)
         jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
         execution = replace(request.execution, jobs=jobs)

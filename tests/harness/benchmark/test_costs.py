@@ -1,4 +1,4 @@
-"""What runs cost: passes, training foreseen and measured, an A100's hours, and which captions are timed."""
+"""What runs cost: passes, training, an A100's hours, and which captions are timed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import torch
 from torch import nn
 
 from harness.benchmark import timing
-from harness.benchmark import training_costs as module
 from harness.benchmark.context import Execution, RunContext
 from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
-from harness.benchmark.training_costs import COSTS, Prediction, pass_costs, predict_training, training_costs
+from harness.benchmark.training_costs import COSTS, macs_per_image, pass_costs, training_costs
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
 from harness.config.schedule import Schedule
 from harness.measure.captioning_costs import Timed
-from harness.measure.estimate import FORWARD_AND_BACKWARD, Speed
+from harness.measure.estimate import FORWARD_AND_BACKWARD
 from harness.measure.flops.counting import count_flops
 from harness.measure.latency import COSTS as LATENCIES
 from harness.measure.memory import PeakMemory
@@ -91,41 +90,14 @@ class _Words:
         return caption.split()
 
 
-def test_the_schedules_work_over_the_probed_speed(
-    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("captions", [1, 2])
+def test_an_images_work_is_the_schedules_over_its_images(
+    tiny: Captioner, visual: Callable[..., Visual], captions: int
 ) -> None:
-    asked: dict[str, Any] = {}
-
-    def probe(model: Captioner, *given: object, **settings: Any) -> Speed:
-        asked.update(
-            settings, length=given[-1], rate=[layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)]
-        )
-        return Speed(training=1e6, decoding=1e6)
-
-    monkeypatch.setattr(module, "measure_speed", probe)
     counts = count_flops(tiny, visual(), caption_length=6)
-    found = predict_training(tiny, visual(), counts, context_of({"dropout": 0.0}))
+    found = macs_per_image(tiny, visual(), counts, context_of({"captions_per_image": captions}))
     decoder = (counts.teacher_forced.macs - counts.encoder.macs) * 4 / 6  # three words and an end of six tokens
-    per_image = FORWARD_AND_BACKWARD * (counts.encoder.macs + 2 * decoder)
-    assert found.macs_per_image == pytest.approx(per_image)
-    assert found.seconds.value == pytest.approx(8 * 3 * per_image / 1e6)
-    assert asked == {"images": 4, "captions": 2, "min_s": module.PROBE_S, "length": 4, "rate": [0.0]}
-    assert tiny.dropout.p == 0.5
-    halved = predict_training(tiny, visual(), counts, context_of({"dropout": None}, devices=2))
-    assert halved.seconds.value == pytest.approx(8 * 3 * per_image / 2e6)
-    assert (asked["images"], asked["rate"]) == (2, [0.5])
-
-
-def test_the_probe_really_trains_and_leaves_no_trace(tiny: Captioner, visual: Callable[..., Visual]) -> None:
-    before = {name: value.clone() for name, value in tiny.state_dict().items()}
-    numbers = torch.get_rng_state()
-    found = predict_training(tiny, visual(), count_flops(tiny, visual(), caption_length=6), context_of({}))
-    assert found.seconds.value is not None
-    assert found.seconds.value > 0
-    assert all(torch.equal(value, before[name]) for name, value in tiny.state_dict().items())
-    assert all(parameter.grad is None for parameter in tiny.parameters())
-    assert torch.equal(torch.get_rng_state(), numbers)
-    assert tiny.training
+    assert found == pytest.approx(FORWARD_AND_BACKWARD * (counts.encoder.macs + captions * decoder))
 
 
 def test_running_statistics_are_put_back() -> None:
@@ -151,42 +123,28 @@ def test_a_model_on_pixels_counts_its_backbone_apart() -> None:
     pixels = Visual(pixels=torch.zeros(1, 3, 32, 32))
     counts = count_flops(model, pixels, caption_length=6)
     frozen, trained = (
-        predict_training(model, pixels, counts, context_of({"backbone": backbone}))
+        macs_per_image(model, pixels, counts, context_of({"backbone": backbone})) or 0
         for backbone in ("frozen", "trained")
     )
-    assert (trained.macs_per_image or 0) > 2 * (frozen.macs_per_image or 0) > 0
+    assert trained > 2 * frozen > 0
 
 
-def test_no_count_and_no_probe_are_reasons(
-    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uncounted = predict_training(tiny, visual(), None, context_of({}))
-    assert "could not be counted" in str(uncounted.seconds.reason)
-
-    def fail(*_: object, **__: object) -> Speed:
-        raise RuntimeError("out of\nmemory")
-
-    monkeypatch.setattr(module, "measure_speed", fail)
-    unprobed = predict_training(tiny, visual(), count_flops(tiny, visual(), caption_length=6), context_of({}))
-    assert unprobed.seconds.reason == "the probe failed: RuntimeError: out of memory"
-    assert unprobed.macs_per_image is not None
+def test_without_a_count_there_is_a_reason(tiny: Captioner, visual: Callable[..., Visual]) -> None:
+    assert macs_per_image(tiny, visual(), None, context_of({})) is None
     with PeakMemory() as memory:
         pass
-    costs = training_costs(SUMMARY, memory, uncounted, context_of({}))
-    assert {costs[name].reason for name in COSTS if name.startswith(("train_g", "train_u", "train_a"))} == {
-        uncounted.seconds.reason
-    }
+    costs = training_costs(SUMMARY, memory, None, context_of({}))
+    reasons = {costs[name].reason for name in COSTS if name.startswith(("train_g", "train_u", "train_a"))}
+    assert reasons == {"its multiply-accumulates could not be counted"}
 
 
 def test_what_training_came_to_on_a_cpu() -> None:
     with PeakMemory() as memory:
         pass
-    prediction = Prediction(Quantity(25.0, unit="s"), macs_per_image=1e9)
-    costs = training_costs(SUMMARY, memory, prediction, context_of({}))
+    costs = training_costs(SUMMARY, memory, 1e9, context_of({}))
     assert {name: cost.unit for name, cost in costs.items()} == COSTS
     values = {name: cost.value for name, cost in costs.items()}
     assert values["train_seconds"] == 30
-    assert values["predicted_train_seconds"] == 25
     assert values["train_images_per_second"] == 24 / 30
     assert values["train_data_wait"] == 25
     assert values["train_beside"] == 2
@@ -201,8 +159,7 @@ def test_a100_hours_follow_the_utilisation_of_another_device(monkeypatch: pytest
     with PeakMemory() as memory:
         pass
     conditions = context_of({}, device="cuda", precision="bf16", devices=2)
-    prediction = Prediction(Quantity(25.0, unit="s"), macs_per_image=1e13)
-    costs = training_costs(SUMMARY, memory, prediction, conditions)
+    costs = training_costs(SUMMARY, memory, 1e13, conditions)
     share = 24e13 / 30 / (2 * 989e12 / 2)
     assert costs["train_utilisation"].value == pytest.approx(100 * share)
     estimate = costs["train_a100_hours_estimate"]
@@ -210,7 +167,7 @@ def test_a100_hours_follow_the_utilisation_of_another_device(monkeypatch: pytest
     assert estimate.low == pytest.approx(2 * 30 / 3600)  # as fast as here, and two devices were at work
     assert estimate.unit == "h"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some Device")
-    unknown = training_costs(SUMMARY, memory, prediction, conditions)
+    unknown = training_costs(SUMMARY, memory, 1e13, conditions)
     assert "peak rate of Some Device" in str(unknown["train_a100_hours_estimate"].reason)
 
 

@@ -227,7 +227,7 @@ def test_bench_work_executes_each_run_beside_its_own_plugins(data: Path, tmp_pat
     for models, more in (("mine", ("--plugin", plugin)), ("blind", ())):
         words = [*run_words(data, workspace, models, TINY)[1:], "--backbone", "filterbank", *more]
         with own_registry():
-            assert bench_or_raise("plan", *words, "--slurm", tmp_path / "array.sh", "--force")[0] == 0
+            assert bench_or_raise("plan", *words, "--store")[0] == 0
     with own_registry():
         assert bench_or_raise("work", "--workspace", workspace)[0] == 0
     with Store(workspace / "bench.sqlite", read_only=True) as store:

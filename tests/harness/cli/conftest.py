@@ -29,8 +29,9 @@ Fill = Callable[..., Path]
 def fill(tmp_path: Path) -> Fill:
     """`fill("old", {"updown": 0.0})` makes a workspace; models score so many points more than usual.
 
-    `seeds` are trained of each, `seconds` is how long training took, `beam` the search's width, `failed` models that
-    end with an error, `spice` a score without those of single images, `influences` whether BLEU-4 has those of images.
+    `seeds` are trained of each, `seconds` is how long training took, `beam` the search's width, `cpu` where it was,
+    `failed` models that end with an error, `spice` a score without those of single images, `influences` whether BLEU-4
+    has those of images.
     """
 
     def filling(
@@ -40,6 +41,7 @@ def fill(tmp_path: Path) -> Fill:
         seeds: int = 1,
         seconds: float = 10.0,
         beam: str = "3",
+        cpu: str = "EPYC",
         failed: tuple[str, ...] = (),
         spice: float | None = None,
         influences: bool = False,
@@ -58,7 +60,7 @@ def fill(tmp_path: Path) -> Fill:
                 store.record_epoch(
                     cell.key, EpochRecord(0, "xe", "xe", 0, 30, 0.1, 2.5 - points / 100, None, 9.0, 30.0)
                 )
-                store.finish(cell.key, outcome(points, seed, seconds, spice, influences))
+                store.finish(cell.key, outcome(points, seed, seconds, cpu, spice, influences))
         return folder
 
     return filling
@@ -71,7 +73,7 @@ def planned(model: str, seed: int, beam: str) -> RunSpec:
     return RunSpec(f"{model}-s{seed}", model, "model", seed, "controlled", "f" * 16, config, signature, "0.1.0")
 
 
-def outcome(points: float, seed: int, seconds: float, spice: float | None, influences: bool) -> Outcome:
+def outcome(points: float, seed: int, seconds: float, cpu: str, spice: float | None, influences: bool) -> Outcome:
     """Captions that say how good they are, and their scores, by some 4 points other with every seed."""
     generator = random.Random(3 + seed)
     by_image = {
@@ -99,4 +101,4 @@ def outcome(points: float, seed: int, seconds: float, spice: float | None, influ
         "latency_noisy": Quantity(1.0),
         "energy": Quantity(None, "no meter"),
     }
-    return Outcome((result,), costs, ENVIRONMENT)
+    return Outcome((result,), costs, ENVIRONMENT | {"cpu": cpu})

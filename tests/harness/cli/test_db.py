@@ -73,19 +73,6 @@ def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
     assert "bench compare HERE THERE" in output
 
 
-def test_the_report_of_a_database_named_by_option_or_environment(tmp_path: Path) -> None:
-    fill(tmp_path / "a.sqlite", 0.5, "ann")
-    fill(tmp_path / "b.sqlite", 0.75, "bob")
-    code, output = bench_or_raise("report", "--terminal", "--db", f"sqlite:///{tmp_path / 'a.sqlite'}")
-    assert code == 0
-    assert "ann" in output
-    code, output = bench_or_raise("report", "--terminal", env={"BENCH_DB": "b.sqlite"})
-    assert code == 0
-    assert "bob" in output
-    with pytest.raises(StoreError, match=r"no results database at nothing\.sqlite"):
-        bench_or_raise("report", "--db", "nothing.sqlite")
-
-
 def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
     code, output = bench_or_raise("db", "publish", "out.sqlite", "--db", "full.sqlite")
@@ -101,7 +88,6 @@ def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
         (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite, which --db names"),
         (("dangling.sqlite", "--db", "full.sqlite"), r"dangling\.sqlite exists already"),
         (("absent/out.sqlite", "--db", "full.sqlite"), "the folder absent does not exist"),
-        (("out.sqlite", "--db", "full.sqlite", "--metrics", "CIDER"), "values of single images in CIDER"),
         (("out.sqlite", "--workspace", "nowhere"), "nowhere"),
     ],
 )

@@ -124,10 +124,3 @@ def test_submission_of_a_stored_run(files, tmp_path):
         with Store(tmp_path / "bench.sqlite") as store:
             store.finish(key, Outcome((split,), {}, {}))
         assert said in str(submission(run, "nocaps", references, tmp_path, "-w", tmp_path).exception)
-
-
-def test_prefetch_refuses_a_file_that_is_something_else(files, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    result = bench("prefetch", "spice", "--from", files[0])
-    assert "its SHA-1 is" in str(result.exception)
-    assert not (tmp_path / "captionbench").exists()

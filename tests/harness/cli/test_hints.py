@@ -42,7 +42,7 @@ MISTAKES = {
     "evaluate": "bench evaluate FILE --references FILE",
     "evaluate named.json --references references.json": "7, 8",
     "evaluate named.json --references captions.csv": "bench data convert",
-    "plan --models show_tell --preset smoke --slurm a.sbatch": "bench data features scenes",
+    "plan --models show_tell --preset smoke --store": "bench data features scenes",
 }
 
 

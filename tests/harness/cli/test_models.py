@@ -57,12 +57,3 @@ def test_a_model_is_shown_with_its_origin_and_arguments(name):
         assert " ".join(part.split()) in text
     assert ("captions seen" in text) == (seen is not None)
     assert ("Arguments of the preset" in text) == bool(card.arguments)
-
-
-def test_printed_scores_are_shown_with_their_conditions():
-    shown = bench("models", "show", "expansionnet_v2").stdout
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    lines = [line.split() for line in shown.splitlines()]
-    start = lines.index(["expansionnet_v2,", "Table", "II:", "karpathy-test"])
-    assert lines[start + 3] == ["RL", "1", "—", "82.8", "41.5", "30.3", "60.5", "140.4", "24.5"]
-    assert "No printed score is recorded here." in bench("models", "show", "blind").stdout

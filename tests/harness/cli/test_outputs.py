@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.metrics.submission import SPLITS
 from harness.utils.errors import BenchError
 from tests.harness.cli.conftest import Fill
 from tests.harness.conftest import bench_or_raise
@@ -111,19 +110,6 @@ def test_files_in_a_folder_are_held_to_the_same(place: Path) -> None:
     assert bench_or_raise(*words, "--force")[0] == 0
 
 
-def test_a_submission_is_not_its_own_source(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SPLITS["coco"], "val2014", 1)
-    (place / "list.json").write_text(json.dumps({"images": [{"id": 1}]}))
-    (place / "up").mkdir()
-    file = place / "up" / "captions_val2014_x_results.json"
-    file.write_text(json.dumps([{"image_id": 1, "caption": "A  Ball."}]))
-    before = _contents(place)
-    to = ("--server", "coco", "--images", "list.json", "--split", "val2014", "--name", "x", "--out", "up")
-    with pytest.raises(BenchError, match=file.name):
-        bench_or_raise("export", "submission", file, *to)
-    assert _contents(place) == before
-
-
 @pytest.mark.parametrize(
     ("words", "formats"),
     [
@@ -131,12 +117,10 @@ def test_a_submission_is_not_its_own_source(place: Path, monkeypatch: pytest.Mon
         ("claims --workspace w", "text markdown"),
         ("compare w w", "text markdown json"),
         ("compare updown updown --workspace w", "markdown"),
-        ("regress --train --workspace w --baseline b", "text markdown junit json"),
     ],
 )
 @pytest.mark.usefixtures("place")
 def test_an_earlier_version_is_replaced(words: str, formats: str) -> None:
-    assert bench_or_raise("regress", "--train", "--workspace", "w", "--baseline", "b", "--update")[0] == 0
     for form in formats.split():
         for _ in range(2):
             assert bench_or_raise(*words.split(), "--format", form, "--out", form)[0] == 0

@@ -76,11 +76,11 @@ def absent(tmp_path, monkeypatch):
 
 
 def test_scores_go_to_their_images(stand_in, installed, tmp_path):
-    scores = run_spice(REFERENCES, CANDIDATES, java=stand_in(), heap_mb=1234)
+    scores = run_spice(REFERENCES, CANDIDATES, java=stand_in())
     assert scores.tolist() == [0.03, 0.004, 0.1]
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["cwd"] == str(installed)
-    assert "-Xmx1234m" in record["argv"]
+    assert "-Xmx8192m" in record["argv"]
     opened = {
         f"--add-opens=java.base/java.{p}=ALL-UNNAMED"
         for p in ["lang", "util", "math", "net", "text", "util.concurrent"]

@@ -438,13 +438,6 @@ def test_no_preset_learns_off_policy(name: str) -> None:
     assert not any(map(off_policy, load_preset(name).schedule.stages))
 
 
-def test_a_stage_says_what_its_reward_counts() -> None:
-    made = objective(tiny("updown"), documents="captions", end_in_reward=False)
-    whole = VOCABULARY.encode("red ball", 9)
-    rewards = made.rewards([0], hypotheses([[whole, whole[:-1]]]))[0]
-    assert rewards[0] == rewards[1] > 0
-
-
 @pytest.mark.parametrize(
     "settings",
     [

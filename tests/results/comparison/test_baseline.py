@@ -17,7 +17,6 @@ from results.comparison.baseline import (
     Baseline,
     PerImage,
     baseline_of,
-    check_metrics,
     compare_baselines,
     read_baseline,
     write_out,
@@ -104,12 +103,6 @@ def test_an_update_names_added_dropped_and_changed_runs(filled: Store) -> None:
     assert [run.name for run in update.added] == ["blind seed 2"]
     assert [run.name for run in update.dropped] == ["blind seed 1"]
     assert [(run.name, fields) for run, fields in update.changed] == [("updown seed 1", ("beam none → 5",))]
-
-
-@pytest.mark.parametrize(("metric", "message"), [("BLEU-4", "means over images"), ("SPICE", "no run here has")])
-def test_only_means_over_images_that_were_measured_are_tested(filled: Store, metric: str, message: str) -> None:
-    with pytest.raises(StoreError, match=message):
-        check_metrics([metric], baseline_of(finished_with_images(filled), [metric]))
 
 
 def test_nothing_finished_is_no_baseline() -> None:

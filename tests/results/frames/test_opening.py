@@ -15,9 +15,6 @@ from results import StoreError
 Add = Callable[..., str]
 
 
-ASSETS = Path(__file__).parents[1] / "assets"
-
-
 def test_a_database_opens_read_only_by_its_url(url: str, add: Add) -> None:
     add("blind")
     with results.open(url) as opened:

@@ -158,7 +158,7 @@ def test_several_runs_are_read_as_each_alone(store: Store, add: Add, make: Any) 
     assert found == {key: reading.one_run(store, key) for key in keys}
 
 
-def test_speed_of_a_stage_and_time_to_a_score(store: Store, add: Add, make: Any) -> None:
+def test_speed_of_a_stage(store: Store, add: Add, make: Any) -> None:
     key = add("updown")
     of = [(0, "xe", 1, None, 10.0, 100.0), (0, "xe", 2, 0.9, 30.0, 60.0), (1, "scst", 1, 0.8, 20.0, 5.0)]
     for stage, name, epoch, cider, seconds, speed in of:
@@ -166,7 +166,6 @@ def test_speed_of_a_stage_and_time_to_a_score(store: Store, add: Add, make: Any)
         store.record_epoch(key, make.epoch(epoch, stage=stage, **told))
     run = reading.one_run(store, key)
     assert run.stage_speeds() == {"xe": pytest.approx(70.0), "scst": pytest.approx(5.0)}
-    assert [run.seconds_to(cider) for cider in (0.85, 0.9, 1.2)] == [40.0, 40.0, None], "validation is not counted"
 
 
 BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))

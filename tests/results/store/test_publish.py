@@ -63,16 +63,10 @@ def test_reasons_name_no_folder(store: Store, make: Any, tmp_path: Path, reason:
     assert row.costs["latency_median"].reason == published
 
 
-def test_values_of_images_stay_for_chosen_metrics(url: str, add: Callable[..., str], tmp_path: Path) -> None:
+def test_values_of_images_stay_for_one_metric(url: str, add: Callable[..., str], tmp_path: Path) -> None:
     add("updown")
-    assert publish(url, tmp_path / "one.sqlite", ["CIDEr-D"]).runs == 1
+    assert publish(url, tmp_path / "one.sqlite").runs == 1
     assert names_of_images(tmp_path / "one.sqlite") == {("updown", "CIDEr-D")}
-    publish(url, tmp_path / "none.sqlite", [])
-    assert names_of_images(tmp_path / "none.sqlite") == set()
-    with pytest.raises(StoreError, match="no run has values of single images in CIDER") as caught:
-        publish(url, tmp_path / "wrong.sqlite", ["CIDER"])
-    assert "CIDEr-D" in str(caught.value.hint)
-    assert {path.name for path in tmp_path.iterdir() if "wrong" in path.name} == set()
 
 
 def test_nothing_is_published_where_nothing_is_finished(store: Store, tmp_path: Path) -> None:
