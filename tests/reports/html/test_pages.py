@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from PIL import Image
 
 from reports.html import attention
 from reports.html.attention import stored_maps
+from reports.html.method import method
 from reports.html.rendering import SCRIPTS
 from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE
+from tests.reports.examples import contents, group, row
 from tests.reports.html.parsed import Element, Page, every, rows
 
 LOOKS = "gallery-attention.html"
@@ -209,6 +212,12 @@ def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -
     tested = [tuple(re.findall(r"\d[\d,]*", note)) for note in notes if note.startswith("Tested")]
     assert tested[:3] == [("6", "12"), ("1", "12", "1,", "2"), ("6", "6")], "floors and places, then of six images"
     assert tested[3:] == [("1", "12"), ("1", "6")], "a table of one row has no pairs"
+
+
+def test_the_method_says_what_was_tuned() -> None:
+    tuned = replace(group(row("m2")), signature={"tuned": "12x300+2x3#1a2b3c"})
+    said, nothing = (table.tuning for table in method(contents(tuned, group(row("m2")))).tables)
+    assert (re.findall(r"\d+", said), nothing) == (["12", "300", "2", "3"], "")
 
 
 def test_rows_below_a_floor_say_so_in_place_of_a_place(pages: dict[str, Page]) -> None:
