@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from reports.tables import numbers
 from reports.tables.boards import field_value, signature_text
@@ -31,15 +32,8 @@ class Conditions:
     tuning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    tables: list[Conditions]
-    metrics: list[tuple[str, str]]
-    levels: list[tuple[str, str, str]]
-    costs: list[tuple[str, str]]
-
-
-def method(contents: Contents) -> Method:
+def method(contents: Contents) -> dict[str, Any]:
+    """What the page shows: the conditions of every table, and what its metrics, levels and costs mean."""
     groups, runs = contents.groups, contents.runs
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
@@ -49,15 +43,15 @@ def method(contents: Contents) -> Method:
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
     beside = {id(group): found for group, found in zip(groups, contents.controls, strict=True)}
     ranked = [group for group in groups if group.rows]
-    return Method(
-        tables=[
+    return {
+        "tables": [
             _conditions(f"conditions-{number}", group, contents, beside[id(group)])
             for number, group in enumerate(ranked, start=1)
         ],
-        metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
-        levels=[(name, *ROLES[name]) for name in ROLES if name in models],
-        costs=[(kind.label, kind.meaning) for kind in kinds],
-    )
+        "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
+        "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
+        "costs": [(kind.label, kind.meaning) for kind in kinds],
+    }
 
 
 def _tuning(label: str | None) -> str:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -62,7 +61,6 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "breakable": _breakable,
         "linked": linked,
         "places": _places,
-        "file_list": lambda files: _file_list(tuple(files)),
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }
     environment.globals |= {
@@ -118,13 +116,6 @@ def _printable(value: Any) -> Any:
 def _places(by_metric: Mapping[str, Cell]) -> str:
     """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation, ranks."""
     return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
-
-
-@cache
-def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
-    """Files and their digests as items of a list; runs of one model have the same hundreds, which are cached."""
-    items = (f"<li><code>{escape(digest)}</code> {escape(file)}</li>" for file, digest in files)
-    return Markup(printable("".join(items)))
 
 
 def _breakable(text: str, after: str = "|") -> Markup:
