@@ -6,13 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
-from jinja2 import BytecodeCache, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
-from jinja2.bccache import Bucket
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.html.plots import COLOURS
@@ -44,7 +42,6 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
     environment = Environment(
         loader=PackageLoader("reports.html"),
-        bytecode_cache=_byte_code(),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,
@@ -88,21 +85,6 @@ def linked(text: str) -> Markup:
         parts += [escape(text[end : found.start()]), link]
         end = found.start() + len(shown)
     return Markup("").join([*parts, escape(text[end:])])
-
-
-class _ByteCode(FileSystemBytecodeCache):
-    """Compiled templates in a folder of this user: compiling them takes longer than most pages. A full disk is none."""
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().dump_bytecode(bucket)
-
-
-def _byte_code() -> BytecodeCache | None:
-    try:
-        return _ByteCode()
-    except (OSError, RuntimeError):  # no safe place
-        return None
 
 
 def _printable(value: Any) -> Any:

@@ -21,6 +21,7 @@ from results.published.scores import (
     scores,
     stored,
 )
+from results.records import stages_of
 
 # The names of a measured run's features, for the printed ones that a backbone's name identifies.
 _BACKBONES = {
@@ -171,17 +172,16 @@ def best_match(
 
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:
     """The conditions of a run's scores on a split, from its signature and its configuration."""
-    card = _at(config, "card")
-    if signature.get("track") == "captions" and isinstance(card, Mapping):
+    card = config.get("card")
+    if signature.get("track") == "captions" and card:
         name = signature.get("data", "").partition("#")[0]
         return MeasuredConditions(
             printed_split(name, split), card["objective"] or None, card["beam"], None, None, bool(card["ensemble"])
         )
-    stages = _at(config, "preset", "schedule", "stages")
-    stages = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list) else []
+    stages = stages_of(config)
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
-    images, members = _at(config, "evaluated", split), _at(config, "members") or ()
+    images, members = config.get("evaluated", {}).get(split), config.get("members", ())
     return MeasuredConditions(
         split=printed_split(signature.get("data", "").partition("#")[0], split),
         objective=_OBJECTIVES.get(stages[-1].get("objective", "")) if stages else None,
@@ -191,25 +191,16 @@ def measured_conditions(split: str, signature: Mapping[str, str], config: Mappin
         ensemble=bool(members),
         models=len(members) or None,
         recipe=_recipe(signature, config),
-        images=images if isinstance(images, int) else None,
+        images=images,
     )
 
 
 def _recipe(signature: Mapping[str, str], config: Mapping[str, Any]) -> RunRecipe | None:
     """None for runs of the paper track that do not say how they deviate."""
-    preset = str(_at(config, "preset", "name") or "")
-    deviations = _at(config, "shipped_preset", "deviations")
-    if isinstance(deviations, list):
-        return RunRecipe(preset, _at(config, "shipped_preset", "digest"), tuple(map(str, deviations)))
+    preset, shipped = (config.get("preset") or {}).get("name", ""), config.get("shipped_preset")
+    if shipped:
+        return RunRecipe(preset, shipped["digest"], tuple(shipped["deviations"]))
     return RunRecipe(preset) if signature.get("track") == "controlled" else None
-
-
-def _at(config: Mapping[str, Any], *path: str) -> Any:
-    """An entry of a configuration, None where it has no such: another program may have stored the run."""
-    found: Any = config
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
 
 
 def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMatch:

@@ -184,8 +184,6 @@ def test_conditions_come_from_signature_and_configuration() -> None:
     assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == MeasuredConditions(
         None, None, None, None, None
     )
-    for odd in ({"preset": None}, {"preset": {"schedule": None}}, {"preset": {"schedule": {"stages": None}}}):
-        assert measured_conditions("test", signature, odd).objective is None
 
 
 def test_domains_of_other_images_than_the_servers_are_a_footnote() -> None:
