@@ -122,8 +122,7 @@ def _show_published(name: str, console: Console) -> None:
 
     from rich.table import Table
 
-    from results.published.matching import published_for
-    from results.published.scores import printed_rows
+    from results.published.scores import printed_rows, published_for
 
     shown = {"BLEU-1": "B1", "BLEU-4": "B4", "METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
     rows = printed_rows(score for score in published_for(name) if score.metric in shown)

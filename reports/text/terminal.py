@@ -23,8 +23,7 @@ from reports.tables.verdict import (
     verdict,
 )
 from reports.text.grid import Grid, folded
-from results.published.matching import AblationTable, ablation_tables
-from results.published.scores import PAPERS
+from results.published.scores import PAPERS, AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run

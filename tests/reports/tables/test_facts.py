@@ -21,7 +21,7 @@ from reports.tables.facts import NOT_STATED, contamination, control_sentences, d
 from reports.text import markup as export_data
 from reports.text.markup import latex, markdown
 from reports.text.terminal import print_leaderboard
-from results.frames.results import Results
+from results.frames import Results
 from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import leaderboard
 from results.runs.run import Run, StoredPretraining

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from results import ImageRecord, Quantity, Results, SplitResult, Store, StoreError
-from results.frames.runs import with_unit
+from results.frames import with_unit
 from results.records import CodeRecord
 
 Add = Callable[..., str]
