@@ -1,7 +1,8 @@
 """The gallery: pictures, references, and every model's caption with the words that no reference uses.
 
-Images are in scripts beside the page, which it may load from disk where it may not fetch anything: captions that
-several models give are there once, and images come hardest first, some of them a file.
+The hardest images are written out in the page, which reads without a script. All of them are in small scripts beside
+it, which a page may load from disk where it may not fetch anything: words that occur more than once are numbers in base
+36, captions that several models give are there once, and images come hardest first, some of them a file.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from results.store.store import Store
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
+WRITTEN_OUT = 24
 MAX_PICTURES = 400
 PICTURE_BUDGET = 8_000_000
 LONG_CAPTION = 240
 IMAGES_A_FILE = 200
+LONGEST_WORD = 40
 SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
 LARGEST_AS_IT_IS = 1024
@@ -41,6 +44,7 @@ MAX_PIXELS = 64_000_000
 # What Pillow may try: formats it decodes by itself, without starting other programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
 _SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".webp"}
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 # Words that describe nothing by themselves.
 _FUNCTION_WORDS = frozenset(
@@ -67,18 +71,22 @@ _IRREGULAR = {
 
 @dataclass(frozen=True, slots=True)
 class GalleryPage:
-    """One split: all its images, the hardest first, and the scripts by file.
+    """One split: all its images, the hardest first, of which some `cards` are written out, and the scripts by file.
 
-    There are none where the store has no caption of the split, as in a published copy. `pictures` are (file, "") or
-    ("", reason) by image id. `attention` is the page of the images that have attention maps, or "".
+    Both are empty where the store has no caption of the split, as in a published copy. `pictures` are (file, "") or
+    ("", reason) by image id, `labels` distinguish runs of one model. `attention` is the page of the images that have
+    attention maps, or "".
     """
 
     file: str
     title: str
     items: Sequence[GalleryItem]
     pictures: Mapping[int, tuple[str, str]]
+    cards: Sequence[GalleryItem]
     data: Mapping[str, str]
+    labels: Mapping[str, str]
     attention: str
+    attended: Collection[int] = ()
 
     @property
     def kinds(self) -> list[str]:
@@ -119,8 +127,11 @@ def gallery_pages(
             title=f"{dataset.name} {split}",
             items=items,
             pictures=pictures,
+            cards=shown[:WRITTEN_OUT],
             data=data,
+            labels=labels,
             attention=attention,
+            attended=attended,
         )
     return pages
 
@@ -140,6 +151,8 @@ def gallery_data(
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
+    words = _dictionary(items)
+    codes = {word: _base36(number) for number, word in enumerate(words)}
     places = {key: place for place, key in enumerate(speakers)}
     index = {
         "prefix": prefix,
@@ -157,13 +170,14 @@ def gallery_data(
         "images": [[item.image_id, _rounded(item.mean_cider), _rounded(disagreement(item))] for item in items],
         "attention": [attention[0], sorted(attention[1])],
         "kinds": KINDS if any(caption.wrong is not None for item in items for caption in item.captions) else [],
+        "words": words,
         "forms": forms(
             text for item in items for text in (*item.references, *(each.caption for each in item.captions))
         ),
     }
     files = {f"{prefix}index.js": script_call("index", index)}
     for number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
-        images = [_image(item, pictures, places) for item in items[start : start + IMAGES_A_FILE]]
+        images = [_image(item, pictures, codes, places) for item in items[start : start + IMAGES_A_FILE]]
         files[f"{prefix}{number}.js"] = script_call("images", number, images)
     return files
 
@@ -235,7 +249,17 @@ def _write_pictures(
     return found
 
 
-def _image(item: GalleryItem, pictures: Mapping[int, tuple[str, str]], places: Mapping[str, int]) -> list[Any]:
+def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
+    counted: Counter[str] = Counter()
+    for item in items:
+        for text in (*item.references, *(caption.caption for caption in item.captions)):
+            counted.update(printable(text).split(" "))
+    return [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
+
+
+def _image(
+    item: GalleryItem, pictures: Mapping[int, tuple[str, str]], codes: Mapping[str, str], places: Mapping[str, int]
+) -> list[Any]:
     texts = list(dict.fromkeys(caption.caption for caption in item.captions))
     numbers = {text: number for number, text in enumerate(texts)}
     which = [-1] * len(places)
@@ -249,12 +273,25 @@ def _image(item: GalleryItem, pictures: Mapping[int, tuple[str, str]], places: M
         printable(item.file),
         printable(item.domain or ""),
         *pictures[item.image_id],
-        list(map(printable, item.references)),
-        list(map(printable, texts)),
+        [_coded(text, codes) for text in item.references],
+        [_coded(text, codes) for text in texts],
         which,
         scores,
         wrong if any(wrong) else [],
     ]
+
+
+def _coded(text: str, codes: Mapping[str, str]) -> str:
+    """The text's words as their numbers; one without a number is itself after an equals sign."""
+    return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number >= 36:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return _DIGITS[number] + digits
 
 
 def _rounded(value: float | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The HTML report: one folder of plain pages that opens from disk and needs no network; tables read without a script.
+"""The HTML report: one folder of plain pages that opens from disk, reads without a script and needs no network.
 
 The folder is replaced as a whole, so that a reader never sees half of a new report, or pages of an old one.
 """
@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
-from reports.html.gallery import gallery_pages
+from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
 from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
@@ -162,7 +162,8 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     write("trade-offs.html", "sections.html.j2", sections=trade_off_sections(contents, colour))
     write("curves.html", "sections.html.j2", sections=curve_sections(contents, colour))
     for gallery in galleries.values():
-        write(gallery.file, "gallery.html.j2", "gallery.html", gallery=gallery, galleries=list(galleries.values()))
+        content = {"gallery": gallery, "galleries": list(galleries.values()), "cut": LONG_CAPTION}
+        write(gallery.file, "gallery.html.j2", "gallery.html", **content, pieces=pieces, stems=stems)
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")
     for page in attention:

@@ -1,7 +1,7 @@
 "use strict";
 
-// Images are in scripts beside the page, which this file adds when they are needed: pages opened from disk may load
-// scripts, but may not fetch. Texts become text nodes, never markup.
+// The hardest images are in the page. All of them are in scripts beside it, which this file adds when they are needed:
+// pages opened from disk may load scripts, but may not fetch. Texts become text nodes, never markup.
 const AT_ONCE = 24;
 const MOST_SAID = 8;
 const LONG_CAPTION = 240;
@@ -10,16 +10,21 @@ const gallery = { index: null, order: [], shown: AT_ONCE };
 
 window.captionbench = { index: (index) => { gallery.index = index; }, images: arrived };
 
+function decode(text) {
+  return text.split(" ").map((word) => (word.startsWith("=") ? word.slice(1) : gallery.index.words[parseInt(word, 36)])).join(" ");
+}
+
 // The image at a place of the hardest-first order, with its texts.
 async function image(place) {
   const { index } = gallery;
   const number = Math.floor(place / index.size);
   const images = await load(number, `${index.prefix}${number}.js`);
   const [file, domain, picture, reason, references, captions, which, scores, wrong] = images[place % index.size];
-  const said = index.speakers.map((speaker, n) => ({ ...speaker, text: captions[which[n]], score: scores[n], wrong: wrong[n] ?? 0 }));
+  const texts = captions.map(decode);
+  const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n], wrong: wrong[n] ?? 0 }));
   return {
     id: index.images[place][0], file, domain, picture, reason, attention: attention(index.images[place][0]),
-    references, said: said.filter(({ text }) => text !== undefined),
+    references: references.map(decode), said: said.filter(({ text }) => text !== undefined),
   };
 }
 
@@ -60,6 +65,7 @@ function card(shown, most) {
   if (shown.domain) where.append(" ", make("span", { class: "tag" }, shown.domain));
   const side = make("div", { class: "side" }, picture, where);
   if (shown.attention) side.append(make("p", { class: "files" }, make("a", { href: shown.attention }, "Where each word looked")));
+  side.append(galleryChoice.box(shown.id));
   return make("article", { class: "card", "data-image": shown.id }, side, said);
 }
 
@@ -118,6 +124,7 @@ function start() {
     const [kind, one, other] = chosen.get("order").split(",").map(decodeURIComponent);
     let found = kind === "beats" ? await beats(one, other) : orders[kind]();
     if (turn !== asked) return;
+    const picked = galleryChoice.onlyBox.checked ? galleryChoice.images() : null;
     const fact = galleryChoice.kind();
     if (fact >= 0) {
       const errs = new Set();
@@ -125,6 +132,7 @@ function start() {
       if (turn !== asked) return;
       found = found.filter((place) => errs.has(place));
     }
+    if (picked) found = found.filter((place) => picked.includes(index.images[place][0]));
     if (words.length) {
       const matches = new Set();
       for (const place of places) {
@@ -137,7 +145,7 @@ function start() {
     gallery.order = found;
     await show(0, AT_ONCE, turn);
     if (turn !== asked) return;
-    form.querySelector("output").textContent = words.length || fact >= 0 ? `${found.length} of ${places.length}` : `${places.length} images`;
+    form.querySelector("output").textContent = words.length || picked || fact >= 0 ? `${found.length} of ${places.length}` : `${places.length} images`;
   }
 
   const viewer = galleryViewer({
@@ -165,11 +173,18 @@ function start() {
   });
   form.hidden = false;
   further.hidden = places.length <= AT_ONCE;
+  form.querySelector("output").textContent = `${places.length} images`;
   galleryChoice.start(index, form);
+  for (const written of list.querySelectorAll(".card")) {
+    written.querySelector(".side").append(galleryChoice.box(Number(written.dataset.image)));
+  }
+  // What is written out in the page is what it shows where nothing is chosen, and is not drawn again.
   const asks = () => {
     const { words, order } = form.elements;
-    return JSON.stringify([galleryChoice.models(), words.value, order.value, galleryChoice.kind()]);
+    const picked = galleryChoice.onlyBox.checked && galleryChoice.images();
+    return JSON.stringify([galleryChoice.models(), words.value, order.value, picked, galleryChoice.kind()]);
   };
+  drawn = JSON.stringify([[], "", "worst", false, -1]);
   address.follow(() => {
     galleryChoice.show();
     const wanted = asks();

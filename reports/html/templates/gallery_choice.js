@@ -1,6 +1,7 @@
 "use strict";
 
-// Whose captions the gallery shows, and in what order of two models: all of it in the address.
+// Whose captions the gallery shows, in what order of two models, and which images are chosen to be printed: all of it in
+// the address.
 const galleryChoice = {
   index: null,
   form: null,
@@ -10,6 +11,7 @@ const galleryChoice = {
     const known = new Set(this.index.speakers.map(({ name }) => name));
     return choice.models().filter((name) => known.has(name));
   },
+  images: () => address.list("images").map(Number),
 
   // The captions to show of all that were said of an image.
   of(said) {
@@ -43,6 +45,10 @@ const galleryChoice = {
     });
     this.boxes = make("fieldset", {}, make("legend", { class: "hidden" }, "Captions of"), ...boxes);
     form.insertBefore(make("details", { class: "speakers" }, this.summary, this.boxes), form.querySelector("output"));
+    this.onlyBox = make("input", { type: "checkbox" });
+    this.onlyLabel = make("label", { class: "switch" }, this.onlyBox, " Only chosen images");
+    this.onlyBox.addEventListener("change", () => address.set({ chosen: this.onlyBox.checked ? "1" : "" }));
+    form.insertBefore(this.onlyLabel, form.querySelector("output"));
   },
 
   // Sets the controls from the address, the orders that compare two of the chosen models among them.
@@ -51,6 +57,9 @@ const galleryChoice = {
     const models = this.models();
     this.summary.textContent = models.length ? `Captions of ${models.join(", ")}` : "Captions of all models";
     for (const box of this.boxes.querySelectorAll("input")) box.checked = models.includes(box.value);
+    const images = this.images();
+    this.onlyLabel.hidden = images.length === 0;
+    this.onlyBox.checked = images.length > 0 && address.get("chosen") === "1";
     const order = form.elements.order;
     for (const option of order.querySelectorAll("[data-pair]")) option.remove();
     for (const one of models) {
@@ -65,5 +74,17 @@ const galleryChoice = {
     form.elements.wrong.value = this.kind() < 0 ? "" : address.get("wrong");
     form.elements.wrong.parentElement.hidden = this.index.kinds.length === 0;
     if (form.elements.words.value !== address.get("q")) form.elements.words.value = address.get("q");
+    for (const box of document.querySelectorAll(".choose input")) box.checked = images.includes(Number(box.value));
+  },
+
+  // A box that chooses an image to be printed.
+  box(id) {
+    const box = make("input", { type: "checkbox", value: id });
+    box.checked = this.images().includes(id);
+    box.addEventListener("change", () => {
+      const others = this.images().filter((other) => other !== id);
+      address.set({ images: box.checked ? [...others, id] : others });
+    });
+    return make("label", { class: "switch choose" }, box, ` Choose image ${id}`);
   },
 };

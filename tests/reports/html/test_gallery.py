@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from reports.html.gallery import GalleryPage, disagreement, forms, gallery_data, pieces, stem, stems
+from reports.html.gallery import IMAGES_A_FILE, GalleryPage, disagreement, forms, gallery_data, pieces, stem, stems
 from reports.html.models import examples_by_run, flat, model_pages
 from results.records import Quantity, Role
 from results.runs.gallery import GalleryCaption, GalleryItem
@@ -39,6 +40,10 @@ def written(items: list[GalleryItem]) -> tuple[dict[str, Any], list[Any], dict[s
     return json.loads(index[1]), images, files
 
 
+def decoded(text: str, words: list[str]) -> str:
+    return " ".join(word[1:] if word.startswith("=") else words[int(word, 36)] for word in text.split(" "))
+
+
 HOSTILE = "</script><script>alert(1)</script>"
 
 
@@ -46,10 +51,10 @@ HOSTILE = "</script><script>alert(1)</script>"
     "text", ["", " ", "a  ball", "=a ball", "a\nball", HOSTILE, "word" * 2500, "ein Öl \u2028 球 a", '"\\']
 )
 def test_every_text_comes_back(text: str) -> None:
-    _, images, files = written(
+    index, images, files = written(
         [item(1, said("m-1", text, 0.1), said("n-1", "a ball", None)), item(2, said("m-1", text, 0))]
     )
-    assert images[0][5][images[0][6][0]] == text
+    assert decoded(images[0][5][images[0][6][0]], index["words"]) == text
     assert images[0][7] == [100, None]
     assert images[1][6] == [0, -1], "the other said nothing of this image"
     assert not any("<" in script for script in files.values())
@@ -65,6 +70,19 @@ def test_equal_captions_are_stored_once_and_namesakes_labelled() -> None:
 def test_disagreement_is_the_deviation_between_models() -> None:
     assert disagreement(item(1, said("m-1", "", 1.0), said("n-1", "", 0.0), said("h", "", 9.0, "reference"))) == 0.5
     assert disagreement(item(1, said("m-1", "", 1.0), said("n-1", "", None))) is None
+
+
+def test_twenty_captions_of_an_image_take_about_a_kilobyte() -> None:
+    chance = random.Random(1)
+    words = [f"word{number}" for number in range(2000)]
+    weights = [1 / (1 + number) for number in range(2000)]
+    items = [
+        item(number, *(said(f"m{model}-1", " ".join(chance.choices(words, weights, k=10)), 0.5) for model in range(20)))
+        for number in range(IMAGES_A_FILE + 50)
+    ]
+    _, images, files = written(items)
+    assert (len(files), len(images)) == (3, len(items)), "the index and two files of images"
+    assert sum(map(len, files.values())) / len(items) < 1100
 
 
 @pytest.mark.parametrize(
@@ -92,7 +110,7 @@ def test_examples_are_the_lowest_the_median_and_the_highest() -> None:
             item(n, said("k", "a big house", cider), references=("two houses",)) for n, cider in enumerate(ciders)
         )
         pictures = dict.fromkeys(range(len(items)), ("", "none"))
-        return examples_by_run(GalleryPage("gallery.html", "d test", items, pictures, {}, ""))
+        return examples_by_run(GalleryPage("gallery.html", "d test", items, pictures, (), {}, {}, ""))
 
     shown = found(0.5, None, 0.1, 0.9, 0.2, 0.7)["k"]
     assert [(each.which, each.image_id) for each in shown] == [("lowest", 2), ("median", 0), ("highest", 3)]

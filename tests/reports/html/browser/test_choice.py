@@ -173,9 +173,20 @@ def test_the_same_model_is_brought_out_in_every_panel(open_page: Open, report: P
     assert box["x"] + box["width"] < 1280
 
 
-def test_pages_print_without_controls_and_with_whole_tables(open_page: Open, report: Path) -> None:
+def test_the_gallery_prints_the_chosen_images_only(open_page: Open, report: Path) -> None:
     page = open_page(report / "gallery.html")
+    cards = page.locator("#gallery .card:visible")
     page.emulate_media(media="print")
+    expect(cards).to_have_count(12)
+    page.emulate_media(media="screen")
+    for number in (5, 2):
+        page.get_by_label(f"Choose image {number}", exact=True).check()
+    assert query(page) == "images=5,2"
+    page.get_by_label("Only chosen images").check()
+    expect(cards).to_have_count(2)
+    page.get_by_label("Only chosen images").uncheck()
+    page.emulate_media(media="print")
+    expect(cards).to_have_count(2)
     expect(page.locator("#gallery-filter")).to_be_hidden()
     page.goto((report / "index.html").as_uri())
     expect(page.locator(".scroll").first).to_have_css("overflow-x", "visible")

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from reports.html.gallery import IMAGES_A_FILE
+from reports.html.gallery import IMAGES_A_FILE, WRITTEN_OUT
 from reports.html.report import write_report
 from results.records import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.store import Store
 
 IMAGES = IMAGES_A_FILE + 50
-AT_ONCE = 24
 WORDS, ORDER = "#gallery-filter [name=words]", "#gallery-filter [name=order]"
 CARDS = "#gallery .card"
 EDGES = "(element) => (({left, top, width, height}) => [left, top, width, height])(element.getBoundingClientRect())"
@@ -24,7 +23,6 @@ Open = Callable[..., Page]
 
 
 def shown_cards(page: Page) -> list[str]:
-    expect(page.locator("#gallery-filter output")).not_to_be_empty()
     return list(page.locator(CARDS).evaluate_all("(cards) => cards.map((card) => card.dataset.image)"))
 
 
@@ -52,23 +50,15 @@ def test_the_gallery_orders_by_disagreement(open_page: Open, report: Path) -> No
         assert shown_cards(page) == expected, name
 
 
-def test_cards_show_pictures_captions_and_odd_words(open_page: Open, report: Path) -> None:
+def test_what_scripts_write_says_what_the_page_said(open_page: Open, report: Path) -> None:
     page = open_page(report / "gallery.html")
+    written = page.locator(CARDS).all_text_contents()
+    page.locator("#gallery").evaluate("(list) => list.replaceChildren()")
+    page.locator(ORDER).select_option("worst")
     expect(page.locator(CARDS)).to_have_count(12)
-    first, missing, outside = (page.locator(f"{CARDS}[data-image='{number}']") for number in (1, 3, 4))
-    expect(first.locator("img")).to_have_attribute("src", "gallery/1-1.png")
-    for words in ("a red ball by a cube", "expansionnet_v2", "blind", "human", "retrieval"):
-        expect(first).to_contain_text(words)
-    expect(missing.locator(".placeholder")).to_contain_text("is not there")
-    expect(outside.locator(".placeholder")).to_contain_text("outside")
-    expect(missing).to_contain_text("no words")
-    folded = page.locator(".caption details").all_text_contents()
-    assert any(len(text) > 9_700 for text in folded), "whole, but folded"
+    drawn = page.locator(CARDS).all_text_contents()
+    assert ["".join(text.split()) for text in drawn] == ["".join(text.split()) for text in written]
     assert page.title() == "Gallery, scenes test · captionbench", "hostile captions did nothing"
-    page.goto((report / "gallery-2.html").as_uri())
-    card = page.locator(f"{CARDS}[data-image='7']")
-    expect(card).to_contain_text("a large red ball left of a yellow cube")
-    assert {*card.locator(".odd").all_text_contents()} == {"beside", "number", "yellow", "7"}
 
 
 def test_arrow_keys_go_from_picture_to_picture(open_page: Open, report: Path) -> None:
@@ -109,9 +99,9 @@ def test_what_else_the_address_says_outlives_the_picture(open_page: Open, report
     page = open_page(report / "gallery.html")
     page.locator(CARDS).first.locator(".where a").click()
     expect(page).to_have_url(re.compile("#image-"))
-    page.evaluate("history.replaceState(history.state, '', `?q=ball${location.hash}`)")
+    page.evaluate("history.replaceState(history.state, '', `?images=5${location.hash}`)")
     page.locator("#viewer [data-close]").click()
-    expect(page).to_have_url((report / "gallery.html").as_uri() + "?q=ball")
+    expect(page).to_have_url((report / "gallery.html").as_uri() + "?images=5")
 
 
 @pytest.mark.parametrize(
@@ -165,11 +155,12 @@ def test_more_images_are_loaded_when_they_are_asked_for(open_page: Open, gallery
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
     page.reload()
-    expect(page.locator(CARDS)).to_have_count(AT_ONCE)
+    expect(page.locator(CARDS)).to_have_count(WRITTEN_OUT)
+    assert "1-0.js" not in asked
     page.locator("#further").click()
-    expect(page.locator(CARDS)).to_have_count(2 * AT_ONCE)
+    expect(page.locator(CARDS)).to_have_count(2 * WRITTEN_OUT)
     ids = page.locator(CARDS).evaluate_all("cards => cards.map((card) => Number(card.dataset.image))")
-    assert ids == list(range(1, 2 * AT_ONCE + 1)), "hardest first, without a gap"
+    assert ids == list(range(1, 2 * WRITTEN_OUT + 1)), "hardest first, without a gap"
     assert [name for name in asked if name.startswith("1-")] == ["1-index.js", "1-0.js"]
 
 
@@ -189,8 +180,9 @@ def test_many_captions_are_folded_in_the_list_only(open_page: Open, gallery: Pat
     expect(viewer.locator("details")).to_have_count(0)
 
 
-def test_without_a_script_tables_are_readable_and_no_control_shows(open_page: Open, gallery: Path) -> None:
+def test_without_a_script_all_is_readable_and_no_control_shows(open_page: Open, gallery: Path) -> None:
     page = open_page(gallery, java_script=False)
+    expect(page.locator(CARDS)).to_have_count(WRITTEN_OUT)
     expect(page.locator("#gallery-filter")).to_be_hidden()
     expect(page.locator("noscript p")).to_contain_text("need a script")
     page.goto(gallery.with_name("index.html").as_uri())
