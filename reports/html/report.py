@@ -26,7 +26,7 @@ from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
 from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
-from reports.html.sections import cost_sections, domain_sections, scale, summary
+from reports.html.sections import cost_sections, domain_sections, facets, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels, signature_text
 from reports.tables.columns import cost_list
@@ -151,6 +151,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         sections=shown,
         pairs_meaning=PAIRS_MEANING,
         scales={board.id: scale(board) for board in shown},
+        facets=facets(shown),
         failures=contents.failures,
         skipped=[(dataset.name, dataset.skipped) for dataset in contents.datasets if dataset.skipped],
     )

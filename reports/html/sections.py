@@ -10,8 +10,8 @@ from typing import Any
 from reports.html.plots import Plot, Series
 from reports.tables import numbers
 from reports.tables.boards import Board, apart
-from reports.tables.columns import NOISY, by_domain, cost_column
-from reports.tables.contents import Contents
+from reports.tables.columns import NOISY, Facets, by_domain, cost_column
+from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.numbers import percent
 from reports.tables.table import Cell, Column, Table, Told, table_of
 from results.runs.leaderboard import Group, Row
@@ -87,6 +87,19 @@ def summary(contents: Contents) -> str:
     return f"{text}.{trained}"
 
 
+def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
+    """By what the leaderboard's rows may be chosen, with the values that occur; facets of one value are left out."""
+    found: dict[str, set[str]] = {"family": set(), "data": set(), "objective": set()}
+    for board in shown:
+        found["data"].add(board.data)
+        for line in board.table.all_lines:
+            for name, value in line.facets.items():
+                found[name].add(value)
+    last = ONE_MODEL  # the rest comes last
+    ordered = {name: sorted(values, key=lambda value: (value == last, value)) for name, values in found.items()}
+    return {name: values for name, values in ordered.items() if len(values) > 1}
+
+
 def scale(board: Board) -> Scale | None:
     """Of the scores that rank a board's rows; None where no row has an interval to draw."""
     lines, at = board.table.all_lines, board.table.place(board.metric)
@@ -110,7 +123,7 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
     found: list[Section] = []
     for group in contents.groups:
         images = counts.get((group.fingerprint, group.split), {})
-        made = {name: by_domain(group, name, images, contents.runs) for name in _BY_DOMAIN}
+        made = {name: by_domain(group, name, images, contents.runs, contents.facets) for name in _BY_DOMAIN}
         tables = {}
         for name, table in made.items():
             if table and any(table.values(place) for place in range(len(table.columns))):
@@ -131,7 +144,7 @@ def cost_sections(contents: Contents) -> list[Section]:
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
         counted = [(row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows]
-        if tables := cost_tables(group):
+        if tables := cost_tables(group, contents.facets):
             parts = [(model, of) for model, of in counted if of]
             section = Section(f"costs-{number}", group.dataset, group.track, apart(group), tables, operators=parts)
             found.append(section)
@@ -161,7 +174,7 @@ def _many(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def cost_tables(group: Group) -> dict[str, Told]:
+def cost_tables(group: Group, facets: Facets) -> dict[str, Told]:
     """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
 
     Latencies that are noise are marked, in the place of a column that says so.
@@ -171,10 +184,10 @@ def cost_tables(group: Group) -> dict[str, Told]:
     for name in numbers.cost_order(name for row in rows for name in row.costs if name != NOISY):
         unit = next((row.costs[name].unit for row in rows if name in row.costs and row.costs[name].unit), "")
         by_theme[numbers.cost_kind(name, unit).theme].append(name)
-    return {theme: _told(_table(group, names, rows)) for theme, names in by_theme.items() if names}
+    return {theme: _told(_table(group, names, rows, facets)) for theme, names in by_theme.items() if names}
 
 
-def _table(group: Group, names: Sequence[str], rows: Sequence[Row]) -> Table:
+def _table(group: Group, names: Sequence[str], rows: Sequence[Row], facets: Facets) -> Table:
     """The costs, and after each of the compared ones a column of how many times the blind model's it is."""
     columns = []
     for column in (cost_column(name, rows) for name in names):
@@ -185,7 +198,7 @@ def _table(group: Group, names: Sequence[str], rows: Sequence[Row]) -> Table:
     def is_costed(row: Row) -> bool:
         return row.role == "model" or any(row.costs[name].value is not None for name in names if name in row.costs)
 
-    return table_of(group, columns, is_costed, badged=False)
+    return table_of(group, columns, facets, is_costed, badged=False)
 
 
 def _ratio(column: Column, group: Group) -> list[Column]:

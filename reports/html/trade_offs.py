@@ -99,7 +99,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
                         {row.model for row in group.rows if row.still_learning},
                     ),
                     plots=plots,
-                    tables={"": Told(_table(group, axes, costs, best))},
+                    tables={"": Told(_table(group, axes, costs, best, contents))},
                 )
             )
     return found
@@ -156,6 +156,7 @@ def _table(
     axes: Sequence[Axis],
     costs: Mapping[tuple[str, ...], Mapping[str, Quantity]],
     best: Mapping[tuple[str, ...], Sequence[str]],
+    contents: Contents,
 ) -> Table:
     def column(axis: Axis) -> Column:
         def read(row: Row, _: Group) -> Cell:
@@ -172,7 +173,7 @@ def _table(
         ),
         *map(column, axes),
     )
-    return table_of(replace(group, references=()), columns)
+    return table_of(replace(group, references=()), columns, contents.facets)
 
 
 Points = dict[int, list[float]]

@@ -33,6 +33,7 @@ class Board:
 
     id: str
     title: str
+    data: str
     metric: str
     table: Table
     several_seeds: bool
@@ -63,13 +64,14 @@ def boards(contents: Contents) -> list[Board]:
         if mains.setdefault(place, group) is not group and len(group.rows) <= FEW_ROWS:
             small.setdefault(place, []).append(group)
             continue
-        [table], absent = leaderboards([group], contents.runs)
-        ladder = ladder_table(group, contents.groups)
-        beside = (ladder, more_metrics([group]), people(group))
+        [table], absent = leaderboards([group], contents.runs, contents.facets)
+        ladder = ladder_table(group, contents.groups, contents.facets)
+        beside = (ladder, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
                 id=f"group-{len(found) + 1}",
                 title=contents.title(group),
+                data=group.dataset,
                 metric=group.metric,
                 table=table,
                 several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
@@ -130,16 +132,17 @@ def signature_text(signature: Mapping[str, str], split: str | None = None) -> st
 def _together(id: str, title: str, members: Sequence[Group], contents: Contents) -> Board:
     """Small groups in one table, a body each, whose title says what separates it; references are left out."""
     alone = [replace(group, references=()) for group in members]
-    tables, absent = leaderboards(alone, contents.runs)
+    tables, absent = leaderboards(alone, contents.runs, contents.facets)
     bodies = []
     for number, (group, table) in enumerate(zip(members, tables, strict=True), start=1):
         apart = "; ".join(f"{each.field}: {each.own}" for each in separations(group, contents.groups))
         bodies.append(Body(apart, table.lines, f"{id}-{number}"))
     table = Table(tables[0].columns, (), (), tuple(bodies))
-    more = more_metrics(alone)
+    more = more_metrics(alone, contents.facets)
     return Board(
         id=id,
         title=title,
+        data=members[0].dataset,
         metric=members[0].metric,
         table=table,
         several_seeds=any(len(line.runs) > 1 for line in table.all_lines),

@@ -39,6 +39,8 @@ _PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 _MAY_DIFFER = {"nrefs", "heldout", "track", "v"}  # of the results revision, which may not differ, any release is
 _MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
 
+Facets = Mapping[str, Mapping[str, str]]
+
 
 @dataclass(frozen=True, slots=True)
 class Titled:
@@ -50,7 +52,9 @@ class Titled:
     sentences: tuple[str, ...] = ()
 
 
-def leaderboards(groups: Sequence[Group], runs: Mapping[str, Run] | None) -> tuple[tuple[Table, ...], str]:
+def leaderboards(
+    groups: Sequence[Group], runs: Mapping[str, Run] | None, facets: Facets
+) -> tuple[tuple[Table, ...], str]:
     """The tables of a group or of several that share their columns, and sentences on columns without any number.
 
     The place comes first, then the metric that ranks, the other scores, and costs. Without `runs`, printed scores are
@@ -75,7 +79,7 @@ def leaderboards(groups: Sequence[Group], runs: Mapping[str, Run] | None) -> tup
         *(score_column(name) for name in scores if name in stored and name != main),
         *(cost_column(name, rows) for name in costs if name in measured),
     )
-    whole = [table_of(group, columns) for group in groups]
+    whole = [table_of(group, columns, facets) for group in groups]
     kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]
     absent: dict[str, list[str]] = {}
     for at, column in enumerate(columns):
@@ -87,7 +91,9 @@ def leaderboards(groups: Sequence[Group], runs: Mapping[str, Run] | None) -> tup
     return tuple(table.only(kept) for table in whole), " ".join(said)
 
 
-def by_domain(group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run]) -> Table | None:
+def by_domain(
+    group: Group, metric: str, images: Mapping[str, int], runs: Mapping[str, Run], facets: Facets
+) -> Table | None:
     """One metric in each domain alone and overall, as nocaps results are given; None where no domain has it."""
     rows = (*group.rows, *group.references)
     if not any(metric in scores for row in rows for scores in row.domains.values()):
@@ -107,10 +113,10 @@ def by_domain(group: Group, metric: str, images: Mapping[str, int], runs: Mappin
     columns += [column("overall")] if any(metric in row.scores for row in rows) else []
     if metric == RANKING_METRIC and has_published(group, runs):
         columns.append(published_column(runs, {name: images.get(name, 0) for name in domains}))
-    return table_of(group, columns)
+    return table_of(group, columns, facets)
 
 
-def people(group: Group) -> Titled | None:
+def people(group: Group, facets: Facets) -> Titled | None:
     """The models beside `human`, scored against one reference less each; None where either lacks such scores."""
     humans = [row for row in group.references if row.model == "human" and row.held_out and _scored_alike(row)]
     models = sorted((row for row in group.rows if row.held_out), key=_held_out_cider, reverse=True)
@@ -130,12 +136,12 @@ def people(group: Group) -> Titled | None:
         f"Against {by_split.get(group.split, nrefs)} references per image: the mean over leaving out each of its "
         "references in turn. The captions of human are the references left out."
     )
-    first = (line_of(replace(row, differs={}), group, columns) for row in humans)
-    lines = (*first, *(line_of(row, group, columns) for row in models))
+    first = (line_of(replace(row, differs={}), group, columns, facets) for row in humans)
+    lines = (*first, *(line_of(row, group, columns, facets) for row in models))
     return Titled("Against the same references as people", note, Table(tuple(columns), lines))
 
 
-def more_metrics(groups: Sequence[Group]) -> Titled | None:
+def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
     """What `bench run --more-metrics` measured of the rows of a group or of several of one split, None where nothing.
 
     Its sentences say what each metric is, and why others, that were asked for, have no value in any row.
@@ -151,7 +157,7 @@ def more_metrics(groups: Sequence[Group]) -> Titled | None:
         reason = next((row.more[name].reason for row in rows if name in row.more), None)
         absent.setdefault(reason or "no row has it", []).append(name)
     columns = [_more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown]
-    whole = [table_of(group, columns, lambda row: bool(row.more)) for group in groups]
+    whole = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
     table = Table(
         tuple(columns),
         tuple(line for each in whole for line in each.lines),

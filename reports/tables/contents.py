@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from reports.tables.facts import card, objective
 from results.runs import reading
 from results.runs.controls import Controls, controls
 from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
 from results.runs.run import DatasetInfo, Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.store import Store
+
+ONE_MODEL = "one model each"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,17 @@ class Contents:
         beside = controls(store, groups, finished)
         known = reading.datasets(store)
         return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs, tuple(beside))
+
+    @cached_property
+    def families(self) -> dict[str, str]:
+        families = {run.model: card(run).family for run in self.runs.values() if run.role == "model"}
+        sizes = Counter(families.values())
+        return {model: family if sizes[family] > 1 else ONE_MODEL for model, family in families.items()}
+
+    @cached_property
+    def facets(self) -> dict[str, dict[str, str]]:
+        models = {key: run for key, run in self.runs.items() if run.role == "model"}
+        return {key: {"family": self.families[run.model], "objective": objective(run)} for key, run in models.items()}
 
     @cached_property
     def images(self) -> dict[tuple[str, str], int]:

@@ -16,7 +16,7 @@ from results.runs.standings import AT_CHANCE
 _NAMED = 6
 
 
-def ladder_table(group: Group, groups: Sequence[Group]) -> Titled | None:
+def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
     """The places of a group's models under every budget; None unless it is the one that was trained longest."""
     rungs = ladder_of(group, groups)
     if len(rungs) < 2 or rungs[-1] is not group:
@@ -30,7 +30,7 @@ def ladder_table(group: Group, groups: Sequence[Group]) -> Titled | None:
     columns.append(Column("Gain", lambda row, _: _gain(before.get(row.model)), meaning, "Gain"))
     newest: dict[str, tuple[Row, Group]] = {row.model: (row, rung) for rung in rungs for row in rung.rows}
     ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
-    lines = tuple(line_of(row, rung, columns, badged=False) for row, rung in ordered)
+    lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
     sentences = tuple(sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other))
     note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
     return Titled("By budget of training", note, Table(tuple(columns), lines), sentences)

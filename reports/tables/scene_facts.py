@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from reports.tables.boards import apart
-from reports.tables.columns import Titled, score_cell
+from reports.tables.columns import Facets, Titled, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import card, objective
 from reports.tables.numbers import domain_order, signed
@@ -64,11 +64,11 @@ def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("
     return [column(kind, domain) for kind in kinds for domain in domains]
 
 
-def what_is_wrong(group: Group) -> Titled | None:
+def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
     """The terminal's short form: F of every kind; None where rows have no facts."""
     if not any(row.facts for row in group.rows):
         return None
-    table = table_of(group, fact_columns("F", kinds_of(group)), lambda row: bool(row.facts), badged=False)
+    table = table_of(group, fact_columns("F", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False)
     if any(WORDS in row.facts.get("overall", {}) for row in group.rows):
         shares = "of a caption's words that a reference has, and of the references' words that captions use"
         return Titled("F of words", f"F: the harmonic mean of the shares {shares}.", table)
@@ -231,12 +231,12 @@ def fact_sections(
         meanings = WORD_MEANING if by else MEANING
         columns = {measure: fact_columns(measure, kinds) for measure in meanings}
         matrices = [
-            Matrix(measure.capitalize(), meaning, table_of(group, columns[measure], badged=False), kinds)
+            Matrix(measure.capitalize(), meaning, table_of(group, columns[measure], {}, badged=False), kinds)
             for measure, meaning in meanings.items()
         ]
         matrices[0] = replace(matrices[0], address=galleries.get((group.fingerprint, group.split), ""))
         if domains := domain_order(name for name in images if name != "overall"):
-            table = table_of(group, fact_columns("precision", kinds, domains), badged=False)
+            table = table_of(group, fact_columns("precision", kinds, domains), {}, badged=False)
             named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
             meaning = f"{meanings['precision']}, by the domain of the picture"
             matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))

@@ -62,8 +62,8 @@ class Column:
 class Line:
     """One row: model, what sets it apart from its namesakes, the runs behind it as (seed, key), and its numbers.
 
-    `tag` says what level a row marks; `badges` what a reader must know of the row: what its model may have seen before,
-    that it was still learning, that older code made it.
+    `tag` says what level a row marks; `facets` is what filters choose by; `badges` what a reader must know of the row:
+    what its model may have seen before, that it was still learning, that older code made it.
     """
 
     model: str
@@ -71,6 +71,7 @@ class Line:
     runs: tuple[tuple[int, str], ...]
     cells: tuple[Cell, ...]
     tag: str = ""
+    facets: Mapping[str, str] = field(default_factory=dict)
     badges: tuple[Badge, ...] = ()
 
     @property
@@ -156,6 +157,7 @@ class Told:
 def table_of(
     group: Group,
     columns: Sequence[Column],
+    facets: Mapping[str, Mapping[str, str]],
     keep: Callable[[Row], bool] = lambda _: True,
     *,
     badged: bool = True,
@@ -163,18 +165,21 @@ def table_of(
     """A line for each row of a group that is kept, references apart."""
 
     def lines(rows: Iterable[Row]) -> tuple[Line, ...]:
-        return tuple(line_of(row, group, columns, badged=badged) for row in rows if keep(row))
+        return tuple(line_of(row, group, columns, facets, badged=badged) for row in rows if keep(row))
 
     return Table(tuple(columns), lines(group.rows), lines(group.references))
 
 
-def line_of(row: Row, group: Group, columns: Sequence[Column], *, badged: bool = True) -> Line:
+def line_of(
+    row: Row, group: Group, columns: Sequence[Column], facets: Mapping[str, Mapping[str, str]], *, badged: bool = True
+) -> Line:
     return Line(
         row.model,
         differences(row.differs),
         tuple(zip(row.seeds, row.keys, strict=True)),
         tuple(column.read(row, group) for column in columns),
         ROLES.get(row.model, ("", ""))[0],
+        {} if row.role == "reference" else facets.get(row.keys[0], {}),
         badges(row, group) if badged else (),
     )
 

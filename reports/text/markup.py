@@ -44,7 +44,7 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
         if group.separating:
             caption += f" Separated from other tables by {_separated_by(group, contents)}."
         shown = [(caption, name, table)]
-        if beside := _people(group):
+        if beside := _people(group, contents):
             shown.append((f"{_title(group)}. {beside.title}. {beside.note}", f"{name}-people", beside.table))
         for said, label, each in shown:
             labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
@@ -55,7 +55,7 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
 
 def _chosen_tables(contents: Contents, columns: Sequence[str]) -> list[tuple[Group, Table]]:
     """Each group's table with these columns, named in part and in any case; a table that lacks one does without."""
-    whole = [(group, leaderboards([group], contents.runs)[0][0]) for group in contents.groups]
+    whole = [(group, leaderboards([group], contents.runs, {})[0][0]) for group in contents.groups]
     for column in () if tuple(columns) == (ALL,) else columns:
         if whole and column not in DEFAULT and not any(_named(table, column) for _, table in whole):
             known = dict.fromkeys(each.name for _, table in whole for each in table.columns)
@@ -92,8 +92,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _people(group: Group) -> Titled | None:
-    found = people(group)
+def _people(group: Group, contents: Contents) -> Titled | None:
+    found = people(group, contents.facets)
     return found and replace(found, table=_chosen(found.table, (ALL,)))
 
 
@@ -125,7 +125,7 @@ def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
     parts += _markdown_parts(table)
     if group.rows:
         parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
-    if beside := _people(group):
+    if beside := _people(group, contents):
         parts += [f"### {beside.title}\n", f"{beside.note}\n", *_markdown_parts(beside.table)]
     return "\n".join(parts)
 

@@ -97,7 +97,7 @@ def _print_group(
     group: Group, groups: Sequence[Group], console: Console, said: Sequence[str], once: set[str]
 ) -> set[str]:
     """Print a group's tables; remarks that are in `once` were printed below an earlier one."""
-    [table], _ = leaderboards([group], None)
+    [table], _ = leaderboards([group], None, {})
     console.print()
     _say(group.name + (f", {group.track} track" if group.rows else ""), console, "bold")
     for sentence in said:
@@ -111,8 +111,8 @@ def _print_group(
     if group.separating:
         own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
         _say(f"Not comparable with this split's other tables; here {own}", console, "yellow")
-    ladder = ladder_table(group, groups)
-    for beside in (ladder, what_is_wrong(group), more_metrics([group]), people(group)):
+    ladder = ladder_table(group, groups, {})
+    for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
             _print_beside(beside, group, console, once)
     return {column.short for column in shown.columns}

@@ -43,6 +43,7 @@ SIGNATURE = {
 }
 QUALITY = {"blind": 0.31, "transformer_base": 0.972, "expansionnet_v2": 1.0421, "show_tell_lstm": 0.64}
 SIZE = {"blind": 1.02e6, "transformer_base": 1.61e6, "expansionnet_v2": 2.3e6, "show_tell_lstm": 0.83e6}
+FAMILIES = {"transformer_base": "transformer", "expansionnet_v2": "transformer"}
 WORK = {"blind": 0.021, "transformer_base": 0.088, "expansionnet_v2": 0.131, "show_tell_lstm": 0.034}
 MORE = range(101, 107)
 """Test images enough for tests of significance."""
@@ -104,7 +105,7 @@ def spec(model: str, seed: int = 1, role: Role = "model", **signature: str) -> R
             "seed": seed,
             "decoding": {"beam_size": 3},
             "note": HOSTILE if model == "blind" else None,
-            "card": {"family": model.partition("_")[0]},
+            "card": {"family": FAMILIES.get(model, model)},
         },
         signature=SIGNATURE | signature,
         code_version="0.3.0+g1234567",

@@ -79,15 +79,29 @@ address.follow(() => {
   }
 });
 
-// Where the reader wants the chosen models alone, other rows go. References stay in tables that show a row beside them;
-// tables, titles and sections without a row left go too.
+// Rows are shown that have all the chosen facets and, if the reader wants only these, are chosen; references always are,
+// in tables that show a row beside them. Tables and titles without a row left go too.
+const facets = document.querySelector("form.facets");
 const tables = [...new Set(rows.map((row) => row.closest("table")))];
+const FACETS = ["family", "data", "objective"];
 
-address.follow(() => {
-  const chosen = choice.models();
+// What the address asks of a facet, where the form has it.
+function known(name) {
+  const value = address.get(name);
+  return [...facets?.elements[name]?.options ?? []].some((option) => option.value === value) ? value : "";
+}
+
+function fits(row, wanted) {
+  if (choice.only() && !choice.models().includes(row.dataset.model)) return false;
+  const data = row.closest("section.board")?.dataset.data;
+  return FACETS.every((name) => !wanted[name] || wanted[name] === (name === "data" ? data : row.dataset[name]));
+}
+
+function filterRows() {
+  const wanted = Object.fromEntries(FACETS.map((name) => [name, known(name)]));
   const isReference = (row) => row.closest("tbody").classList.contains("reference");
   const compared = rows.filter((row) => !isReference(row));
-  for (const row of compared) row.hidden = choice.only() && !chosen.includes(row.dataset.model);
+  for (const row of compared) row.hidden = !fits(row, wanted);
   for (const table of tables) {
     const some = compared.some((row) => !row.hidden && row.closest("table") === table);
     for (const row of table.querySelectorAll(".reference tr")) row.hidden = !some;
@@ -98,11 +112,29 @@ address.follow(() => {
     });
     table.closest(".people")?.toggleAttribute("hidden", bodies.every(empty));
   }
+  if (!facets) return;
+  const counted = compared.filter((row) => !row.closest(".people"));
+  const shown = counted.filter((row) => !row.hidden);
   for (const board of document.querySelectorAll("section.board")) {
-    const held = compared.filter((row) => board.contains(row));
-    board.hidden = held.length > 0 && held.every((row) => row.hidden);
+    const filtered = wanted.data && wanted.data !== board.dataset.data;
+    const held = counted.filter((row) => board.contains(row));
+    board.hidden = filtered || (held.length > 0 && !held.some((row) => !row.hidden));
   }
-});
+  facets.querySelector("output").textContent =
+    shown.length === counted.length ? `${shown.length} rows` : `${shown.length} of ${counted.length} rows`;
+  document.getElementById("nothing").hidden = shown.length > 0 || counted.length === 0;
+}
+
+address.follow(filterRows);
+
+if (facets) {
+  facets.hidden = false;
+  facets.addEventListener("submit", (event) => event.preventDefault());
+  facets.addEventListener("input", (event) => address.set({ [event.target.name]: event.target.value }));
+  address.follow(() => {
+    for (const select of facets.querySelectorAll("select")) select.value = known(select.name);
+  });
+}
 
 const metrics = document.getElementById("all-metrics");
 if (metrics) {

@@ -45,7 +45,7 @@ def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
         rows = [
             replace(row(model, cider=cider), keys=(model,), costs=costs) for model, cider in (("a", 1.0), ("b", 2.0))
         ]
-        [table], _ = leaderboards([group(*rows)], None)
+        [table], _ = leaderboards([group(*rows)], None, {})
         assert [column.key for column in table.columns] == ["CIDEr-D", "interval", name]
         assert [line.cells[2].text for line in table.lines] == [text] * 2
         runs = {model: replace(run(), costs=costs) for model in ("a", "b")}

@@ -9,6 +9,7 @@ import pytest
 
 from reports.tables.boards import FEW_ROWS, Board, boards
 from reports.tables.columns import absent_levels
+from reports.tables.contents import ONE_MODEL
 from reports.tables.table import Cell, Line
 from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.runs.leaderboard import Row, leaderboard
@@ -16,7 +17,7 @@ from results.runs.spreads import Spread
 from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
 from results.store.store import Store
-from tests.reports.examples import contents, group, row
+from tests.reports.examples import contents, group, row, run
 
 
 def standing(model: str, of: Standing) -> Row:
@@ -104,6 +105,15 @@ def test_levels_that_were_not_measured_are_named() -> None:
     assert "majority,human" in absent_levels(found)
     assert absent_levels(replace(found, references=(human, replace(human, model="majority")))) == ""
     assert absent_levels(replace(found, rows=())) == ""
+
+
+def test_families_of_one_model_are_one_to_choose_by() -> None:
+    runs = {
+        name: replace(run(card={"family": family}), key=name, model=name)
+        for name, family in (("a/x", "a"), ("a/y", "a"), ("b", "b"), ("c", "c"))
+    }
+    runs["human"] = replace(run(), model="human", role="reference")
+    assert contents(runs=runs).families == {"a/x": "a", "a/y": "a", "b": ONE_MODEL, "c": ONE_MODEL}
 
 
 def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def seconds(value: float) -> Quantity:
 
 
 def costs_of(theme: str, *rows: Row) -> Told:
-    return cost_tables(group(*rows))[theme]
+    return cost_tables(group(*rows), {})[theme]
 
 
 def names(told: Told) -> list[str]:
@@ -44,14 +44,14 @@ def scored(model: str, *, spice: float | None, latency: float | None = None) -> 
 
 
 def test_what_no_row_has_is_left_out_with_the_reason_and_what_one_has_stays() -> None:
-    [table], absent = leaderboards([group(scored("a", spice=None), scored("b", spice=None))], None)
+    [table], absent = leaderboards([group(scored("a", spice=None), scored("b", spice=None))], None, {})
     assert keys(table) == ["CIDEr-D", "interval", "parameters"]
     assert [part in absent for part in ("SPICE: needs its models", "Latency: busy")] == [True, True]
     two = group(scored("a", spice=None), scored("b", spice=0.2, latency=0.1))
-    [table], absent = leaderboards([two], None)
+    [table], absent = leaderboards([two], None, {})
     assert keys(table) == ["CIDEr-D", "interval", "SPICE", "parameters", "latency_median"]
     assert absent == ""
-    [table], _ = leaderboards([replace(two, metric="SPICE")], None)
+    [table], _ = leaderboards([replace(two, metric="SPICE")], None, {})
     assert keys(table)[:2] == ["SPICE", "CIDEr-D"], "the ranking metric is first; SPICE has no interval here"
 
 
@@ -136,12 +136,12 @@ def test_people_are_compared_where_they_were_scored_alike() -> None:
     human = replace(held("human", 2.0), role="reference", differs=differs)
     of = group(held("a", 0.4), held("b", 0.5), row("without"))
     for split, nrefs in (("test", "4"), ("nocaps", "9")):
-        found = people(replace(of, split=split, references=(human,)))
+        found = people(replace(of, split=split, references=(human,)), {})
         assert found is not None
         assert [(line.model, line.differs, line.cells[0].text) for line in found.table.lines] == [
             ("human", "", "200.0"), ("b", "", "50.0"), ("a", "", "40.0"),
         ]  # fmt: skip
         assert f"Against {nrefs} references" in found.note
-    assert people(replace(group(row("without")), references=(human,))) is None
+    assert people(replace(group(row("without")), references=(human,)), {}) is None
     for other in (replace(human, held_out={}), *(replace(human, differs=differs | {k: "x"}) for k in ("tok", "rev"))):
-        assert people(replace(of, references=(other,))) is None
+        assert people(replace(of, references=(other,)), {}) is None

@@ -40,7 +40,7 @@ LONG = rung(2, [placed("b", 1.2, 1, 1, 1008), placed("a", 1.01, 2, 2, 1008)], [b
 
 
 def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
-    found = ladder_table(LONG, [SHORT, LONG])
+    found = ladder_table(LONG, [SHORT, LONG], {})
     assert found is not None
     assert [column.short for column in found.table.columns] == ["504", "Place", "1,008", "Place", "Gain"]
     cells = {line.model: [cell.text for cell in line.cells] for line in found.table.lines}
@@ -53,7 +53,7 @@ def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
     short = replace(SHORT.rows[0], seeds=(1, 2), keys=("a1", "a2"), by_seed={1: 0.0, 2: 0.5})
     long = replace(LONG.rows[1], seeds=(1,), keys=("a3",), by_seed={1: 0.1})
     rungs = [replace(SHORT, rows=(short,), comparisons=None), replace(LONG, rows=(long,), comparisons=None)]
-    found = ladder_table(rungs[1], rungs)
+    found = ladder_table(rungs[1], rungs, {})
     assert found is not None
     [line] = found.table.lines
     assert [line.cells[at].text for at in (0, 2)] == ["0.0", "10.0"]
@@ -61,10 +61,10 @@ def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
 
 
 def test_one_budget_alone_and_shorter_rungs_have_no_table() -> None:
-    assert ladder_table(LONG, [LONG]) is None
-    assert ladder_table(SHORT, [SHORT, LONG]) is None
+    assert ladder_table(LONG, [LONG], {}) is None
+    assert ladder_table(SHORT, [SHORT, LONG], {}) is None
     other = replace(LONG, ladder="another")
-    assert ladder_table(other, [SHORT, other]) is None
+    assert ladder_table(other, [SHORT, other], {}) is None
 
 
 @pytest.mark.parametrize(("gain", "label"), [(0.4, "still gains"), (0.01, None)])

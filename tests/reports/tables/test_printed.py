@@ -45,7 +45,7 @@ def test_a_changed_recipe_says_where_on_every_page() -> None:
 
 def test_only_tables_of_printed_splits_have_the_column() -> None:
     def headings(group: Group) -> list[str]:
-        [table], _ = leaderboards([group], {"k": replace(staged("self_critical"), model="updown")})
+        [table], _ = leaderboards([group], {"k": replace(staged("self_critical"), model="updown")}, {})
         return [column.name for column in table.columns]
 
     coco = group(row("updown"))

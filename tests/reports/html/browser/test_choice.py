@@ -1,4 +1,4 @@
-"""Models side by side and orders: kept in the address, carried by links, and reached by key."""
+"""Models side by side, filters and orders: kept in the address, carried by links, and reached by key."""
 
 from __future__ import annotations
 
@@ -132,12 +132,16 @@ def test_two_models_are_set_side_by_side_by_key_alone(open_page: Open, report: P
 
 def test_back_and_reload_keep_rows_and_controls_in_agreement(open_page: Open, report: Path) -> None:
     page = open_page(report / "index.html")
+    family = page.locator("form.facets [name=family]")
+    family.select_option("transformer")
     page.locator(f"{BOARD} thead th").filter(has_text="Parameters").get_by_role("button").click()
-    expected = ["show_tell_lstm", "blind", "transformer_base", "expansionnet_v2"]
+    expected = ["transformer_base", "expansionnet_v2"]
 
     def agrees() -> None:
+        expect(family).to_have_value("transformer")
         expect(page.locator(f"{BOARD} [aria-sort=ascending]")).to_have_text("Parameters")
         assert ranked(page) == expected
+        expect(page.locator("form.facets output")).to_have_text("6 of 10 rows")
 
     agrees()
     page.reload()
@@ -145,7 +149,11 @@ def test_back_and_reload_keep_rows_and_controls_in_agreement(open_page: Open, re
     follow(page, "Costs")
     page.go_back()
     agrees()
-    page.goto((report / "index.html").as_uri() + "?order=group-1-table:Nothing:ascending&models=%E0%A4%A")
+    # What a browser that had put other values back into the form leaves when it shows the page again.
+    family.evaluate("(select) => { select.value = ''; dispatchEvent(new PageTransitionEvent('pageshow')); }")
+    agrees()
+    page.goto((report / "index.html").as_uri() + "?family=none&order=group-1-table:Nothing:ascending&models=%E0%A4%A")
+    expect(family).to_have_value("")
     assert len(ranked(page)) == 4, "what the address names and the page lacks changes nothing"
 
     page.goto((report / "gallery.html").as_uri())
@@ -155,6 +163,19 @@ def test_back_and_reload_keep_rows_and_controls_in_agreement(open_page: Open, re
     page.go_back()
     expect(page.locator("#gallery-filter [name=words]")).to_have_value("GREEN cone")
     expect(page.locator("#gallery-filter output")).to_have_text("1 of 12")
+
+
+def test_filters_keep_references_and_count_models(open_page: Open, report: Path) -> None:
+    page = open_page(report / "index.html")
+    family = page.locator("form.facets [name=family]")
+    assert family.locator("option").all_text_contents() == ["all", "transformer", "one model each"]
+    everything = len(page.locator(".board > .scroll tr[data-family]").all())
+    family.select_option("one model each")
+    assert ranked(page) == ["show_tell_lstm", "blind"]
+    expect(references(page)).to_have_count(2)
+    expect(page.locator("form.facets output")).to_have_text(f"4 of {everything} rows")
+    expect(page.locator("#group-3")).to_be_hidden()
+    expect(page.locator("#nothing")).to_be_hidden()
 
 
 def test_the_same_model_is_brought_out_in_every_panel(open_page: Open, report: Path) -> None:
