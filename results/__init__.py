@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from results.errors import StoreError
 
 if TYPE_CHECKING:
-    from results.frames.results import Results, open
+    from results.frames import Results, open
     from results.records import (
         AttentionRecord,
         DatasetRecord,
@@ -44,7 +44,7 @@ __all__ = [
     "open",
 ]
 
-_HOMES = {"Results": "results.frames.results", "Store": "results.store.store", "open": "results.frames.results"}
+_HOMES = {"Results": "results.frames", "Store": "results.store.store", "open": "results.frames"}
 _RECORDS = "results.records"
 
 

@@ -159,6 +159,12 @@ class Outcome:
     operators: dict[str, Any] = field(default_factory=dict)
 
 
+def stages_of(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The training stages of a run's configuration; none where nothing is trained."""
+    stages: list[Mapping[str, Any]] = (config.get("preset") or {}).get("schedule", {}).get("stages", [])
+    return stages
+
+
 def budget_of(config: Mapping[str, Any]) -> int:
     """How many times the epochs of its preset a run's configuration trains (`bench run --budgets`)."""
     return int(config.get("preset", {}).get("schedule", {}).get("budget", 1))

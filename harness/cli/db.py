@@ -26,26 +26,19 @@ BENCH_DB=postgresql://me@host/captions bench db info
 
 
 def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
-    """Show where the database lies, of which release it is, and how much it holds.
-
-    The exit code is 1 where a table or a column is missing.
-    """
-    from results.store.revisions import RESTORE, describe
+    """Show where the database lies, of which release it is, and how much it holds."""
+    from results.store.revisions import describe
 
     found = describe(Workspace(workspace, db).database)
     typer.echo(f"{found.name}: {found.backend}, tables of captionbench {found.release}")
     if found.upgrade:
         typer.echo(f"older than this captionbench; type: {found.upgrade}")
-    if found.missing:
-        typer.echo(f"damaged: it has no {', no '.join(found.missing)}\n{RESTORE}")
     rows = [(name, f"{count:,}") for name, count in found.rows.items()]
     typer.echo(format_table(("Table", "Rows"), rows, "table"), nl=False)
     statuses = ", ".join(f"{count} {status}" for status, count in found.runs.items())
     typer.echo(f"runs: {statuses or 'none yet'}")
     if found.bytes is not None:
         typer.echo(f"size: {found.bytes / 1e6:,.1f} MB")
-    if found.missing:
-        sys.exit(1)
 
 
 def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
@@ -54,11 +47,9 @@ def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> No
     A SQLite file is checked for broken pages, and for rows that refer to missing ones, as well.
     """
     from results.store.check import HINT, problems
-    from results.store.revisions import ensure_complete
     from results.store.store import Store
 
     with Store(Workspace(workspace, db).database, read_only=True) as store, store.reading() as connection:
-        ensure_complete(connection, store.url)
         found = list(problems(connection))
     for problem in found:
         typer.echo(problem)

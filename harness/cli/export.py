@@ -220,7 +220,7 @@ def encodings(
 def _written(store: Store, format: Format, columns: Sequence[str] | None, metric: str, judging: Judging) -> str:
     from reports.tables.contents import Contents
     from reports.text.markup import DEFAULT, as_csv, as_json, latex, markdown
-    from results.frames.leaderboard import leaderboard_frame
+    from results.frames import leaderboard_frame
 
     if format == "csv":
         return as_csv(leaderboard_frame(store, None, metric, judging))

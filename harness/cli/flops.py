@@ -395,7 +395,7 @@ def _row(name: str, backbone: int) -> list[str]:
     """A row's printed and counted numbers; `backbone` in multiply-accumulates an image."""
     from harness.measure.flops.counting import count_caption
     from harness.measure.inputs import example_visual
-    from results.published.matching import published_for
+    from results.published.scores import published_for
     from zoo import create_model
 
     [printed] = published_for(name, metric="GMAC-table")

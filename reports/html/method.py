@@ -1,11 +1,10 @@
-"""The Method page: conditions of every table, metrics, places and costs, and what tuned settings were chosen from."""
+"""The Method page: conditions of every table, metrics, places and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from reports.html.plots import Plot, Series, legend, search_plot
 from reports.tables import numbers
 from reports.tables.boards import field_value, signature_text
 from reports.tables.contents import Contents
@@ -13,18 +12,7 @@ from reports.tables.facts import control_sentences
 from reports.tables.fields import FIELDS, METRICS, ROLES
 from results.runs.controls import Controls
 from results.runs.leaderboard import Group
-from results.runs.run import Run
 from results.runs.standings import Comparisons
-
-
-@dataclass(frozen=True, slots=True)
-class TuningFacts:
-    """The trials of a table's models: a plot, its legend, the budget, and what is not drawn."""
-
-    plot: Plot
-    legend: list[Series]
-    budget: str
-    left_out: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +29,11 @@ class Conditions:
     signature: str
     comparisons: Comparisons | None
     controls: tuple[str, ...]
-    tuning: TuningFacts | None
+    tuning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    tables: list[Conditions]
-    metrics: list[tuple[str, str]]
-    levels: list[tuple[str, str, str]]
-    costs: list[tuple[str, str]]
-
-
-def method(contents: Contents, colour: Mapping[str, int]) -> Method:
+def method(contents: Contents) -> dict[str, Any]:
+    """What the page shows: the conditions of every table, and what its metrics, levels and costs mean."""
     groups, runs = contents.groups, contents.runs
     shown = [row for group in groups for row in (*group.rows, *group.references)]
     scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
@@ -62,47 +43,29 @@ def method(contents: Contents, colour: Mapping[str, int]) -> Method:
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
     beside = {id(group): found for group, found in zip(groups, contents.controls, strict=True)}
     ranked = [group for group in groups if group.rows]
-    # The tables of a tuning's splits have the same trials behind them: the first shows them.
-    first = {(group.signature.get("tuned"), group.fingerprint): id(group) for group in reversed(ranked)}
-    searched = {place: tuning(group, runs, colour) for group in ranked if (place := id(group)) in first.values()}
-    return Method(
-        tables=[
-            _conditions(f"conditions-{number}", group, contents, beside[id(group)], searched.get(id(group)))
+    return {
+        "tables": [
+            _conditions(f"conditions-{number}", group, contents, beside[id(group)])
             for number, group in enumerate(ranked, start=1)
         ],
-        metrics=[(name, METRICS[name]) for name in metrics if name in METRICS],
-        levels=[(name, *ROLES[name]) for name in ROLES if name in models],
-        costs=[(kind.label, kind.meaning) for kind in kinds],
-    )
+        "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
+        "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
+        "costs": [(kind.label, kind.meaning) for kind in kinds],
+    }
 
 
-def tuning(group: Group, runs: Mapping[str, Run], colour: Mapping[str, int]) -> TuningFacts | None:
-    label = group.signature.get("tuned")
+def _tuning(label: str | None) -> str:
+    """The field `tuned` of a signature, such as "12x300+2x2#1a2b3c", in words; "" where nothing was tuned."""
     if label is None:
-        return None
-    by_model = {row.model: _trials(runs[row.keys[0]]) for row in group.rows}
-    series = [_series(model, colour[model], trials) for model, trials in by_model.items()]
-    plot = search_plot("TuningFacts", "learning rate", "best validation CIDEr-D of a trial", series)
-    if plot is None:
-        return None
+        return ""
     searched, _, finals = label.partition("#")[0].partition("+")
     count, _, updates = searched.partition("x")
     finalists, _, seeds = finals.partition("x")
     again = f"; then the best {finalists} and the preset again, with {seeds} further seeds" if finals else ""
-    unscored = sum(score is None for found in by_model.values() for _, score in found)
-    unknown = [model for model, found in by_model.items() if not found]
-    trials = "1 trial that was" if unscored == 1 else f"{unscored} trials that were"
-    said = [f"{trials} stopped early or diverged {'is' if unscored == 1 else 'are'} not drawn"] if unscored else []
-    said += [f"the runs of {', '.join(unknown)} do not store their trials"] if unknown else []
-    return TuningFacts(
-        plot=plot,
-        legend=legend((drawn.series.name for drawn in plot.drawn), by_model, colour),
-        budget=f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}",
-        left_out="; ".join(said),
-    )
+    return f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}"
 
 
-def _conditions(id: str, group: Group, contents: Contents, controls: Controls, tuned: TuningFacts | None) -> Conditions:
+def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> Conditions:
     names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
     values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
     return Conditions(
@@ -113,19 +76,5 @@ def _conditions(id: str, group: Group, contents: Contents, controls: Controls, t
         signature=signature_text(group.signature, group.split),
         comparisons=group.comparisons,
         controls=control_sentences(controls),
-        tuning=tuned,
+        tuning=_tuning(group.signature.get("tuned")),
     )
-
-
-def _trials(run: Run) -> list[tuple[float, float | None]]:
-    found = run.config.get("tuning", {}).get("trials", [])
-    return [(trial["learning_rate"], trial["score"]) for trial in found]
-
-
-def _series(model: str, colour: int, trials: list[tuple[float, float | None]]) -> Series:
-    points = sorted((rate, 100 * score) for rate, score in trials if score is not None)
-    if not points:
-        return Series(model, colour, ())
-    rate, score = max(points, key=lambda point: point[1])
-    title = f"{model}: best {score:.1f} at {rate:.2g}, of {len(points)} trials"
-    return Series(model, colour, tuple(points), title)

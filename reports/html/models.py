@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ class ModelRun:
 
 @dataclass(frozen=True, slots=True)
 class ModelPage:
-    """Everything about one model; settings and environment that runs do not share are "differs between runs".
+    """Everything about one model.
 
     `presets` are those that its runs were planned with, and what they changed. `beside` names the nearest printed score
     of each of its scores, and the conditions that differ.
@@ -78,8 +78,6 @@ class ModelPage:
     name: str
     card: ModelFacts
     level: str
-    configuration: list[tuple[str, str]]
-    environment: list[tuple[str, str]]
     runs: list[ModelRun]
     results: tuple[Result, ...]
     costs: list[tuple[str, str, Cell]]
@@ -101,10 +99,6 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
     found = []
     for name, members in sorted(by_model.items()):
         metrics, printed = printed_table(name)
-        # The card is shown as a whole, the trials of a tuning as a plot.
-        configurations = [
-            flat({key: value for key, value in run.config.items() if key not in {"card", "tuning"}}) for run in members
-        ]
         rows = [(row, of) for of in contents.groups for row in (*of.rows, *of.references) if row.model == name]
         found.append(
             ModelPage(
@@ -112,8 +106,6 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
                 name=name,
                 card=next((found for found in map(card, members) if found.pretraining), card(members[0])),
                 level=ROLES.get(name, ("", ""))[1],
-                configuration=_shared(configurations),
-                environment=_shared([flat(run.environment) for run in members if run.environment]),
                 runs=[_run(run) for run in members],
                 results=tuple(_result(row, group, contents, examples) for row, group in rows),
                 costs=next(filter(None, (_costs(row) for row, _ in rows)), []),
@@ -209,14 +201,6 @@ def _text(entry: object) -> str:
     if entry is None:
         return numbers.DASH
     return json.dumps(entry, ensure_ascii=False) if isinstance(entry, list | dict) else str(entry)
-
-
-def _shared(settings: Sequence[list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    by_name: dict[str, set[str]] = {}
-    for each in settings:
-        for name, value in each:
-            by_name.setdefault(name, set()).add(value)
-    return [(name, next(iter(seen)) if len(seen) == 1 else "differs between runs") for name, seen in by_name.items()]
 
 
 def _run(run: Run) -> ModelRun:

@@ -83,7 +83,7 @@ class Series:
 class Drawn:
     """A series in pixels: its points, the path through them, and its name where it has one in the plot.
 
-    `uncertainty` is the path of a point's bars or of a line's band, and `top` the highest of the points of a search.
+    `uncertainty` is the path of a point's bars or of a line's band.
     """
 
     series: Series
@@ -91,7 +91,6 @@ class Drawn:
     path: str
     label: Label | None = None
     uncertainty: str = ""
-    top: tuple[float, float] | None = None
 
     @property
     def name(self) -> str:
@@ -139,27 +138,6 @@ def line_plot(
         band = _path([*upper, *lower[::-1]]) if upper else ""
         drawn.append(Drawn(one, points, _path(points), label, uncertainty=band))
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), frame=frame)
-
-
-def search_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:
-    """Lines through the points of a search, over a logarithmic axis of what was searched (above 0), the best marked.
-
-    Points are in the order of x; series without points are left out, None when nothing is left.
-    """
-    series = [one for one in series if one.points]
-    if not series:
-        return None
-    searched = [x for one in series for x, _ in one.points]
-    if min(searched) == max(searched):
-        searched += [searched[0] / 2, 2 * searched[0]]
-    x_scale, x_ticks = _logarithmic(searched, FRAME.left, FRAME.right)
-    y_scale, y_ticks = _linear([y for one in series for _, y in one.points], FRAME.bottom, FRAME.top)
-    drawn = []
-    for one in series:
-        points = tuple((round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in one.points)
-        best = max(range(len(points)), key=lambda number: one.points[number][1])
-        drawn.append(Drawn(one, points, _path(points), top=points[best]))
-    return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn))
 
 
 def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> Plot | None:

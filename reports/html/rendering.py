@@ -6,14 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import BytecodeCache, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
-from jinja2.bccache import Bucket
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.html.plots import COLOURS
@@ -45,7 +42,6 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
     """The templates, with the pages that every one links to as (file, name)."""
     environment = Environment(
         loader=PackageLoader("reports.html"),
-        bytecode_cache=_byte_code(),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,
@@ -62,7 +58,6 @@ def template_environment(navigation: Iterable[tuple[str, str]]) -> Environment:
         "breakable": _breakable,
         "linked": linked,
         "places": _places,
-        "file_list": lambda files: _file_list(tuple(files)),
         "hue": lambda colour: f"c{colour % COLOURS} s{colour // COLOURS}",
     }
     environment.globals |= {
@@ -92,21 +87,6 @@ def linked(text: str) -> Markup:
     return Markup("").join([*parts, escape(text[end:])])
 
 
-class _ByteCode(FileSystemBytecodeCache):
-    """Compiled templates in a folder of this user: compiling them takes longer than most pages. A full disk is none."""
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().dump_bytecode(bucket)
-
-
-def _byte_code() -> BytecodeCache | None:
-    try:
-        return _ByteCode()
-    except (OSError, RuntimeError):  # no safe place
-        return None
-
-
 def _printable(value: Any) -> Any:
     """Text without characters that HTML forbids; `Markup` is made of such text."""
     # Most text is printable as Python has it, which is stricter, and much quicker to find out.
@@ -118,13 +98,6 @@ def _printable(value: Any) -> Any:
 def _places(by_metric: Mapping[str, Cell]) -> str:
     """What a table that is sorted by another metric shows, as JSON: text, value to sort by, explanation, ranks."""
     return json.dumps({name: [cell.text, cell.value, cell.reason, cell.ranks] for name, cell in by_metric.items()})
-
-
-@cache
-def _file_list(files: tuple[tuple[str, str], ...]) -> Markup:
-    """Files and their digests as items of a list; runs of one model have the same hundreds, which are cached."""
-    items = (f"<li><code>{escape(digest)}</code> {escape(file)}</li>" for file, digest in files)
-    return Markup(printable("".join(items)))
 
 
 def _breakable(text: str, after: str = "|") -> Markup:

@@ -177,7 +177,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     write("models.html", "models.html.j2", models=models)
     for model in models:
         write(model.file, "model.html.j2", "models.html", model=model)
-    write("method.html", "method.html.j2", method=method(contents, colour))
+    write("method.html", "method.html.j2", method=method(contents))
     for run in contents.runs.values():
         write(run_page(run.key), "run.html.j2", "models.html", **_run_content(run, colour, examples))
 

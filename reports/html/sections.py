@@ -76,7 +76,8 @@ def summary(contents: Contents) -> str:
         return "No model has finished yet."
     references = {row.model for group in groups for row in group.references}
     beside = f" and {_many(len(references), 'reference')}" if references else ""
-    text = f"{_many(len(models), 'model')}{beside} on {_listed(sorted({group.dataset for group in groups}))}, "
+    data = numbers.listed(sorted({group.dataset for group in groups}), "and")
+    text = f"{_many(len(models), 'model')}{beside} on {data}, "
     text += f"{_many(len(runs), 'finished run')}"
     for status in ("failed", "skipped", "interrupted", "running", "planned"):
         number = sum(failure.state == status for failure in contents.failures)
@@ -171,10 +172,6 @@ def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
 
 def _many(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
 def cost_tables(group: Group, facets: Facets) -> dict[str, Told]:

@@ -87,7 +87,7 @@ def leaderboards(
             lines = [line for table in whole for line in (table.lines or table.references)]
             reasons = Counter(line.cells[at].reason or "not measured" for line in lines)
             absent.setdefault(reasons.most_common(1)[0][0], []).append(column.name)
-    said = (f"No row has {_listed(names)}: {reason.rstrip('.')}." for reason, names in absent.items())
+    said = (f"No row has {numbers.listed(names, 'or')}: {reason.rstrip('.')}." for reason, names in absent.items())
     return tuple(table.only(kept) for table in whole), " ".join(said)
 
 
@@ -356,10 +356,6 @@ _INTERVAL = Column(
 
 def _turn(name: str) -> int | None:
     return 2 + _TURNS.index(name) if name in _TURNS else None
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _not_above(tests: Sequence[FloorTest]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.tables.numbers import percent
+from results.records import stages_of
 from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import Row
 from results.runs.run import Run, StoredPretraining
@@ -34,11 +35,9 @@ class ModelFacts:
 
 def card(run: Run) -> ModelFacts:
     """The card that was stored with the run; the family is part of the name where there is none."""
-    found = run.config.get("card")
-    fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    fields: Mapping[str, Any] = run.config.get("card") or {}
     stated = {name: str(fields.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")}
-    if not stated["summary"] and isinstance(run.config.get("what"), str):
-        stated["summary"] = run.config["what"]
+    stated["summary"] = stated["summary"] or run.config.get("what", "")
     stated["family"] = stated["family"] or run.model.partition("/")[0]
     return ModelFacts(**stated, pretraining=run.pretraining)
 
@@ -52,16 +51,8 @@ def objective(run: Run) -> str:
     for kind in ("pretrained", "stored"):
         if kind in run.config:
             return kind
-    stages = _stages(run.config)
-    names = [str(stage.get("objective", "")) for stage in stages if isinstance(stage, Mapping)]
+    names = [stage.get("objective", "") for stage in stages_of(run.config)]
     return " + ".join(dict.fromkeys(_OBJECTIVES.get(name, name) for name in names if name)) or NOT_STATED
-
-
-def _stages(config: Mapping[str, Any]) -> list[Any]:
-    found: Any = config
-    for name in ("preset", "schedule", "stages"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, list) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +62,9 @@ class Deviations:
 
 
 def deviations(config: Mapping[str, Any]) -> Deviations | None:
-    preset, shipped = config.get("preset"), config.get("shipped_preset")
-    name = preset.get("name") if isinstance(preset, Mapping) else None
-    found = shipped.get("deviations") if isinstance(shipped, Mapping) else None
-    if not name or not isinstance(found, list):
+    if "shipped_preset" not in config:
         return None
-    return Deviations(str(name), tuple(_changed(str(each)) for each in found))
+    return Deviations(config["preset"]["name"], tuple(map(_changed, config["shipped_preset"]["deviations"])))
 
 
 def _changed(said: str) -> tuple[str, str, str]:

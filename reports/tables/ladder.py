@@ -29,7 +29,7 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     meaning = f"what {updates(rungs[-1])} updates gave over {updates(rungs[-2])}, in points"
     columns.append(Column("Gain", lambda row, _: _gain(before.get(row.model)), meaning, "Gain"))
     newest: dict[str, tuple[Row, Group]] = {row.model: (row, rung) for rung in rungs for row in rung.rows}
-    ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(_mean(*found) or 0.0)))
+    ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
     lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
     sentences = tuple(sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other))
     note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
@@ -115,8 +115,3 @@ def _changes(one: Group, other: Group) -> tuple[list[str], list[str]]:
 def _listed(parts: Sequence[str]) -> str:
     more = len(parts) - _NAMED
     return ", ".join(parts[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _mean(row: Row, group: Group) -> float | None:
-    spread = row.scores.get(group.metric)
-    return None if spread is None else spread.mean

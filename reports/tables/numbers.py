@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,6 +37,16 @@ def printable(text: str) -> str:
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
+
+
+def signed(value: float) -> str:
+    """A difference times 100, always with its sign."""
+    return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+
+
+def listed(names: Sequence[str], word: str) -> str:
+    """As "a, b and c", with the last word given."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def bounds(low: float | None, high: float | None, show: Callable[[float], str]) -> str:

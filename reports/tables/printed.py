@@ -9,8 +9,19 @@ from functools import cache
 from reports.tables import numbers
 from reports.tables.facts import NOT_STATED
 from reports.tables.table import Cell, noted
-from results.published.matching import PublishedMatch, best_match, measured_conditions, printed_split, published_for
-from results.published.scores import METRICS, PAPERS, PublishedScore, domain_footnote, footnotes, printed_rows
+from results.published.scores import (
+    METRICS,
+    PAPERS,
+    PublishedMatch,
+    PublishedScore,
+    best_match,
+    domain_footnote,
+    footnotes,
+    measured_conditions,
+    printed_rows,
+    printed_split,
+    published_for,
+)
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 

@@ -12,7 +12,7 @@ from reports.tables.boards import apart
 from reports.tables.columns import Facets, Titled, score_cell
 from reports.tables.contents import Contents
 from reports.tables.facts import card, objective
-from reports.tables.numbers import domain_order, percent
+from reports.tables.numbers import domain_order, signed
 from reports.tables.table import Cell, Column, Table, table_of
 from results.runs.fact_rows import FactTable, fact_table
 from results.runs.facts import FACT_METRICS, KINDS, WORDS, fact_metric
@@ -156,7 +156,7 @@ def _rewarded(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> str:
             verdict = "yes" if bounds[1] < 0 else "no" if bounds[0] > 0 else _UNKNOWN
             return (
                 f"{verdict}: F over all kinds {_bounded(changes.mean(axis=0))}, while CIDEr-D changes by "
-                f"{_signed(float(cider[0] - cider[1]))} ({', '.join(both)}); by kind {by_kind}"
+                f"{signed(float(cider[0] - cider[1]))} ({', '.join(both)}); by kind {by_kind}"
             )
     return f"{_UNKNOWN}: no two models were trained with and without rewards, alike but for the schedule"
 
@@ -183,15 +183,11 @@ def _gap_to_people(table: FactTable) -> str:
 
 def _bounded(values: Array) -> str:
     bounds = architecture_mean(values)
-    return _signed(values.mean()) if bounds is None else _points(values.mean(), *bounds)
+    return signed(values.mean()) if bounds is None else _points(values.mean(), *bounds)
 
 
 def _points(value: float, low: float, high: float) -> str:
-    return f"{_signed(value)} (95 % {_signed(low)} to {_signed(high)})"
-
-
-def _signed(value: float) -> str:
-    return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+    return f"{signed(value)} (95 % {signed(low)} to {signed(high)})"
 
 
 @dataclass(frozen=True, slots=True)

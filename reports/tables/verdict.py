@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from reports.tables.columns import is_of_other_machine
-from reports.tables.numbers import cost, percent
+from reports.tables.numbers import cost, listed, percent, signed
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Standing, Verdict
 
@@ -112,7 +112,7 @@ def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
         said.append(f"of {_counted(unknown)} it is not known yet")
     name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds" if found.seeds else "one training each"
     if ahead := verdicts.get("worse", []):
-        other = f"{_named(ahead, 'and')}, which had not finished learning"
+        other = f"{_named(ahead)}, which had not finished learning"
         rest = f"; {', '.join(said)}" if said else ""
         return f"Nothing beats {name} on {group.name} ({seeds}) but {other}{rest}."
     return f"Nothing beats {name} on {group.name} ({seeds}): {', '.join(said)}."
@@ -145,7 +145,7 @@ def _margin(found: Comparisons) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    return _named(rows, "and") if len(rows) <= _NAMED else f"{len(rows)} models"
+    return _named(rows) if len(rows) <= _NAMED else f"{len(rows)} models"
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:
@@ -217,11 +217,11 @@ def _has_place(row: Row, group: Group) -> bool:
     return standing is not None and standing.worst is not None
 
 
-def _named(rows: Sequence[Row], word: str) -> str:
+def _named(rows: Sequence[Row]) -> str:
     names = [row.model for row in rows]
     if len(names) > _NAMED:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
+    return listed(names, "and")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +263,9 @@ def pair_cell(group: Group, one: int, other: int) -> PairCell | None:
     bounds = f"too few images for an interval{at_once}"
     if pair.low is not None and pair.high is not None:
         low, high = (-pair.high, -pair.low) if turned else (pair.low, pair.high)
-        bounds = f"{_signed(low)} to {_signed(high)}{at_once}"
-    said = f"{names}: {_signed(gap)} ({bounds}, p {pair.p:.2g})"
+        bounds = f"{signed(low)} to {signed(high)}{at_once}"
+    said = f"{names}: {signed(gap)} ({bounds}, p {pair.p:.2g})"
     if verdict == "unknown":
         needs = [f"{count:,} {what}" for count, what in ((pair.seeds, "seeds"), (pair.images, "images")) if count]
         said += f"; {' or '.join(needs)} would probably tell" if needs else "; no number of seeds or images would tell"
     return PairCell(LETTERS[verdict], verdict, said)
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{percent(abs(value))}"

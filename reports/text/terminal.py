@@ -23,8 +23,7 @@ from reports.tables.verdict import (
     verdict,
 )
 from reports.text.grid import Grid, folded
-from results.published.matching import AblationTable, ablation_tables
-from results.published.scores import PAPERS
+from results.published.scores import PAPERS, AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
@@ -282,12 +281,8 @@ def _print_ablation(table: AblationTable, group: Group, measured: Mapping[str, R
             console.print(Text(_ablation_line("printed", scores)))
             if own_row is not None:
                 label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
-                console.print(Text(_ablation_line(label, (_mean(own_row, metric) for metric in table.metrics))))
-
-
-def _mean(row: Row, metric: str) -> str:
-    score = row.scores.get(metric)
-    return DASH if score is None or score.mean is None else percent(score.mean)
+                means = (own_row.mean(metric) for metric in table.metrics)
+                console.print(Text(_ablation_line(label, (DASH if mean is None else percent(mean) for mean in means))))
 
 
 def _ablation_line(label: str, values: Iterable[str]) -> str:

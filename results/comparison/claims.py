@@ -19,14 +19,14 @@ from results.comparison.baseline import differing
 from results.comparison.comparison import ScoreChange, SeedsOfSides, numbers_to_test, with_tests
 from results.errors import StoreError
 from results.published.scores import METRICS
-from results.records import CODE_FIELDS
+from results.records import CODE_FIELDS, stages_of
 from results.runs.leaderboard import RANKING_METRIC, Row, leaderboard
 from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
-from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging, matrix
+from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging
 from results.statistics.architecture import OVER_SEEDS, p_of_t, t_quantile
 from results.statistics.power import needed_from
-from results.statistics.significance import ALPHA, LEVEL, mean_of_seeds
+from results.statistics.significance import ALPHA, LEVEL, matrix, mean_of_seeds
 from results.store.store import Store
 
 Verdict = Literal["supported", "contradicted", "no difference", "cannot be told", "not comparable", "no runs"]
@@ -61,7 +61,7 @@ class Runs(_Strict):
         named = (
             (self.preset, preset.get("name")),
             (self.schedule, schedule.get("name")),
-            (self.stages, tuple(stage.get("name") for stage in schedule.get("stages", ()))),
+            (self.stages, tuple(stage.get("name") for stage in stages_of(run.config))),
         )
         return (
             run.role == "model"

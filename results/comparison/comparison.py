@@ -30,7 +30,7 @@ from results.statistics.architecture import (
     joint_degrees,
     p_of_t,
 )
-from results.statistics.significance import SUMS, ByImage, Difference, holm, mean_of_seeds, paired_differences
+from results.statistics.significance import SUMS, ByImage, Difference, holm, matrix, mean_of_seeds, paired_differences
 
 MACHINE: Final = ("machine", "cpu", "device")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
@@ -185,7 +185,10 @@ def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[Score
 
 
 def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[ScoreChange, Difference]:
-    wide = _over_seeds(*sides) if score.no_interval is None else None
+    before, after = map(matrix, sides)
+    assert before is not None
+    assert after is not None
+    wide = architecture_difference(after, before) if score.no_interval is None else None
     if wide is None or wide.low is None or wide.high is None or wide.p is None:
         return replace(score, over=OVER_IMAGES), test
     test = replace(test, low=wide.low, high=wide.high, p=wide.p)
@@ -198,12 +201,6 @@ def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: i
         return test.p
     degrees = joint_degrees(wide.degrees, wide.seeds, tests)
     return float(p_of_t(*map(np.asarray, (wide.difference, wide.error, degrees))))
-
-
-def _over_seeds(before: Sequence[ByImage], after: Sequence[ByImage]) -> ArchitectureDifference:
-    images = list(mean_of_seeds([*before, *after]))
-    one, two = (np.array([[seed[image] for image in images] for seed in side]) for side in (before, after))
-    return architecture_difference(two, one)
 
 
 def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[CostChange]:

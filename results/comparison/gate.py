@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
-import numpy as np
-
 from results.comparison.baseline import Baseline, BaselineRun, differing, scores_of_seeds, tested_metrics
 from results.comparison.comparison import (
     CostChange,
@@ -23,7 +21,7 @@ from results.comparison.comparison import (
 from results.runs.run import Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, ArchitectureDifference
 from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import ALPHA, RESAMPLES, Array, ByImage, Difference, mean_of_seeds
+from results.statistics.significance import ALPHA, RESAMPLES, Difference, matrix, mean_of_seeds
 
 TOLERANCE: Final = 0.5
 """The least effect that counts, in points of a metric times 100."""
@@ -169,18 +167,13 @@ def _verdict(test: Difference, least: float) -> Verdict:
 
 def _detectable(sides: SeedsOfSides, over: str, tests: int) -> float | None:
     """The smallest fall that such a test finds, from how much these scores vary."""
-    images = list(mean_of_seeds([*sides[0], *sides[1]]))
-    if len(images) < FEWEST_IMAGES:
+    before, after = map(matrix, sides)
+    if before is None or after is None or before.shape[1] < FEWEST_IMAGES:
         return None
-    before, after = (_array(side, images) for side in sides)
     if over == OVER_SEEDS:
         return detectable_from(before, after, tests)
     assert over == OVER_IMAGES
-    return detectable_at_best(len(images), float((after.mean(axis=0) - before.mean(axis=0)).std(ddof=1)), tests)
-
-
-def _array(side: Sequence[ByImage], images: Sequence[int]) -> Array:
-    return np.array([[seed[image] for image in images] for seed in side])
+    return detectable_at_best(before.shape[1], float((after.mean(axis=0) - before.mean(axis=0)).std(ddof=1)), tests)
 
 
 _ROUNDING: Final = 1e-9

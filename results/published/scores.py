@@ -1,17 +1,19 @@
-"""The printed numbers, read once and checked field by field, and their footnotes."""
+"""The printed numbers, their footnotes, and the one to show beside a measured number."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from results.errors import StoreError
+from results.records import stages_of
 
 Objective = Literal["XE", "RL"]
 Backbone = Literal["frozen", "trained"]
@@ -22,40 +24,26 @@ DOMAINS = ("in", "near", "out", "all")
 _SERVER_DOMAINS = {"in-domain": 648, "near-domain": 2938, "out-domain": 914}
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """Where numbers are printed, and what holds for all of its own rows: no two papers share these conditions."""
+class Paper(NamedTuple):
+    """Where numbers are printed."""
 
     title: str
     year: int
-    vocabulary: str
-    training_images: int
 
 
 PAPERS = {
     "expansionnet_v2": Paper(
-        "Exploiting Multiple Sequence Lengths in Fast End to End Training for Image Captioning",
-        2023,
-        "10,000 words",
-        113_287,
+        "Exploiting Multiple Sequence Lengths in Fast End to End Training for Image Captioning", 2023
     ),
     "expansionnet_v2_arxiv": Paper(
-        "ExpansionNet v2: Block Static Expansion in fast end to end training for Image Captioning",
-        2022,
-        "10,000 words",
-        113_287,
+        "ExpansionNet v2: Block Static Expansion in fast end to end training for Image Captioning", 2022
     ),
     "expansionnet_v1": Paper(
-        "ExpansionNet: exploring the sequence length bottleneck in the Transformer for Image Captioning",
-        2022,
-        "10,000 words",
-        113_287,
+        "ExpansionNet: exploring the sequence length bottleneck in the Transformer for Image Captioning", 2022
     ),
-    "image_transformer": Paper("Image Captioning through Image Transformer", 2020, "10,369 words", 113_287),
-    "light_cgru": Paper(
-        "Bringing back simplicity and lightliness into neural image captioning", 2018, "5,066 BPE tokens", 82_783
-    ),
-    "x_linear": Paper("X-Linear Attention Networks for Image Captioning", 2020, "9,487 words", 113_287),
+    "image_transformer": Paper("Image Captioning through Image Transformer", 2020),
+    "light_cgru": Paper("Bringing back simplicity and lightliness into neural image captioning", 2018),
+    "x_linear": Paper("X-Linear Attention Networks for Image Captioning", 2020),
 }
 
 
@@ -195,3 +183,304 @@ def stored(name: str) -> Any:
 
 def frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+
+
+# The names of a measured run's features, for the printed ones that a backbone's name identifies.
+_BACKBONES = {
+    "Swin-L grid features, 384x384 input, backbone pre-trained on ImageNet": "swin_large_patch4_window12_384",
+    "ResNet-50 pool5 vector": "resnet50",
+}
+_MAX_DEVIATIONS = 4
+_OBJECTIVES: dict[str, Objective] = {"cross_entropy": "XE", "self_critical": "RL", "reinforce": "RL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Rows of one model: those of the named variants and tables (empty: of all), and of one backbone."""
+
+    model: str
+    variants: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    backbone: str = ""
+
+    def covers(self, score: PublishedScore) -> bool:
+        return (
+            score.model == self.model
+            and (not self.variants or score.variant in self.variants)
+            and (not self.tables or score.table in self.tables)
+            and self.backbone in {"", score.backbone}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PresetRecipe:
+    """A preset of the paper track; `rows.yaml` says what its fields are."""
+
+    digest: str
+    rows: tuple[Printed, ...] = ()
+    whose: str = "the recipe of other printed rows"
+    ablation: tuple[tuple[str, str], ...] = ()
+
+    def made(self, score: PublishedScore) -> bool:
+        return any(rows.covers(score) for rows in self.rows)
+
+
+@cache
+def printed_of() -> dict[str, tuple[Printed, ...]]:
+    """By model of the zoo, the printed rows that are of it; models without any are not there."""
+    return {model: _printed(rows) for model, rows in stored("rows.yaml")["models"].items()}
+
+
+@cache
+def recipes() -> dict[str, PresetRecipe]:
+    found = {}
+    for preset, entry in stored("rows.yaml")["presets"].items():
+        ablation = tuple(map(tuple, entry.pop("ablation", ())))
+        found[preset] = PresetRecipe(rows=_printed(entry.pop("rows", ())), ablation=ablation, **entry)
+    return found
+
+
+def _printed(rows: Iterable[Mapping[str, Any]]) -> tuple[Printed, ...]:
+    return tuple(Printed(**frozen(row)) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """What a run was trained and decoded by: a preset's name, the digest of the one that ships, the deviations from it.
+
+    Empty deviations stand for a preset as it ships; each names a setting with both values, "size.max_len: 74 → 20".
+    """
+
+    preset: str
+    digest: str | None = None
+    deviations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredConditions:
+    """What a measured number was measured under, as far as papers state such things; None where it is not known.
+
+    `split` is one of `SPLIT_IMAGES`, None for every other, and `images` how many of its images were captioned.
+    `features` is the signature's field, `models` how many an ensemble has.
+    """
+
+    split: str | None
+    objective: Objective | None
+    beam: int | None
+    features: str | None
+    backbone: Backbone | None
+    ensemble: bool = False
+    models: int | None = None
+    recipe: RunRecipe | None = None
+    images: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMatch:
+    """A printed number beside a measured one, and the conditions that differ, are unstated, or cannot be compared.
+
+    Recipes and images that differ say in what: "recipe (size.max_len: 74 → 20)".
+    """
+
+    score: PublishedScore
+    differing: tuple[str, ...]
+    unstated: tuple[str, ...]
+    unclear: tuple[str, ...]
+    footnotes: tuple[Footnote, ...]
+
+    @property
+    def matches(self) -> bool:
+        return not (self.differing or self.unstated or self.unclear)
+
+
+def published_for(model: str, *, split: str | None = None, metric: str | None = None) -> list[PublishedScore]:
+    """The printed numbers of a model of the zoo (of one split, one metric; None: of all), in the papers' order.
+
+    A plug-in's model, and one whose rows no paper prints, has none.
+    """
+    printed = printed_of().get(model, ())
+    return [
+        score
+        for score in scores()
+        if any(rows.covers(score) for rows in printed)
+        and split in {None, score.split}
+        and metric in {None, score.metric}
+    ]
+
+
+def printed_split(dataset: str, split: str) -> str | None:
+    """What papers call a data set's split, one of `SPLIT_IMAGES`; None where no printed number is of it."""
+    if dataset.startswith("nocaps") or (dataset == "coco" and split == "nocaps"):
+        return "nocaps-val"
+    name = f"karpathy-{split}" if dataset == "coco" else ""
+    return name if name in SPLIT_IMAGES else None
+
+
+def best_match(
+    model: str, metric: str, measured: MeasuredConditions, *, domain: str = "overall"
+) -> PublishedMatch | None:
+    """The printed score of the same split with the conditions nearest to the measured ones; None where there is none.
+
+    Nearest is the one of the same objective with the fewest differing, then unstated conditions, single models and the
+    papers' own rows first. `domain` is the store's: nocaps' "in-domain", "near-domain", "out-domain", or "overall".
+    """
+    if measured.split is None:
+        return None
+    printed = {"overall": (None, "all")}.get(domain, (domain.removesuffix("-domain"),))
+    found = [score for score in published_for(model, split=measured.split, metric=metric) if score.domain in printed]
+    matches = [_compare(score, measured) for score in found]
+    return min(matches, key=_distance, default=None)
+
+
+def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:
+    """The conditions of a run's scores on a split, from its signature and its configuration."""
+    card = config.get("card")
+    if signature.get("track") == "captions" and card:
+        name = signature.get("data", "").partition("#")[0]
+        return MeasuredConditions(
+            printed_split(name, split), card["objective"] or None, card["beam"], None, None, bool(card["ensemble"])
+        )
+    stages = stages_of(config)
+    beam = signature.get("beam", "")
+    trained = any(stage.get("backbone") == "trained" for stage in stages)
+    images, members = config.get("evaluated", {}).get(split), config.get("members", ())
+    return MeasuredConditions(
+        split=printed_split(signature.get("data", "").partition("#")[0], split),
+        objective=_OBJECTIVES.get(stages[-1].get("objective", "")) if stages else None,
+        beam=int(beam) if beam.isdecimal() else None,
+        features=signature.get("feat"),
+        backbone=("trained" if trained else "frozen") if stages else None,
+        ensemble=bool(members),
+        models=len(members) or None,
+        recipe=_recipe(signature, config),
+        images=images,
+    )
+
+
+def _recipe(signature: Mapping[str, str], config: Mapping[str, Any]) -> RunRecipe | None:
+    """None for runs of the paper track that do not say how they deviate."""
+    preset, shipped = (config.get("preset") or {}).get("name", ""), config.get("shipped_preset")
+    if shipped:
+        return RunRecipe(preset, shipped["digest"], tuple(shipped["deviations"]))
+    return RunRecipe(preset) if signature.get("track") == "controlled" else None
+
+
+def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMatch:
+    differing: list[str] = []
+    unstated: list[str] = []
+    unclear: list[str] = []
+    for name in ("objective", "beam", "features", "ensemble"):
+        if getattr(score, name) is None:
+            unstated.append(name)
+            continue
+        same = _same_features(score, measured) if name == "features" else _same(score, measured, name)
+        if same is None:
+            unclear.append(name)
+        elif not same:
+            differing.append(name)
+    if score.ensemble and None not in (score.ensemble_size, measured.models) and score.ensemble_size != measured.models:
+        differing.append(f"ensemble ({measured.models} models, not {score.ensemble_size})")
+    if score.backbone is not None and _same(score, measured, "backbone") is not True:
+        (differing if measured.backbone else unclear).append("backbone")
+    whole = SPLIT_IMAGES.get(score.split or "")  # of a part of a split CIDEr-D is another number
+    if measured.images is None or whole is None:
+        unclear.append("images")
+    elif measured.images != whole:
+        differing.append(f"images ({measured.images:,}, not {whole:,})")
+    if measured.recipe is None:
+        unclear.append("recipe")
+    elif other := _other_recipe(score, measured.recipe):
+        differing.append(f"recipe ({other})")
+    return PublishedMatch(score, tuple(differing), tuple(unstated), tuple(unclear), tuple(footnotes(score)))
+
+
+def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
+    """What makes a run's recipe another than a printed number's, "" where it is the same.
+
+    Numbers were made by the recipe of the paper that prints them, or that the printed row is quoted from: a preset is
+    compared with the rows alone that it is the recipe of.
+    """
+    shipped = recipes().get(own.preset)
+    if shipped is None:
+        return f"preset {own.preset}" if own.preset else "no paper's"
+    found = [] if shipped.made(score) else [f"{own.preset} is {shipped.whose}"]
+    if shipped.digest != own.digest:
+        found.append(f"{own.preset} as another release ships it")
+    more = len(own.deviations) - _MAX_DEVIATIONS
+    found += [*own.deviations[:_MAX_DEVIATIONS], *([f"{more} more"] if more > 0 else [])]
+    return "; ".join(found)
+
+
+def _same(score: PublishedScore, measured: MeasuredConditions, name: str) -> bool | None:
+    own = getattr(measured, name)
+    return None if own is None else bool(own == getattr(score, name))
+
+
+def _same_features(score: PublishedScore, measured: MeasuredConditions) -> bool | None:
+    """None for features that no backbone's name identifies, such as those of a detector's regions."""
+    printed = _BACKBONES.get(score.features or "")
+    if printed is None or measured.features is None:
+        return None
+    return re.split(r"[.#@\[]", measured.features)[0] == printed
+
+
+def _distance(match: PublishedMatch) -> tuple[bool, int, int, bool]:
+    """Numbers of another objective are further away than any other.
+
+    What reinforcement gains is more than what most models of a table differ by.
+    """
+    return (
+        "objective" in match.differing,
+        len(match.differing),
+        len(match.unstated) + len(match.unclear),
+        bool(match.score.ensemble),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AblationRow:
+    """One printed row, its scores by metric, and the models of the zoo that are built as it says."""
+
+    scores: Mapping[str, PublishedScore]
+    models: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        first = self.first
+        return f"{first.model}: {first.variant}" if first.variant else first.model
+
+    @property
+    def first(self) -> PublishedScore:
+        return next(iter(self.scores.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class AblationTable:
+    """A printed table: `rows` in its order, and the `metrics` that it has columns for."""
+
+    paper: str
+    table: str
+    metrics: tuple[str, ...]
+    rows: tuple[AblationRow, ...]
+
+
+def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
+    """The tables whose rows a preset trains; none for other presets."""
+    return tuple(_table(paper, table) for paper, table in _recipe_of(preset).ablation)
+
+
+def _table(paper: str, table: str) -> AblationTable:
+    rows = printed_rows(
+        score for score in scores() if (score.paper, score.table, score.unit) == (paper, table, "percent")
+    )
+    metrics = tuple(name for name in METRICS if any(name in row for row in rows))
+    return AblationTable(paper, table, metrics, tuple(AblationRow(row, _models(row)) for row in rows))
+
+
+def _models(row: Mapping[str, PublishedScore]) -> tuple[str, ...]:
+    first = next(iter(row.values()))
+    return tuple(name for name, printed in printed_of().items() if any(rows.covers(first) for rows in printed))
+
+
+def _recipe_of(preset: str) -> PresetRecipe:
+    return recipes().get(preset, PresetRecipe(""))

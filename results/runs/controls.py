@@ -12,13 +12,12 @@ from itertools import combinations
 from statistics import fmean, median
 from typing import Final, Literal
 
-import numpy as np
-
 from results.runs.leaderboard import RANKING_METRIC, Group
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import ByImage, Run
 from results.runs.standings import FLOORS
 from results.statistics.architecture import architecture_difference
+from results.statistics.significance import matrix
 from results.store.store import Store
 
 PREPROCESSING: Final = "preprocessing"
@@ -131,22 +130,19 @@ def _pair(sides: _Sides, by_image: Mapping[tuple[int, str], ByImage]) -> Control
     changed, others = ([by_image[run.id, sides.split] for run in runs] for runs in (sides.changed, sides.others))
     kind: Kind = "seeds" if sides.change is None else "preprocessing"
     seeds = len(changed), len(others)
-    images = list(changed[0])
-    if not images or any(scores.keys() != set(images) for scores in (*changed, *others)):
+    if matrix([*changed, *others]) is None:
         means = [fmean(_score(run, sides.split) or 0.0 for run in runs) for runs in (sides.changed, sides.others)]
         gap = _POINTS * (means[0] - means[1])
         return ControlPair(sides.model, kind, sides.change, gap, None, None, None, NEEDS_IMAGE_SCORES, seeds)
-    first, second = (
-        _POINTS * np.array([[scores[image] for image in images] for scores in side]) for side in (changed, others)
-    )
-    test = architecture_difference(first, second)
+    first, second = (side for runs in (changed, others) if (side := matrix(runs)) is not None)
+    test = architecture_difference(_POINTS * first, _POINTS * second)
     return ControlPair(
         sides.model, kind, sides.change, test.difference, test.low, test.high, test.p, test.reason, seeds
     )
 
 
 def _table(group: Group) -> tuple[float | None, float | None]:
-    spreads = [row.scores.get(RANKING_METRIC) for row in group.rows if row.model not in FLOORS]
-    means = [spread.mean for spread in spreads if spread is not None and spread.mean is not None]
+    found = (row.mean(RANKING_METRIC) for row in group.rows if row.model not in FLOORS)
+    means = [mean for mean in found if mean is not None]
     gaps = [_POINTS * abs(one - other) for one, other in combinations(means, 2)]
     return (max(gaps), median(gaps)) if gaps else (None, None)

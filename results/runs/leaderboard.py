@@ -65,6 +65,10 @@ class Row:
     more: dict[str, Spread] = field(default_factory=dict)
     facts: dict[str, dict[str, Spread]] = field(default_factory=dict)
 
+    def mean(self, metric: str) -> float | None:
+        spread = self.scores.get(metric)
+        return None if spread is None else spread.mean
+
     @property
     def training_end(self) -> State:
         return mean_learning(self.learning.values()).state
@@ -259,8 +263,8 @@ def _group(
     other = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
     floors = floor_rows(sorted_runs, rows_of(references), other)
     beside_rows = _references(references, split, first.conditions, context)
-    human = next((_mean(row, context.metric) for row in beside_rows if row.model == "human"), None)
-    margin = margin_of(context.judging, human, (_mean(row, context.metric) for row, _ in rows))
+    human = next((row.mean(context.metric) for row in beside_rows if row.model == "human"), None)
+    margin = margin_of(context.judging, human, (row.mean(context.metric) for row, _ in rows))
     gains = [context.gain(runs, split, margin[0]) for runs in sorted_runs]
     seeds, scored = shared_seeds(sorted_runs), context.scored
     elsewhere = made_elsewhere(sorted_runs)
@@ -358,13 +362,8 @@ def _row(
 
 
 def _rank(row: Row, metric: str) -> tuple[bool, float, str]:
-    mean = _mean(row, metric)
+    mean = row.mean(metric)
     return mean is None, -(mean or 0.0), row.model
-
-
-def _mean(row: Row, metric: str) -> float | None:
-    spread = row.scores.get(metric)
-    return None if spread is None else spread.mean
 
 
 def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status, budget_of
+from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status, budget_of, stages_of
 from results.statistics.learning import Learning, idle_share, learning, mean_learning
 
 Scores = dict[str, dict[str, dict[str, Quantity]]]
@@ -130,7 +130,8 @@ class Run:
             return Learning(mean.state, fewest, mean.rise, mean.error) if trained else None
         last = max(epoch.stage for epoch in self.epochs)
         of_stage = [epoch for epoch in self.epochs if epoch.stage == last]
-        planned, rate = (_setting(self.config, last, name) for name in ("epochs", "learning_rate"))
+        stages = stages_of(self.config)
+        planned, rate = map(stages[last].get, ("epochs", "learning_rate")) if last < len(stages) else (None, None)
         epochs = planned if isinstance(planned, int) else None
         stepwise = isinstance(rate, Mapping) and rate.get("annealing") == "step"
         found = learning(
@@ -189,13 +190,6 @@ class DatasetInfo:
     evaluated: dict[str, int]
     skipped: dict[str, str]
     recorded_at: datetime
-
-
-def _setting(config: Mapping[str, Any], stage: int, name: str) -> object:
-    try:
-        return config["preset"]["schedule"]["stages"][stage][name]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

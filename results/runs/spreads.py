@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from results.records import Quantity
 from results.runs.run import ByImage, Run
-from results.runs.standings import matrix
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_mean
+from results.statistics.significance import matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from results.statistics.architecture import (
     places,
 )
 from results.statistics.learning import LEAST, mean_learning
-from results.statistics.significance import ALPHA, Array, holm, mean_of_seeds, sign_flip_columns
+from results.statistics.significance import ALPHA, Array, holm, matrix, mean_of_seeds, sign_flip_columns
 
 FLOORS: Final = ("majority", "retrieval", "blind")
 _NO_PART: Final = "none"
@@ -346,14 +346,6 @@ def why_unfinished(runs: Sequence[Run]) -> str | None:
         "unknown": TOO_SHORT,
     }
     return reasons.get(mean_learning(trained).state)
-
-
-def matrix(seeds: Sequence[Mapping[int, float]]) -> Array | None:
-    """Scores (S, N) of seeds that all have the same images; None where one has none, or others."""
-    if not seeds or not seeds[0] or any(seed.keys() != seeds[0].keys() for seed in seeds):
-        return None
-    images = sorted(seeds[0])
-    return np.array([list(map(seed.__getitem__, images)) for seed in seeds], dtype=np.float64)
 
 
 def _seeds(runs: Sequence[Run], split: str, scored: Scored, metric: str) -> list[ByImage]:

@@ -86,7 +86,7 @@ def architecture_mean(scores: Array, level: float = LEVEL) -> tuple[float, float
     return mean - half, mean + half
 
 
-def architecture_difference(first: Array, second: Array, level: float = LEVEL) -> ArchitectureDifference:
+def architecture_difference(first: Array, second: Array) -> ArchitectureDifference:
     """The difference of two models by their scores (S, N) of the same images in the same order."""
     comparable = first.ndim == second.ndim == 2 and first.shape[1] == second.shape[1] and first.size
     reason = (missing(first) or missing(second)) if comparable else None
@@ -94,12 +94,12 @@ def architecture_difference(first: Array, second: Array, level: float = LEVEL) -
     if not comparable:
         raise ValueError(f"scores (seeds, images) of the same images are needed: {first.shape}, {second.shape}")
     if reason is None:
-        return ArchitectureDifference(*_tested([summary(first), summary(second)], level)[0, 1], None, *sizes)
+        return ArchitectureDifference(*_tested([summary(first), summary(second)])[0, 1], None, *sizes)
     gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
     return ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
 
 
-def _tested(models: Sequence[ScoreSummary], level: float) -> dict[tuple[int, int], _Test]:
+def _tested(models: Sequence[ScoreSummary]) -> dict[tuple[int, int], _Test]:
     """Difference, error, degrees, low, high and p of every two models by their numbers."""
     pairs = list(combinations(range(len(models)), 2))
     if not pairs:
@@ -109,7 +109,7 @@ def _tested(models: Sequence[ScoreSummary], level: float) -> dict[tuple[int, int
         later = ScoreSummary(*(np.array(part) for part in zip(*models[one + 1 :], strict=True)))
         found.append(estimate(own, later))
     gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    halves = t_quantile(level, degrees) * errors
+    halves = t_quantile(LEVEL, degrees) * errors
     columns = np.stack((gaps, errors, degrees, gaps - halves, gaps + halves, p_of_t(gaps, errors, degrees)), axis=1)
     return dict(zip(pairs, map(_Test._make, columns.tolist()), strict=True))
 
@@ -375,7 +375,7 @@ def places(models: Sequence[Array]) -> Placing:
 
 
 def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
-    tested = _tested(models, LEVEL)
+    tested = _tested(models)
     degrees = np.array([joint_degrees(test.degrees, (seeds, seeds), len(tested)) for test in tested.values()])
     gaps, errors = (np.array([test[column] for test in tested.values()]) for column in (0, 1))
     alpha = ALPHA / max(len(tested), 1)

@@ -270,6 +270,14 @@ def paired_differences(pairs: Sequence[tuple[ByImage, ByImage]]) -> list[Differe
     return [found[place] for place in range(len(pairs))]
 
 
+def matrix(seeds: Sequence[ByImage]) -> Array | None:
+    """Scores (S, N) of seeds that all have the same images; None where one has none, or others."""
+    if not seeds or not seeds[0] or any(seed.keys() != seeds[0].keys() for seed in seeds):
+        return None
+    images = sorted(seeds[0])
+    return np.array([list(map(seed.__getitem__, images)) for seed in seeds], dtype=np.float64)
+
+
 def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
     """Each image's mean over seeds; images that a seed lacks are left out."""
     images = set.intersection(*(set(seed) for seed in seeds))

@@ -22,10 +22,12 @@ BUSY_TIMEOUT_S = 30.0
 
 _WRITES = "store_writes"
 
+RESTORE: Final = "restore it from a copy, or move it away to start a new store"
+
 # SQLite's own names of its error codes (sqlite3.Error.sqlite_errorname), by prefix; {wait} is the busy timeout.
 _SQLITE_MEANINGS: Final = {
     "SQLITE_NOTADB": ("is not a SQLite database", "name another file, or move this one away to start a new store"),
-    "SQLITE_CORRUPT": ("is damaged", "restore it from a copy, or move it away to start a new store"),
+    "SQLITE_CORRUPT": ("is damaged", RESTORE),
     "SQLITE_READONLY": ("cannot be written to", "check the permissions of the file and of its folder"),
     "SQLITE_PERM": ("cannot be accessed", "check the permissions of the file and of its folder"),
     "SQLITE_CANTOPEN": ("cannot be opened", "check that it is a file and that its folder may be read and written"),
@@ -59,8 +61,8 @@ _POSTGRESQL_MEANINGS: Final = {
     "28": ("refuses the user or the password", "check both in --db or BENCH_DB"),
     "3D000": ("does not exist", "make it with `createdb NAME`, or name another in --db or BENCH_DB"),
     "42501": ("may not be written by this user", "grant the user CREATE on the schema, or name another user"),
-    "42P01": ("is damaged", "`bench db info` lists what is missing"),
-    "42703": ("is damaged", "`bench db info` lists what is missing"),
+    "42P01": ("is damaged", RESTORE),
+    "42703": ("is damaged", RESTORE),
     "25006": ("cannot be written to: the server is read-only", "name the server that takes writes"),
     "55P03": (
         "is locked by another process and stayed so for {wait:.0f} s",
@@ -215,7 +217,7 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
         if code.startswith(prefix):
             return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint
     if first_line.startswith(_MISSING):
-        return f"the results database {name} is damaged: {first_line}", "`bench db info` lists what is missing"
+        return f"the results database {name} is damaged: {first_line}", RESTORE
     return f"the results database {name} refused: {first_line}", None
 
 

@@ -14,31 +14,9 @@ from results.store import migrations
 from results.store.engine import check_file, open_engine, resolve_url, show, sqlite_file, translated, writing
 from results.store.schema import RELEASE, REVISION, Base, RunRow
 
-RESTORE: Final = "restore it from a copy, or move it away and start a new one"
 _FIRST: Final = (1, 0, 0)
 """The release whose tables are the oldest that can be upgraded; earlier versions were tried out, never released."""
 _REVISION: Final = re.compile(r"v(\d+)_(\d+)_(\d+)")
-
-
-def missing_parts(connection: Connection) -> list[str]:
-    """What is missing of this release's tables, as "table costs" and "column runs.code"."""
-    inspector = inspect(connection)
-    present = set(inspector.get_table_names())
-    missing = []
-    for table in Base.metadata.sorted_tables:
-        if table.name not in present:
-            missing.append(f"table {table.name}")
-            continue
-        columns = {column["name"] for column in inspector.get_columns(table.name)}
-        missing += [f"column {table.name}.{column.name}" for column in table.columns if column.name not in columns]
-    return missing
-
-
-def ensure_complete(connection: Connection, url: URL) -> None:
-    """StoreError that names what is missing of this release's tables, where anything is."""
-    missing = missing_parts(connection)
-    if missing:
-        raise StoreError(f"the results database {show(url)} is damaged: it has no {', no '.join(missing)}", RESTORE)
 
 
 def stored_revision(connection: Connection) -> str | None:
@@ -56,18 +34,12 @@ def release(revision: str) -> str:
 
 def is_older(revision: str, url: URL) -> bool:
     """Whether tables of a revision need an upgrade; StoreError where one before 1.0, or a newer one, wrote them."""
-    found, own = _REVISION.fullmatch(revision), _REVISION.fullmatch(RELEASE)
-    if found is None or own is None:
+    match, own = _REVISION.fullmatch(revision), _REVISION.fullmatch(RELEASE)
+    versions = [tuple(map(int, each.groups())) for each in (match, own) if each]
+    if match is None or versions[0] < _FIRST:
         raise StoreError(
-            f"the results database {show(url)} is of the revision {revision!r}, which no release of captionbench has",
-            "install the captionbench that wrote it, or name another database",
-        )
-    versions = [tuple(map(int, match.groups())) for match in (found, own)]
-    if versions[0] < _FIRST:
-        raise StoreError(
-            f"the results database {show(url)} was written by captionbench {release(revision)}, before 1.0, "
-            "whose tables this one does not read",
-            "run the benchmark again with another --workspace or --db, or use the captionbench that wrote it",
+            f"the results database {show(url)} is of the tables {revision!r}, which this captionbench does not read",
+            "use the captionbench that wrote it, or run the benchmark again with another --workspace or --db",
         )
     if versions[0] > versions[1]:
         raise StoreError(
@@ -112,8 +84,7 @@ def no_results(url: URL) -> StoreError:
 class Information:
     """`rows` counts by table, `runs` by status; `bytes` is None where the database is no file.
 
-    `upgrade` is what to type where the tables are of an older release, else None. `missing` are tables and columns of
-    this release that are not there, and may not be; empty for older releases.
+    `upgrade` is what to type where the tables are of an older release, else None.
     """
 
     name: str
@@ -123,7 +94,6 @@ class Information:
     rows: dict[str, int]
     runs: dict[str, int]
     bytes: int | None
-    missing: tuple[str, ...] = ()
 
 
 def describe(url_or_path: str | Path | URL) -> Information:
@@ -137,13 +107,11 @@ def describe(url_or_path: str | Path | URL) -> Information:
             if revision is None:
                 raise no_results(url)
             older = is_older(revision, url)
-            missing = () if older else tuple(missing_parts(connection))
             present = set(inspect(connection).get_table_names())
             tables = [table for table in Base.metadata.sorted_tables if table.name in present]
             rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
             by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
-            known = RunRow.__tablename__ in rows and "column runs.status" not in missing
-            runs = dict(connection.execute(by_status).all()) if known else {}
+            runs = dict(connection.execute(by_status).all())
     finally:
         engine.dispose()
     file = sqlite_file(url)
@@ -155,7 +123,6 @@ def describe(url_or_path: str | Path | URL) -> Information:
         rows=rows,
         runs=runs,
         bytes=None if file is None else file.stat().st_size,
-        missing=missing,
     )
 
 
@@ -176,7 +143,6 @@ def upgrade(url_or_path: str | Path | URL) -> str:
                         f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
                         "restore it from a copy, or start a new one and merge it: bench db merge",
                     )
-            ensure_complete(connection, url)
     finally:
         engine.dispose()
     return found

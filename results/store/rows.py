@@ -24,19 +24,13 @@ def finite(value: float, what: str) -> float:
 
 
 def quantity(value: Quantity, what: str) -> dict[str, Any]:
-    """The columns of a quantity: exactly one of value and reason, and both ends of its interval or none."""
-    if (value.value is None) == (not value.reason):
-        raise StoreError(
-            f"{what} needs exactly one of a value and a reason (value {value.value!r}, reason {value.reason!r})"
-        )
+    """The columns of a quantity, with both ends of its interval or none; the tables see to a value or a reason."""
     ends = {"low": value.low, "high": value.high}
     low, high = (None if end is None else finite(end, f"{what}: {name} end") for name, end in ends.items())
     if (low is None) != (high is None) or (low is not None and value.value is None):
         raise StoreError(f"{what} needs a value and both ends of its interval, or no interval")
-    if low is not None and high is not None and low > high:
-        raise StoreError(f"{what} has an interval whose low end {low} lies above its high end {high}")
     number = None if value.value is None else finite(value.value, what)
-    reason = text(value.reason or "") if number is None else None
+    reason = text(value.reason) if value.reason else None
     return {"value": number, "reason": reason, "unit": value.unit, "low": low, "high": high}
 
 
@@ -66,9 +60,6 @@ def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns
 
 
 def image_columns(record: DatasetRecord) -> list[Columns]:
-    ids = {image.image_id for image in record.images}
-    if len(ids) != len(record.images):
-        raise StoreError(f"data set {record.name}: two images have the same id")
     return [
         {
             "image_id": image.image_id,
@@ -137,9 +128,6 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Columns]]:
     if not outcome.splits:
         raise StoreError(f"run {key}: a finished run has results on at least one split")
-    names = [result.split for result in outcome.splits]
-    if len(set(names)) != len(names):
-        raise StoreError(f"run {key}: the same split twice among {', '.join(names)}")
     tables = (Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
     rows: dict[type[RunPart], list[Columns]] = {table: [] for table in tables}
     for result in outcome.splits:
@@ -151,8 +139,6 @@ def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Colu
         rows[HeldOutScore] += held_out_columns(key, result)
         rows[ImageScores] += packed_columns(key, result, result.per_image, "scores")
         rows[ImageInfluences] += packed_columns(key, result, result.influences, "influences")
-        if unsaid := {record.image_id for record in result.attention} - result.captions.keys():
-            raise StoreError(f"run {key} has no caption of image {min(unsaid)} of the split {result.split}")
         maps = (attention_columns(key, record) for record in result.attention)
         rows[AttentionMap] += [{"split": result.split, **columns} for columns in maps]
     rows[Cost] += cost_columns(key, outcome.costs)
@@ -165,18 +151,10 @@ def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
 
 def attention_columns(key: str, record: AttentionRecord) -> Columns:
     what = f"run {key}: attention on image {record.image_id}"
-    if (record.grid is None) == (record.boxes is None):
-        raise StoreError(f"{what} needs either a grid or boxes")
     height, width = record.grid or (None, None)
     places = len(record.boxes or ()) if height is None or width is None else height * width
-    if not record.words or not places:
-        raise StoreError(f"{what} has no words, or no places")
     if len(record.weights) != len(record.words) or any(len(row) != places for row in record.weights):
         raise StoreError(f"{what} needs {places} weights for each of its {len(record.words)} words")
-    if not all(0 <= weight <= 1 for row in record.weights for weight in row):
-        raise StoreError(f"{what} has weights that are not between 0 and 1")
-    if not all(math.isfinite(edge) for box in record.boxes or () for edge in box):
-        raise StoreError(f"{what} has boxes with edges that are not finite")
     return {
         "image_id": record.image_id,
         "words": [text(word) for word in record.words],

@@ -18,7 +18,7 @@ from harness.config.preset import Decoding
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from results.published.matching import measured_conditions
+from results.published.scores import measured_conditions
 from results.records import Outcome, Quantity, RunSpec, SplitResult
 from tests.harness.benchmark.small_runs import FixedServices, make_spec, quiet, run_config, save_run
 from zoo import Pretraining

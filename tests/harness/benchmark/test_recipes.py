@@ -23,8 +23,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
-from results.published.matching import PublishedMatch, ablation_tables, best_match, measured_conditions, recipes
-from results.published.scores import scores
+from results.published.scores import PublishedMatch, ablation_tables, best_match, measured_conditions, recipes, scores
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import one_run
 from tests.harness.conftest import DrawScenes, bench, run_words

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
-from tests.harness.conftest import bench_forked, bench_or_raise
+from tests.harness.conftest import bench_or_raise
 
 
 @pytest.fixture(autouse=True)
@@ -28,26 +26,6 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
         store.plan([RunSpec(model, model, "model", 0, "controlled", "f" * 16, {}, {"nrefs": "1"})])
         result = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(cider)}}, {"CIDEr-D": {1: cider}})
         store.finish(model, Outcome((result,), {}, {}))
-
-
-def test_a_workspace_of_before_1_0_is_refused_with_a_hint(tmp_path: Path) -> None:
-    fill(tmp_path / "bench.sqlite", 0.5)
-    with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as connection:
-        connection.executescript("ALTER TABLE runs RENAME TO cells; UPDATE alembic_version SET version_num = 'v0_4_0'")
-    before = (tmp_path / "bench.sqlite").read_bytes()
-    for words in (
-        ["run", "--models", "blind"],
-        ["report"],
-        ["report", "--terminal"],
-        ["db", "info"],
-        ["db", "upgrade"],
-    ):
-        done = bench_forked(*words, "--workspace", tmp_path)
-        assert done.returncode == 2
-        assert "captionbench 0.4.0, before 1.0" in done.stderr
-        assert "hint: run the benchmark again" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["bench.sqlite"]
-    assert (tmp_path / "bench.sqlite").read_bytes() == before
 
 
 def test_info_and_upgrade(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Plots: geometry, trials of a tuning, conditions of curves, and the same plots as SVG files."""
+"""Plots: geometry, conditions of curves, and the same plots as SVG files."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from harness.utils.errors import BenchError
-from reports.html.method import tuning
 from reports.html.plots import (
     FRAME,
     LETTER_WIDTH,
@@ -22,20 +20,16 @@ from reports.html.plots import (
     Series,
     legend,
     line_plot,
-    search_plot,
     trade_off_plot,
 )
 from reports.html.rendering import asset
-from reports.html.report import figures, write_report
+from reports.html.report import figures
 from reports.html.trade_offs import curve_sections
 from results.records import EpochRecord
 from results.store.store import Store
 from tests.harness.conftest import bench_or_raise
-from tests.reports.conftest import dataset, outcome, spec
-from tests.reports.examples import contents, group, row, run
-from tests.reports.html.parsed import Page
+from tests.reports.examples import contents, run
 
-LABEL = "4x300#1a2b3c"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -48,16 +42,11 @@ def trade_off(*points: tuple[float, float]) -> Plot:
 
 @pytest.mark.parametrize("points", [[(1, 5), (1, 5)], [(0, 0), (3, 0)], [(1e-5, 1), (9e4, 99)], [(2, 1), (29, 98.3)]])
 def test_every_point_is_inside_whatever_the_values(points: list[tuple[float, float]]) -> None:
-    plots = [trade_off(*points)]
-    if points[0][0] > 0:
-        searched = search_plot("t", "x", "y", [Series("m2", 0, tuple(sorted(points)))])
-        assert searched is not None
-        plots.append(searched)
-    for plot in plots:
-        assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for drawn in plot.drawn for x, y in drawn.points)
-        ticks = [float(tick.text) for tick in plot.x_ticks]
-        assert len(ticks) >= 2
-        assert ticks == sorted(set(ticks))
+    plot = trade_off(*points)
+    assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for drawn in plot.drawn for x, y in drawn.points)
+    ticks = [float(tick.text) for tick in plot.x_ticks]
+    assert len(ticks) >= 2
+    assert ticks == sorted(set(ticks))
 
 
 def test_bounds_are_drawn_and_stay_inside() -> None:
@@ -130,51 +119,6 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
     assert [section.apart for section in sections] == ["schedule: xe#1", "schedule: scst#2"]
     tables = [section.tables[""].table for section in sections]
     assert [[line.runs[0][1] for line in table.lines] for table in tables if table] == [["a", "c"], ["b"]]
-
-
-def trials(*pairs: tuple[float, float | None]) -> dict[str, Any]:
-    return {"trials": [{"learning_rate": rate, "state": "any", "score": score} for rate, score in pairs]}
-
-
-def tuned_group(*models: str) -> Any:
-    found = group(*(replace(row(model), keys=(model,)) for model in models))
-    return replace(found, signature=found.signature | {"tuned": LABEL})
-
-
-def test_trials_are_in_the_order_of_their_learning_rates() -> None:
-    runs = {
-        "m2": run(tuning=trials((0.002, 0.5), (0.0004, 0.3), (0.01, None), (0.006, 0.6))),
-        "updown": run(tuned={}),
-    }
-    found = tuning(tuned_group("m2", "updown"), runs, {"m2": 3, "updown": 1})
-    assert found is not None
-    [line] = found.plot.drawn
-    assert line.series.points == ((0.0004, 30.0), (0.002, 50.0), (0.006, 60.0))
-    assert line.top == line.points[2]
-    assert found.legend == [Series("m2", 3)]
-    assert all(part in found.budget for part in ("4 trials", "300 updates"))
-    assert all(part in found.left_out for part in ("1 trial", "updown"))
-    assert tuning(group(row("m2")), {"k": runs["m2"]}, {"m2": 0}) is None, "an untuned table"
-    assert tuning(tuned_group("m2"), {"m2": run(tuning=trials((0.002, None)))}, {"m2": 0}) is None
-
-
-def test_the_method_page_shows_the_trials_of_its_table(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    with Store(tmp_path / "bench.sqlite") as store:
-        store.record_dataset(dataset(tmp_path / "data"))
-        for model, best in (("updown", 0.6), ("m2", 0.7)):
-            planned = spec(model, tuned=LABEL)
-            searched = {"tuned": {"learning_rate": 2.0}, "tuning": trials((0.002, 0.5), (0.004, best), (0.02, None))}
-            store.plan([replace(planned, config=planned.config | searched)])
-            store.begin(planned.key, {})
-            store.finish(planned.key, outcome(model, 1, best))
-        folder = write_report(store, tmp_path / "report").parent
-    [figure] = Page(folder / "method.html").root.find("figure", class_="plot")
-    marks = {mark.attributes["data-model"]: mark for mark in figure.find("g", class_="mark")}
-    assert {name: len([*mark.find("circle", r="2.5")]) for name, mark in marks.items()} == {"m2": 2, "updown": 2}
-    assert "best 70.0 at 0.004" in marks["m2"].attributes["aria-label"]
-    model = (folder / "models" / "m2.html").read_text(encoding="utf-8")
-    assert ("tuned.learning_rate" in model, "tuning.trials" in model) == (True, False)
 
 
 @pytest.fixture

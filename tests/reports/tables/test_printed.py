@@ -8,7 +8,7 @@ from reports.html.models import model_pages
 from reports.html.sections import domain_sections
 from reports.tables.columns import leaderboards
 from reports.tables.printed import printed_table, published_cell
-from results.published.matching import recipes
+from results.published.scores import recipes
 from results.runs.leaderboard import Group
 from results.runs.spreads import Spread
 from tests.reports.examples import contents, group, row, run, staged

@@ -160,7 +160,7 @@ def test_json_and_method_have_the_controls_of_each_group(store: Store) -> None:
     assert test["controls"]["largest"] == pytest.approx(104.86 - 62.0)
     assert [found["change"] for found in nocaps["controls"]["pairs"]] == ["bicubic"]
     assert {len(group["controls"]["pairs"]) for group in others} == {0}
-    [said] = method(contents, {}).tables[0].controls
+    [said] = method(contents)["tables"][0].controls
     assert all(part in said for part in ("show_tell_lstm", "bicubic"))
 
 

@@ -47,12 +47,6 @@ def test_scores_of_images_survive_to_a_hundredth_of_a_point(scores: dict[int, fl
     assert all(abs(unpacked[image] - score) <= 0.5001e-4 for image, score in scores.items())
 
 
-@given(SCORES)
-def test_packing_again_changes_nothing(scores: dict[int, float]) -> None:
-    packed = PerImage.pack(scores)
-    assert PerImage.pack(packed.unpack()) == packed
-
-
 def test_a_run_of_5000_images_takes_less_than_50_kilobytes() -> None:
     random.seed(1)
     scores = {image: random.uniform(0, 3) for image in random.sample(range(580_000), 5000)}

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from results import ImageRecord, Quantity, Results, SplitResult, Store, StoreError
-from results.frames.runs import with_unit
+from results.frames import with_unit
 from results.records import CodeRecord
 
 Add = Callable[..., str]
@@ -63,18 +63,6 @@ def test_leaderboard_has_a_row_a_model_with_references_below(full: Results) -> N
     assert missing.to_numpy().tolist() == [[True, True], [False, True]]
     assert list(frame["CIDEr-D_seeds"]) == [2, 0, 1]
     assert frame.energy_J.isna().all()
-
-
-def test_leaderboard_keeps_what_is_not_comparable_in_groups(store: Store, add: Add) -> None:
-    add("blind", 1, 0.5, signature={"nrefs": "5", "beam": "1"}, variant="-greedy")
-    for seed, model in enumerate(("blind", "other")):
-        add(model, seed, 0.25)
-    frame = Results(store).leaderboard()
-    assert list(zip(frame.group, frame.model, frame.signature, strict=True)) == [
-        (1, "blind", SIGNATURE),
-        (1, "other", SIGNATURE),
-        (2, "blind", "nrefs:5|beam:1"),
-    ]
 
 
 def test_leaderboard_has_places_p_values_and_what_papers_print(store: Store, make: Any) -> None:
@@ -243,17 +231,18 @@ def documented(described: object) -> dict[str, str]:
     return {name: dtype for names, dtype in lines for name in names.split(", ")}
 
 
-def test_a_split_that_no_result_is_of_is_refused(full: Results) -> None:
-    for frame in (full.leaderboard, full.scores, full.image_scores, full.captions):
-        assert set(frame(split="test").split) == {"test"}
-        with pytest.raises(StoreError, match="no split 'tset' in these results") as caught:
-            frame(split="tset")
-        assert caught.value.hint == "there are: test"
-
-
-def test_a_metric_that_no_result_is_of_is_refused(full: Results) -> None:
-    for frame, known in ((full.scores, "BLEU-4, CIDEr-D"), (full.image_scores, "CIDEr-D")):
-        assert set(frame(metric="CIDEr-D").metric) == {"CIDEr-D"}
-        with pytest.raises(StoreError, match="no metric 'CIDEr' in these results") as caught:
-            frame(metric="CIDEr")
-        assert caught.value.hint == f"there are: {known}"
+@pytest.mark.parametrize(
+    ("frames", "named", "there"),
+    [
+        (("leaderboard", "scores", "image_scores", "captions"), "split", "test"),
+        (("scores",), "metric", "BLEU-4, CIDEr-D"),
+        (("image_scores",), "metric", "CIDEr-D"),
+    ],
+)
+def test_what_no_result_is_of_is_refused(full: Results, frames: tuple[str, ...], named: str, there: str) -> None:
+    for name in frames:
+        frame, known = getattr(full, name), there.split(", ")[-1]
+        assert set(frame(**{named: known})[named]) == {known}
+        with pytest.raises(StoreError, match=f"no {named} 'other' in these results") as caught:
+            frame(**{named: "other"})
+        assert caught.value.hint == f"there are: {there}"

@@ -12,23 +12,21 @@ from typing import Any
 import pytest
 
 from results import StoreError
-from results.published.matching import (
-    MeasuredConditions,
-    RunRecipe,
-    best_match,
-    measured_conditions,
-    printed_of,
-    printed_split,
-    recipes,
-)
 from results.published.scores import (
     DOMAINS,
     METRICS,
     PAPERS,
     SPLITS,
+    MeasuredConditions,
     PublishedScore,
+    RunRecipe,
     _footnotes,
+    best_match,
     domain_footnote,
+    measured_conditions,
+    printed_of,
+    printed_split,
+    recipes,
     scores,
 )
 
@@ -184,8 +182,6 @@ def test_conditions_come_from_signature_and_configuration() -> None:
     assert measured_conditions("test", {"data": "scenes#1", "beam": "none"}, {}) == MeasuredConditions(
         None, None, None, None, None
     )
-    for odd in ({"preset": None}, {"preset": {"schedule": None}}, {"preset": {"schedule": {"stages": None}}}):
-        assert measured_conditions("test", signature, odd).objective is None
 
 
 def test_domains_of_other_images_than_the_servers_are_a_footnote() -> None:
@@ -203,7 +199,7 @@ def test_the_file_is_a_part_of_the_package_and_needs_no_library() -> None:
     assert resources.files("results.published").joinpath("published.csv").is_file()
     heavy = ("torch", "pandas", "numpy", "sqlalchemy")
     program = (
-        "import sys; from results.published.matching import published_for; assert published_for('updown')\n"
+        "import sys; from results.published.scores import published_for; assert published_for('updown')\n"
         f"assert not [name for name in {heavy!r} if name in sys.modules]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import combinations
 
@@ -17,20 +16,9 @@ from results.statistics.architecture import architecture_difference
 from results.statistics.significance import Array
 from results.store.schema import RunRow
 from tests.results.conftest import Make
+from tests.results.runs.test_controls import drawn
 
 Add = Callable[..., str]
-
-
-def drawn(store: Store, model: str, seeds: Sequence[int], **changes: object) -> Array:
-    """Runs with random scores of single images; these, in points (S, 3)."""
-    scores = np.random.default_rng(len(model)).normal(0.8, 0.3, (len(seeds), 3))
-    for seed, row in zip(seeds, scores.tolist(), strict=True):
-        spec = Make.spec(model, seed, **changes)
-        store.plan([spec])
-        outcome = Make.outcome()
-        split = replace(outcome.splits[0], per_image={"CIDEr-D": dict(zip((1, 2, 30), row, strict=True))})
-        store.finish(spec.key, replace(outcome, splits=(split,)))
-    return 100 * scores
 
 
 def _residuals(scores: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from results import AttentionRecord, ImageRecord, Quantity, Store, StoreError
+from results import AttentionRecord, ImageRecord, Store, StoreError
 from results.runs import reading
 from results.runs.gallery import gallery
 
@@ -39,33 +39,6 @@ def test_no_failed_or_skipped_run_is_lost(store: Store, add: Add, make: Any) -> 
     assert (failures["left-out-1"].status, failures["left-out-1"].reason) == ("skipped", "needs pixels")
     assert (failures["killed-1"].status, failures["killed-1"].reason) == ("running", None)
     assert (failures["waiting-1"].status, failures["waiting-1"].attempts) == ("planned", 0)
-
-
-def test_costs_of_every_finished_run(store: Store, add: Add, make: Any) -> None:
-    add("blind", 1)
-    add("blind", 2)
-    store.plan([make.spec("waiting")])
-    table = reading.finished(store)
-    assert [(row.key, row.seed) for row in table] == [("blind-1", 1), ("blind-2", 2)]
-    assert table[0].costs == {"parameters": Quantity(1000.0, unit="1"), "energy": Quantity(None, "no meter", "J")}
-    assert table[0].operators == {"counted": {"linear": 12}, "uncounted": ["aten::sort"]}
-
-
-def test_details_of_a_failed_run(store: Store, make: Any) -> None:
-    store.plan([make.spec()])
-    store.begin("blind-1", {"device": "cpu"})
-    store.record_epoch("blind-1", make.epoch(1))
-    store.fail("blind-1", "ValueError", "NaN in step 12", "tail")
-    detail = reading.one_run(store, "blind-1")
-    assert (detail.status, detail.error_class, detail.reason, detail.log_tail) == (
-        "failed",
-        "ValueError",
-        "NaN in step 12",
-        "tail",
-    )
-    assert (detail.scores, detail.costs, detail.checkpoint) == ({}, {}, None)
-    assert detail.environment == {"device": "cpu"}
-    assert detail.epochs == [make.epoch(1)]
 
 
 def test_an_unknown_run(store: Store) -> None:
@@ -122,33 +95,6 @@ def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None
     assert found == [(6, 0.5), (7, 0.5), (5, None)]
 
 
-def test_the_gallery_without_any_run_still_shows_the_images(store: Store) -> None:
-    items = gallery(store, "scenes", "test")
-    assert [(item.image_id, item.captions, item.mean_cider) for item in items] == [
-        (1, (), None),
-        (2, (), None),
-        (30, (), None),
-    ]
-    assert gallery(store, "scenes", "nothing") == []
-
-
-def test_a_gallery_of_more_images_than_one_statement_carries(store: Store, make: Any) -> None:
-    ids = range(2500)
-    images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in ids)
-    store.record_dataset(make.dataset("e" * 16, name="large", images=images))
-    spec = make.spec(dataset="e" * 16)
-    result = replace(
-        make.outcome().splits[0],
-        captions={number: f"caption {number}" for number in ids},
-        per_image={"CIDEr-D": {number: (2500 - number) / 8 for number in ids}},
-    )
-    store.plan([spec])
-    store.finish(spec.key, make.outcome(splits=(result,)))
-    items = gallery(store, "large", "test")
-    assert [item.image_id for item in items] == list(reversed(ids))
-    assert all(item.captions[0].caption == f"caption {item.image_id}" for item in items)
-
-
 def test_several_runs_are_read_as_each_alone(store: Store, add: Add, make: Any) -> None:
     store.plan([make.spec("waiting")])
     keys = [add("blind", 1), add("blind", 2), "waiting-1"]
@@ -188,10 +134,3 @@ def test_weights_keep_three_digits(store: Store, add: Callable[..., str], make: 
         assert row == pytest.approx(expected, rel=1e-3)
     with store.reading() as connection:
         assert connection.scalar(text("SELECT length(weights) FROM attention_maps")) == 8 + 2 * 400
-
-
-def test_finishing_again_drops_the_maps_of_old_captions(store: Store, add: Callable[..., str], make: Any) -> None:
-    key = add("blind")
-    store.finish(key, make.outcome(attention=(make.attention(1),)))
-    store.finish(key, make.outcome())
-    assert reading.attention_maps(store, key, "test") == {}

@@ -12,7 +12,7 @@ import zoo.registry
 from harness.cli import flops as table_vi
 from harness.measure.flops.backbone import count_backbone
 from harness.utils.errors import BenchError
-from results.published.matching import published_for
+from results.published.scores import published_for
 from tests.harness.conftest import bench
 from zoo.errors import ZooError
 from zoo.registry import model_card

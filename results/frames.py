@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pandas as pd
-from sqlalchemy import URL, and_, select
+from sqlalchemy import URL, Connection, Select, and_, select
 
 from results.errors import StoreError
-from results.frames.leaderboard import leaderboard_frame
-from results.frames.runs import CONDITIONS, IDENTITY, frame_of_runs, read_rows, typed, with_unit
+from results.published.scores import best_match, measured_conditions
 from results.runs.facts import is_fact
+from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
+from results.runs.reading import code_of, finished
+from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.engine import resolve_url, sqlite_file
-from results.store.schema import Caption, Cost, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
+from results.store.schema import Base, Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, ImageScores, RunRow, Score
 from results.store.store import Store
+
+Rows = Sequence[Sequence[Any]]
+
+IDENTITY: Final = {"run": "category", "model": "category", "role": "category", "seed": "int64", "dataset": "category"}
+CONDITIONS: Final = dict.fromkeys(("track", "fingerprint", "signature", "code_model", "code_revision"), "category")
+
+# How names of costs spell units out; a unit that a name does not spell out is appended as it is.
+_SPELT_OUT = {
+    "s": "seconds",
+    "h": "hours",
+    "images/s": "images_per_second",
+    "GMAC": "gmac",
+    "GMAC/s": "gmac_per_second",
+}
 
 
 def open(workspace_or_database: str | Path | URL) -> Results:
@@ -313,3 +330,203 @@ class Results:
             found = frame_of_runs(connection, rows, dtypes)
             found["val_CIDEr-D_percent"] *= 100
             return found
+
+
+_FIRST = {
+    "group": "int64",
+    **dict.fromkeys(("dataset", "split", "track", "model", "role"), "category"),
+    **dict.fromkeys(("differs", "seeds"), "string"),
+    **dict.fromkeys(("place_best", "place_worst"), "Int64"),
+    **dict.fromkeys(("no_place", "interval_over"), "string"),
+    "still_learning": "boolean",
+}
+_OF_METRIC = {"mean": "percent", "sd": "sd_percent", "low": "low_percent", "high": "high_percent", "n": "seeds"}
+
+_BESIDE = {
+    "not_above": "string",
+    "p_against_best": "float64",
+    "p_against_above": "float64",
+    f"{RANKING_METRIC}_published_percent": "float64",
+    f"{RANKING_METRIC}_published_matches": "boolean",
+}
+_LAST = {
+    **dict.fromkeys(("other_machines", "runs", "pretraining", "outdated", "elsewhere", "plugins"), "string"),
+    **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
+}
+
+
+def leaderboard_frame(
+    store: Store, split: str | None, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL
+) -> pd.DataFrame:
+    """Groups of most rows first, as in the report; in each its rows, best first, then its references."""
+    groups = sorted(leaderboard(store, metric, judging), key=lambda group: -len(group.rows))
+    runs = {run.key: run for run in finished(store)}
+    check_known("split", split, dict.fromkeys(group.split for group in groups))
+    shown = [
+        (number, group, row)
+        for number, group in enumerate(groups, start=1)
+        for row in (*group.rows, *group.references)
+        if split in {None, group.split}
+    ]
+    metrics = list(dict.fromkeys((metric, *(name for *_, row in shown for name in row.scores))))
+    units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
+    names = dict.fromkeys(name for *_, row in shown for name in row.costs)
+    bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
+    costs = {
+        (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
+        for name in names
+        for part in (("value", "low", "high") if name in bounded else ("value",))
+    }
+    dtypes = {
+        **_FIRST,
+        **{
+            f"{metric}_{part}": "int64" if part == "seeds" else "float64"
+            for metric in metrics
+            for part in _OF_METRIC.values()
+        },
+        **{f"{metric}_held_out_percent": "float64" for metric in metrics},
+        **_BESIDE,
+        **dict.fromkeys(costs.values(), "float64"),
+        **_LAST,
+    }
+    rows = [
+        {
+            **_identity(number, group, row, [runs[key] for key in row.keys]),
+            **_scores(row, metrics),
+            **_standing(row, group, runs[row.keys[0]]),
+            **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
+        }
+        for number, group, row in shown
+    ]
+    return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
+
+
+def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[str, Any]:
+    codes = [run.code for run in runs if run.code]
+    return {
+        "group": number,
+        "dataset": group.dataset,
+        "split": group.split,
+        "track": runs[0].track,
+        "model": row.model,
+        "role": row.role,
+        "differs": ", ".join(f"{name}: {value}" for name, value in row.differs.items() if value is not None),
+        "seeds": " ".join(map(str, row.seeds)),
+        "runs": " ".join(row.keys),
+        "pretraining": row.pretraining and ("; ".join(row.pretraining.data_sets) or "not documented"),
+        "outdated": row.outdated,
+        "elsewhere": row.elsewhere,
+        "plugins": ", ".join(row.plugins) or None,
+        "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
+        "fingerprint": group.fingerprint,
+        "signature": signature_text(runs[0].signature),
+        "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
+        "code_revision": " ".join(dict.fromkeys(code.revision for code in codes)) or None,
+    }
+
+
+def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for metric in metrics:
+        spread = row.scores.get(metric)
+        for part, name in _OF_METRIC.items():
+            value = getattr(spread, part, None)
+            if part == "n":
+                found[f"{metric}_{name}"] = value or 0
+            else:
+                found[f"{metric}_{name}"] = _percent(value)
+        found[f"{metric}_held_out_percent"] = _percent(row.held_out[metric].mean if metric in row.held_out else None)
+    return found
+
+
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else 100 * fraction
+
+
+def _standing(row: Row, group: Group, run: Run) -> dict[str, Any]:
+    conditions = measured_conditions(group.split, run.signature, run.config)
+    match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
+    standing, spread = row.standings.get(group.metric), row.scores.get(group.metric)
+    return {
+        "place_best": standing and standing.best,
+        "place_worst": standing and standing.worst,
+        "no_place": standing and standing.reason,
+        "interval_over": spread and spread.over,
+        "still_learning": row.still_learning if row.learning else None,
+        "not_above": " ".join(test.floor for test in standing.not_above) or None if standing else None,
+        "p_against_best": standing and standing.against_best,
+        "p_against_above": standing and standing.against_above,
+        f"{RANKING_METRIC}_published_percent": match and match.score.value,
+        f"{RANKING_METRIC}_published_matches": match and match.matches,
+    }
+
+
+def with_unit(name: str, unit: str) -> str:
+    """A cost's name with its unit, unless the name has it: "latency_median_s", "gmac_beam"; counts have none."""
+    if unit in {"", "1"} or f"_{_SPELT_OUT.get(unit, unit)}_" in f"_{name}_":
+        return name
+    return f"{name}_{unit.replace('/', '_per_').replace('%', 'percent')}"
+
+
+def signature_text(signature: Mapping[str, str]) -> str:
+    """The fields of a signature in their order, joined by bars."""
+    return "|".join(f"{field}:{value}" for field, value in signature.items())
+
+
+def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:
+    """The columns that `dtypes` names, in its order, of these types even without a row; None is missing."""
+    return pd.DataFrame({name: _series(columns[name], dtype) for name, dtype in dtypes.items()})
+
+
+def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
+    """Categories stand in the order in which they first occur."""
+    if dtype != "category":
+        return pd.Series(values, dtype=dtype)
+    found = dict.fromkeys(value for value in values if value is not None)
+    return pd.Series(pd.Categorical(values, categories=pd.Index(list(found), dtype="str")))
+
+
+def read_rows(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:
+    """Rows of finished runs whose columns have the chosen values (None: any); StoreError for one that no row has."""
+    columns = {name: getattr(table, name) for name, value in chosen.items() if value is not None}
+    query = query.where(RunRow.status == "finished", *(column == chosen[name] for name, column in columns.items()))
+    rows = connection.execute(query).all()
+    if not rows:
+        for name, column in columns.items():
+            check_known(name, chosen[name], connection.scalars(select(column).distinct().order_by(column)))
+    return rows
+
+
+def check_known(name: str, value: str | None, known: Iterable[str]) -> None:
+    """StoreError where a value is none of the known ones, unless there are none at all."""
+    there_are = list(known)
+    if there_are and value is not None and value not in there_are:
+        raise StoreError(f"no {name} {value!r} in these results", f"there are: {', '.join(there_are)}")
+
+
+def frame_of_runs(connection: Connection, rows: Rows, dtypes: Mapping[str, str]) -> pd.DataFrame:
+    """Rows that begin with their run's id, as columns: what identifies the run, those of `dtypes`, the conditions."""
+    ids, *columns = _transposed(rows, 1 + len(dtypes))
+    runs = _runs(connection)
+    runs = runs.take(runs.index.get_indexer(pd.Index(ids, dtype="int64"))).reset_index(drop=True)
+    for name in runs.columns[runs.dtypes == "category"]:
+        runs[name] = runs[name].cat.remove_unused_categories()
+    data = typed(dict(zip(dtypes, columns, strict=True)), dtypes)
+    return pd.concat([runs[list(IDENTITY)], data, runs[list(CONDITIONS)]], axis=1)
+
+
+def _runs(connection: Connection) -> pd.DataFrame:
+    """What identifies every planned run, whatever its status, by its id and in the order of planning."""
+    identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
+    query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
+    query = query.join(DatasetRow)
+    rows = []
+    for *fields, signature, stored in connection.execute(query.order_by(RunRow.id)):
+        code = code_of(stored)
+        rows.append((*fields, signature_text(signature), *((code.model, code.revision) if code else (None, None))))
+    dtypes = {"id": "int64", **IDENTITY, **CONDITIONS}
+    return typed(dict(zip(dtypes, _transposed(rows, len(dtypes)), strict=True)), dtypes).set_index("id")
+
+
+def _transposed(rows: Rows, width: int) -> list[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) or [()] * width

@@ -1,1 +1,0 @@
-"""Results as pandas data frames, for notebooks and scripts."""
