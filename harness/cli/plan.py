@@ -122,7 +122,9 @@ def plan(
         "what a difference is told from, but none is asked for",
         "add --detect 1.0, for example",
     )
-    here = options.data == "scenes" or expanded(options.data).exists()
+    # What models see may be stated before the features are here, whether or not the data are.
+    stated = cells and channels and options.backbone is None and options.regions is None
+    here = options.data == "scenes" or (expanded(options.data).exists() and not (stated and options.data in KNOWN))
     if not here and options.data not in KNOWN:
         raise BenchError(
             f"--data {options.data} does not exist, and the sizes of this data set are unknown",
@@ -132,7 +134,7 @@ def plan(
         refuse_typed(
             context,
             (*_SEEN, "store"),
-            f"not read, since no {options.data} is here and its sizes alone are known",
+            f"not read, since of {options.data} the sizes alone are looked at",
             "say what models see by --cells and --channels, or name data that are here: --data FOLDER",
         )
     request = make_request(options, by_size=not here)

@@ -30,12 +30,12 @@ To reproduce a paper, fetch COCO and its features once. Then type the command of
 
 ```bash
 bench data download coco
-bench plan --preset aoanet-paper --models aoanet --data coco
+bench plan --preset aoanet-paper --models aoanet --data coco --cells 36 --channels 2048
 ```
 
 - **Disk and time.** COCO takes 20 GB, and 34 GB on the way. `bench plan` with the options of the command says what
-  the features and checkpoints take, and about how long it trains on this machine. Before the data are here it knows
-  their sizes alone: as above, with `--cells` and `--channels` in place of `--backbone` or `--regions`.
+  the features and checkpoints take, and about how long it trains on this machine. Before data and
+  features are here: as above, with `--cells` and `--channels` in place of `--backbone` or `--regions`.
 - **Bottom-up features** (`--regions trainval`) come from https://github.com/peteranderson80/bottom-up-attention: the
   archive of 10 to 100 regions an image, `trainval.zip`, or that of 36, `trainval_36.zip`. Unpack it; the folder of
   TSV files is what `--regions` takes. Features of other authors (`coco_all_align.hdf5`, `X101_grid_feats_coco.hdf5`)
@@ -53,7 +53,8 @@ _RULES: Final = """\
 A preset with a recipe trains and decodes the models of one paper as its authors did: this is the **paper track**.
 `bench schedules NAME` prints a preset whole, with the models that it is for. The table says what the paper or its code
 does, and what still differs in the preset, and why. Where paper and released code disagree, the code counts, unless it
-is known to train another model than the printed one.
+is known to train another model than the printed one; the commands here name the model of the code, as
+`expansionnet_v1/released`, those of the tables that of the paper.
 
 A generated unknown word is shown (`<unk>`), unless `decoding.banned` names it. Luo's rules for last words and repeated
 trigrams are `decoding.bad_endings` and `decoding.trigram_penalty`; they are off, as in the released codes.

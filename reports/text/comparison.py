@@ -225,7 +225,7 @@ def _who(side: Side) -> str:
 
 
 def _scores(pairs: Sequence[Pair], single: bool) -> Grid:
-    headings = ("Metric" if single else MAIN, "Split", "A", "B", "Change", "95 %", "p")
+    headings = ("Metric" if single else MAIN, "Split", "A", "B", "Change", "95 %", "p (Holm)")
     shown = [(pair, score) for pair in pairs for score in _shown(pair, single)]
     rows = [(score.metric if single else _title(pair), score.split, *_cells(score)) for pair, score in shown]
     return Grid(headings, rows, 2)

@@ -67,25 +67,23 @@ COMMANDS = {
     "tune": "--models blind --preset smoke --data no-pictures.json --backbone filterbank --workspace w --trials 1",
 }
 
-_ANY = set(CLASSES)
+_ANY = set(CLASSES) - {"empty", "blank"}  # which no command takes
 _NUMBERS = {"negative", "zero", "huge", "nan", "infinite"}
-_NEW_NAMES = {"blank", *_NUMBERS, "unicode", "undecodable", "markup", "escape", "missing", "no-user"}
-_OUT = _NEW_NAMES - {"blank"} | {"device", "linked-device"}
-_FOLDERS = _NEW_NAMES - {"blank"} | {"folder"}
+_NEW_NAMES = {*_NUMBERS, "unicode", "undecodable", "markup", "escape", "missing", "no-user"}
+_OUT = _NEW_NAMES | {"device", "linked-device"}
+_FOLDERS = _NEW_NAMES | {"folder"}
 _READ_WORKSPACES = _FOLDERS
 _WORKSPACES = _READ_WORKSPACES - {"undecodable"}  # which no database could name
 LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
-    "data convert --caption-column": _ANY - {"empty", "blank"},  # COCO has none
-    "data convert --file-column": _ANY - {"empty", "blank"},
-    "data convert --images": {"empty"},
+    "data convert --caption-column": _ANY,  # COCO has none
+    "data convert --file-column": _ANY,
     "data convert --out": _OUT,
     "data list --workspace": _READ_WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
     "data nocaps --folder": _ANY
     - {"unicode", "undecodable", "markup", "escape", "device"},  # of pictures that may come later
     "data nocaps --out": _OUT,
-    "data verify --images": {"empty"},  # the current folder
     "data verify --workspace": _WORKSPACES,
     "db merge --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},
     "db merge --workspace": _WORKSPACES,
@@ -94,7 +92,6 @@ LEGAL = {
     "evaluate --out": _OUT,
     "export figures --out": _FOLDERS,
     "export leaderboard --out": _OUT,
-    "models list PATTERN": {"empty"},
     "new-model --out": _FOLDERS,
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
     "plan --db": _READ_WORKSPACES - {"folder", "missing", "no-user"},  # bench run would make it

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "8e2095e5"
+SOURCES = "f3ef8dc9"
 
 
 @cache
