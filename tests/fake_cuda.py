@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from zoo import Visual
 
 ANSWER = 3
+used = False
+"""Whether this process had a fake GPU: torch then refuses gradients in copies of it."""
 M = TypeVar("M", bound=nn.Module)
 _FREE = {
     *("_reshape_alias", "_unsafe_view", "alias", "detach", "lift_fresh", "_local_scalar_dense", "prim::device"),
@@ -59,6 +61,8 @@ class Watch(TorchDispatchMode):
 @contextmanager
 def fake_cuda() -> Iterator[None]:
     """Within, tensors are fake, those of "cuda" have a GPU's autocast, and gradients are those of `backward`."""
+    global used
+    used = True
 
     def as_list(tensor: Tensor) -> Any:
         answer = tensor[(0,) * tensor.dim()].item()  # one read, whatever its size
