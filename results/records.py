@@ -73,10 +73,6 @@ class CodeRecord:
         paths = self.files.keys() | other.files.keys()
         return sorted(path for path in paths if self.files.get(path) != other.files.get(path))
 
-    def lacked_files(self, other: CodeRecord) -> list[str]:
-        """Paths of the files that this one has and the other has not, sorted."""
-        return sorted(self.files.keys() - other.files.keys())
-
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:

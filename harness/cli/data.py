@@ -109,8 +109,7 @@ def download(
 ) -> None:
     """Fetch a data set: Karpathy's splits, COCO's or nocaps's pictures; what is there is not fetched again.
 
-    COCO takes 20 GB, and 34 GB on the way. Flickr's pictures need a form, which
-    the command names.
+    COCO takes 20 GB, and 34 GB on the way. Flickr's pictures need a form, which the command names.
     """
     from harness.data.download import PARTS, find_source
     from harness.data.download import download as fetch_all

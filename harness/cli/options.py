@@ -174,7 +174,8 @@ ImagesOption = Annotated[
 ]
 BackboneWeightsOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its weights: .safetensors or .pth.")]
 BackboneSettingOption = Annotated[
-    list[str] | None, typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model.")
+    list[str] | None,
+    typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model; precision=bf16."),
 ]
 BackboneOption = Annotated[
     str | None, typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model.")

@@ -41,6 +41,7 @@ STORED_MODE = "captionbench stored mode"
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _SIXTEEN_BIT_FORMATS = {"PNG", "PPM", "JPEG2000"}  # where Pillow's 32-bit mode "I" holds 16-bit samples
 _ORIENTATION, _ON_THEIR_SIDE = 0x0112, frozenset({5, 6, 7, 8})  # of EXIF
+_TURNED = frozenset(range(2, 9))
 _quiet_lock = threading.Lock()
 Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode images
 
@@ -71,8 +72,7 @@ def load_image(path: Path) -> Image.Image:
             raise BadImage(path, f"has no pixels ({width} x {height})")
         image.load()
         stored = image.mode
-        _turn_upright(image)
-        found = _to_rgb(image)
+        found = _to_rgb(_upright(image))
         found.info[STORED_MODE] = stored
         return found
 
@@ -249,14 +249,16 @@ def _bomb(size: str) -> str:
     return f"has more than {MAX_PIXELS} pixels ({size}): refused as a decompression bomb"
 
 
-def _turn_upright(image: Image.Image) -> None:
+def _upright(image: Image.Image) -> Image.Image:
     """Apply the EXIF orientation; an image with an unreadable EXIF block is used as stored, as viewers do."""
     with _quiet_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            ImageOps.exif_transpose(image, in_place=True)  # a copy would take half as long as decoding
+            # Pillow copies what is upright already, which takes half as long as decoding.
+            turned = image.getexif().get(_ORIENTATION) in _TURNED
+            return ImageOps.exif_transpose(image) if turned else image
         except Exception:  # Pillow's EXIF reader raises nearly anything on damaged tags; the pixels are sound
-            return
+            return image
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -91,10 +91,10 @@ def _difference(run: Run, spec: RunSpec) -> str | None:
     assert spec.code is not None
     if run.code is None:
         return "the finished run did not record its code"
-    if lacked := run.code.lacked_files(spec.code):  # a plug-in that was loaded, or a file of the package that went
-        return f"the finished run had {_listed(lacked, _FILES_NAMED)} beside it"
     if files := run.code.changed_files(spec.code):
-        return f"{_listed(files, _FILES_NAMED)} changed since"
+        named = _listed(files, _FILES_NAMED)
+        loaded_then_alone = spec.code.files.keys().isdisjoint(files)
+        return f"the finished run also loaded {named}" if loaded_then_alone else f"{named} changed since"
     if run.code.revision != spec.code.revision:
         return f"the finished run is of results revision {run.code.revision}, not {spec.code.revision}"
     return None

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "f3ef8dc9"
+SOURCES = "4cff8a2a"
 
 
 @cache

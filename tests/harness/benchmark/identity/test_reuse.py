@@ -65,7 +65,7 @@ def test_other_code_of_the_model_is_run_anew(store: Store) -> None:
 def test_a_plugin_that_is_not_given_again_is_named(store: Store) -> None:
     finish(store, cell(code=replace(CODE, model="m2", files=FILES | {"other.py": "1"})))
     _, [note] = settled(store, cell("mine-s0-b"))
-    assert "new, because the finished run had other.py beside it; the older run stays" in note
+    assert "new, because the finished run also loaded other.py; the older run stays" in note
 
 
 def test_other_code_of_the_harness_is_named_and_re_used(store: Store) -> None:
