@@ -21,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from zoo import Visual
 
 ANSWER = 3
-used = False
-"""Whether this process had a fake GPU: torch then refuses gradients in copies of it."""
 M = TypeVar("M", bound=nn.Module)
+# The first backward pass starts a thread for each device, after which torch refuses gradients in copies of the process:
+# it comes before there is a fake one.
+torch.zeros((), requires_grad=True).backward()
 _FREE = {
     *("_reshape_alias", "_unsafe_view", "alias", "detach", "lift_fresh", "_local_scalar_dense", "prim::device"),
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
@@ -61,8 +62,6 @@ class Watch(TorchDispatchMode):
 @contextmanager
 def fake_cuda() -> Iterator[None]:
     """Within, tensors are fake, those of "cuda" have a GPU's autocast, and gradients are those of `backward`."""
-    global used
-    used = True
 
     def as_list(tensor: Tensor) -> Any:
         answer = tensor[(0,) * tensor.dim()].item()  # one read, whatever its size

@@ -98,12 +98,6 @@ def bench_process(*words: object, **variables: str) -> subprocess.CompletedProce
     )
 
 
-def may_fork() -> bool:
-    """Whether copies of this process can train; not after gradients on a fake GPU, whose autograd has threads."""
-    fakes = sys.modules.get("tests.fake_cuda")
-    return fakes is None or not fakes.used
-
-
 def bench_forked(
     *words: object, on_line: Callable[[str], int | None] = lambda _: None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
@@ -122,8 +116,6 @@ def bench_forked(
             os.close(reads)
             os.close(writes)
             os.environ.update(variables)
-            if not may_fork():
-                os.execve(sys.executable, bench_command(*words), bench_environment())
             _end_as_bench(words)
         os.close(writes)
         said = []
@@ -266,8 +258,7 @@ def make_run(tmp_path: Path) -> MakeRun:
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes are copies of the one that starts them: the imports of a new one take seconds."""
-    if may_fork():
-        monkeypatch.setattr(multiprocessing, "get_context", lambda _: FORK)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: FORK)
 
 
 @pytest.fixture(scope="session")
