@@ -2,7 +2,9 @@
 
 They do not change the model's mode: put it into evaluation mode first. They run without gradients, unless `graph=True`
 asks that the log-probabilities keep theirs, as self-critical training does. Results have a fixed width of `max_len`,
-and those of one image do not depend on the other images of the batch.
+and those of one image do not depend on the other images of the batch. A search ends when all captions have; with
+`to_the_end=True` it makes all `max_len` words, finds the same, and asks nothing of the device, so that a GPU can replay
+it as one graph.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ class SearchRules:
             prefixes: the tokens (R) of every position so far, the latest last.
         """
         if self.bad_endings:
-            banned = _there(self.bad_endings, log_probs.device)
-            log_probs[:, eos] = log_probs[:, eos].masked_fill(torch.isin(prefixes[-1], banned), -torch.inf)
+            bad = torch.stack([prefixes[-1] == word for word in self.bad_endings]).any(0)
+            log_probs[:, eos] = log_probs[:, eos].masked_fill(bad, -torch.inf)
         if self.trigram_penalty and len(prefixes) >= _TRIGRAM:
             first, second, third = torch.stack(tuple(prefixes), 1).unfold(1, _TRIGRAM, 1).unbind(-1)  # (R, T - 2) each
             again = (first == prefixes[-2][:, None]) & (second == prefixes[-1][:, None])
@@ -109,9 +111,11 @@ def _graph_where_asked(search: Callable[Arguments, Hypotheses]) -> Callable[Argu
 
 
 @torch.no_grad()
-def greedy(model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int) -> Hypotheses:
+def greedy(
+    model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int, to_the_end: bool = False
+) -> Hypotheses:
     """The most probable word at every position; W is 1. `max_len` counts generated tokens, the end token included."""
-    return _roll_out(model, memory, 1, max_len, bos, eos, lambda log_probs: log_probs.argmax(-1))
+    return _roll_out(model, memory, 1, max_len, bos, eos, to_the_end, lambda log_probs: log_probs.argmax(-1))
 
 
 @_graph_where_asked
@@ -124,13 +128,15 @@ def sample(
     bos: int,
     eos: int,
     graph: bool = False,  # noqa: ARG001  # read by the decorator
+    to_the_end: bool = False,
 ) -> Hypotheses:
     """Sample `n` captions per image from softmax(logits); `log_probs` are of that distribution."""
 
     def draw(log_probs: Tensor) -> Tensor:
-        return torch.multinomial(log_probs.exp(), 1)[:, 0]
+        # What `torch.multinomial` draws, which looks for bad numbers on the host first.
+        return (log_probs.exp() / torch.empty_like(log_probs).exponential_()).argmax(-1)
 
-    return _roll_out(model, memory, n, max_len, bos, eos, draw)
+    return _roll_out(model, memory, n, max_len, bos, eos, to_the_end, draw)
 
 
 @_graph_where_asked
@@ -148,6 +154,7 @@ def beam_search(
     release_finished: bool = False,
     graph: bool = False,  # noqa: ARG001  # read by the decorator
     rules: SearchRules = _NO_RULES,
+    to_the_end: bool = False,
 ) -> Hypotheses:
     """Keep the `beam_size` most probable prefixes of each image.
 
@@ -168,11 +175,12 @@ def beam_search(
     rules.check(model.vocab_size)
     if not 1 <= beam_size <= model.vocab_size:
         raise ZooError(f"beam_size must lie between 1 and the vocabulary's {model.vocab_size}, not {beam_size}")
+    if not all(0 <= token < model.vocab_size for token in banned):
+        raise ZooError(f"banned {list(banned)} must be entries of the vocabulary of {model.vocab_size}")
     batch, device = memory.batch_size, memory.features.device
-    forbidden = _forbidden(model, banned, device)
     state = model.start(memory)
     logits, state = model.step(torch.full((batch,), bos, device=device), state)
-    sums, last = _log_probs(logits, forbidden).topk(beam_size)  # (B, W) each
+    sums, last = _log_probs(logits, banned).topk(beam_size)  # (B, W) each
     state = state.expand(beam_size)
     path = _Path(sums, [last])
     aside: Hypotheses | None = None
@@ -190,20 +198,21 @@ def beam_search(
         return (found if aside is None else aside.joined(found)).best(beam_size)
 
     for _ in range(1, max_len):
-        ended = 0
+        ended = int(to_the_end and not release_finished)
         if release_finished:
             finished = last == eos
             aside = ranked(sums.masked_fill(~finished, -torch.inf))
             sums = sums.masked_fill(finished, -torch.inf)
             # A sum can only fall, and its score is highest for the longest caption.
-            if bool((sums.amax(1) / (max_len + int(count_bos)) ** length_penalty <= aside.scores[:, -1]).all()):
+            reached = sums.amax(1) / (max_len + int(count_bos)) ** length_penalty
+            if not to_the_end and bool((reached <= aside.scores[:, -1]).all()):
                 break
         # The words themselves are read, which takes no kernel, and counted here.
-        elif (ended := sum(row.count(eos) for row in last.tolist())) == last.numel():
+        elif not to_the_end and (ended := sum(row.count(eos) for row in last.tolist())) == last.numel():
             break
         logits, state = model.step(last.flatten(), state)
         # Only the best W words of a beam can be among the best W.
-        log_probs = _log_probs(logits, forbidden)
+        log_probs = _log_probs(logits, banned)
         if rules != _NO_RULES:
             log_probs = rules.apply(log_probs, path.prefixes(), eos)
         gains = _best(log_probs.view(batch, beam_size, -1), words)
@@ -281,6 +290,7 @@ def _roll_out(
     max_len: int,
     bos: int,
     eos: int,
+    to_the_end: bool,
     choose: Callable[[Tensor], Tensor],
 ) -> Hypotheses:
     """Generate `width` captions per image, each word chosen from log-probabilities (B * W, V) alone."""
@@ -292,13 +302,13 @@ def _roll_out(
     tokens, gains = [], []
     for _ in range(max_len):
         logits, state = model.step(last, state)
-        log_probs = _log_probs(logits, None)
+        log_probs = _log_probs(logits, ())
         last = choose(log_probs)
         gains.append(log_probs.gather(1, last[:, None])[:, 0].masked_fill(finished, 0.0))
         last = last.masked_fill(finished, PAD)
         tokens.append(last)
         finished = finished | (last == eos)
-        if bool(finished.all()):
+        if not to_the_end and bool(finished.all()):
             break
     missing = (0, max_len - len(tokens))
     all_tokens = F.pad(torch.stack(tokens, 1), missing, value=PAD).view(-1, width, max_len)
@@ -307,24 +317,12 @@ def _roll_out(
     return Hypotheses(all_tokens, all_gains, lengths, all_gains.sum(-1) / lengths)
 
 
-def _log_probs(logits: Tensor, forbidden: Tensor | None) -> Tensor:
-    """Log-probabilities in at least float32, whatever the model's precision; minus infinity at forbidden tokens."""
+def _log_probs(logits: Tensor, banned: Sequence[int]) -> Tensor:
+    """Log-probabilities in at least float32, whatever the model's precision; minus infinity at banned tokens."""
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    return log_probs if forbidden is None else log_probs.index_fill_(-1, forbidden, -torch.inf)
-
-
-def _forbidden(model: Captioner, banned: Sequence[int], device: torch.device) -> Tensor | None:
-    """The banned tokens as a tensor; None if there are none."""
-    if not banned:
-        return None
-    if not all(0 <= token < model.vocab_size for token in banned):
-        raise ZooError(f"banned {list(banned)} must be entries of the vocabulary of {model.vocab_size}")
-    return _there(sorted(set(banned)), device)
-
-
-def _there(numbers: Sequence[int], device: torch.device) -> Tensor:
-    """Numbers on a device, which is not waited for."""
-    return torch.tensor(numbers).to(device, non_blocking=True)
+    for token in banned:  # as a tensor they would be copied to the device
+        log_probs[:, token] = -torch.inf
+    return log_probs
 
 
 def _best(log_probs: Tensor, words: Tensor) -> Tensor:

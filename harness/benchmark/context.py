@@ -127,6 +127,11 @@ class Execution:
     precision: str
     config: ExecutionConfig = field(default_factory=ExecutionConfig)
 
+    @property
+    def replays(self) -> bool:
+        """Whether searches are replayed as graphs."""
+        return self.config.compiled and self.device.type == "cuda"
+
 
 @dataclass(frozen=True)
 class RunContext:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.pixels import hold
 from harness.data.vocabulary import Vocabulary
+from harness.inference.replay import Replayed
 from harness.measure.energy import measure_energy
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
@@ -50,7 +52,7 @@ from harness.utils.processes import make_worker, starting_worker
 from harness.utils.progress import Reporter
 from zoo import Captioner, Visual, create_model, list_models, model_card
 from zoo.captioner import VisualSpec
-from zoo.decoding import beam_search, greedy
+from zoo.decoding import Hypotheses, beam_search, greedy, sample
 
 SECONDS = 600
 """The limit of all parts together."""
@@ -62,6 +64,11 @@ MEASURED = ("expansionnet_v2", "transformer_base", "updown", "image_transformer"
 SELF_CRITICAL = {"objective": "self_critical", "self_critical": {"max_len": WORDS, "samples": CAPTIONS}}
 _STAGE: dict[str, Any] = {"name": "check", "epochs": 1, "batch_size": IMAGES, "learning_rate": {"peak": 1e-3}}
 _TOY = ("transformer_base", "updown")
+_SEARCHES: dict[str, Callable[..., Hypotheses]] = {
+    "beams": partial(beam_search, beam_size=3),
+    "greedy": greedy,
+    "samples": partial(sample, n=CAPTIONS),
+}
 _WORDS = Vocabulary(tuple(f"w{number}" for number in range(20)))
 
 
@@ -148,12 +155,43 @@ def speed(check: Check) -> None:
             "self_critical": _step(model, batch, critical, check.device, words),
             "beam search": lambda: _search(model.eval(), there, size["length"], 5),  # noqa: B023
         }
+        if check.full:
+            beams = partial(_beams, model, length=size["length"], width=5, to_the_end=True)
+            replay = Replayed(beams)
+            works["beam search, replayed"] = lambda: replay(there)  # noqa: B023
         found = check.report.numbers.setdefault(name, {})
         for kind, work in works.items():
-            model.train(kind != "beam search")
+            model.train(not kind.startswith("beam search"))
             seconds = median_seconds(work, check.device, 2.0 if check.full else 0.01)
             found[kind] = {"seconds": seconds, "images_per_second": searched / seconds} | _profiled(work, check.device)
     _extraction(check)
+
+
+def replayed(check: Check) -> None:
+    """Searches that are replayed as graphs find what they find otherwise, after weights have changed too."""
+    for name in filter(lambda name: "/" not in name, list_models()) if check.full else _TOY:
+        model = toy(name).to(check.device).eval()
+        for kind, search in _SEARCHES.items():
+
+            def found(visual: Visual, *, to_the_end: bool = True) -> tuple[Hypotheses]:
+                words: Any = {"max_len": WORDS, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
+                with torch.no_grad(), autocast(check.device, "bf16"):
+                    return (search(model, model.eval().encode(visual), **words),)  # noqa: B023
+
+            replay = Replayed(found) if check.full else found
+            different = 0
+            for seed in range(4):  # eager, captured, replayed twice
+                there = a_batch(model, seed=seed).visual.to(check.device)
+                torch.manual_seed(seed)
+                (plain,) = found(there, to_the_end=kind == "samples")
+                torch.manual_seed(seed)
+                (again,) = replay(there)
+                different += not torch.equal(plain.tokens, again.tokens)
+                with torch.no_grad():
+                    for weight in model.parameters():
+                        weight.mul_(1.01)
+            check.report.numbers.setdefault(name, {})[kind] = different
+            check.expect(not different, f"{name}: {different} of 4 batches get other words by {kind} when replayed")
 
 
 def compiled(check: Check) -> None:
@@ -241,6 +279,7 @@ PARTS: dict[str, tuple[Callable[[Check], None], float]] = {
     "equal": (equal_to_the_processor, 150),
     "waits": (nothing_waits, 100),
     "speed": (speed, 120),
+    "replayed": (replayed, 100),
     "compiled": (compiled, 150),
     "memory": (memory, 30),
     "collective": (collective, 30),
@@ -377,10 +416,13 @@ def _step(
 
 
 def _search(model: Captioner, visual: Visual, length: int = WORDS, width: int = 2) -> Tensor:
-    device = next(model.parameters()).device
-    with torch.no_grad(), autocast(device, "bf16"):
-        memory = model.encode(visual)
-        return beam_search(model, memory, beam_size=width, max_len=length, bos=_WORDS.bos, eos=_WORDS.eos).tokens
+    return _beams(model, visual, length=length, width=width)[0].tokens
+
+
+def _beams(model: Captioner, visual: Visual, *, length: int, width: int, to_the_end: bool = False) -> tuple[Hypotheses]:
+    words: Any = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
+    with torch.no_grad(), autocast(next(model.parameters()).device, "bf16"):
+        return (beam_search(model, model.encode(visual), beam_size=width, **words),)
 
 
 def _passes(model: Captioner, batch: Batch) -> dict[str, Tensor]:

@@ -141,6 +141,7 @@ def run(
                 precision=execution.precision,
                 reporter=reporter,
                 title=f"  captioning {split}",
+                replayed=execution.replays,
             )
         if split == "test":
             costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")

@@ -145,7 +145,7 @@ class _Task:
 def compiled_model(model: Captioner, device: torch.device) -> Captioner:
     """The model, compiled around the same layers; on a GPU its passes are replayed as CUDA graphs."""
     model = copy.copy(model)  # what is compiled stays so; the one that came is traced for its costs later
-    # What is called with whole captions is compiled; decoding steps stay as they are.
+    # What is called with whole captions is compiled; searches are captured whole (`harness.inference.replay`).
     if device.type == "cuda":
         from torch._dynamo import config  # takes a second, which only this path has
 
@@ -270,6 +270,7 @@ class _Validation:
             precision=precision,
             reporter=self._reporter,
             title="  validating",
+            replayed=context.execution.replays,
         )
         return self._scorer.score(captions.by_image)[0]
 

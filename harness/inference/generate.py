@@ -11,6 +11,7 @@ import torch
 from harness.config.preset import Decoding
 from harness.data.batches import VisualSource, evaluation_batches, images_of
 from harness.data.vocabulary import Vocabulary
+from harness.inference.replay import Replayed
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
@@ -46,19 +47,22 @@ def caption_images(
     precision: str,
     reporter: Reporter,
     title: str,
+    replayed: bool = False,
 ) -> Captions:
     """Caption the images in order with beam search; the model is in evaluation mode meanwhile.
 
-    `precision` is that of `harness.utils.precision.autocast`; the search itself compares in float32.
+    Args:
+        precision: that of `harness.utils.precision.autocast`; the search itself compares in float32.
+        replayed: replay the search as a graph, on a GPU.
     """
     banned = vocabulary.numbers_of(decoding.banned, "decoding.banned")
     bad_endings = vocabulary.numbers_of(decoding.bad_endings, "decoding.bad_endings")
     rules = SearchRules(bad_endings, decoding.trigram_penalty)
 
-    def search(visual: Visual) -> Hypotheses:
-        return beam_search(
+    def search(visual: Visual) -> tuple[Hypotheses]:
+        found = beam_search(
             model,
-            model.encode(visual.to(device)),
+            model.encode(visual),
             beam_size=decoding.beam_size,
             max_len=decoding.max_len,
             bos=vocabulary.bos,
@@ -68,8 +72,11 @@ def caption_images(
             banned=banned,
             release_finished=decoding.release_finished,
             rules=rules,
+            to_the_end=replayed,
         )
+        return (found,)
 
+    work = Replayed(search) if replayed else search
     was_training = model.training
     model.eval()
     found: dict[int, list[int]] = {}
@@ -77,7 +84,7 @@ def caption_images(
     with autocast(device, precision), reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
             started = time.monotonic()
-            parts = in_parts(search, visual)
+            parts = in_parts(lambda part: work(part.to(device))[0], visual)
             best = [tokens for hypotheses in parts for tokens in hypotheses.tokens[:, 0].tolist()]
             if decoding.cut_unfinished:
                 best = [tokens if vocabulary.eos in tokens else tokens[:-1] for tokens in best]

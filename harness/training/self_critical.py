@@ -15,8 +15,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from harness.config.schedule import SelfCritical, Stage
 from harness.data.batches import Batch, least_width
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
+from harness.inference.replay import Replayed
 from harness.metrics.cider import CiderReward
 from harness.metrics.ngrams import NARROW_WORDS, DocumentFrequencies, Tokenised, WordNumbers
 from harness.training.objectives import without_gradients
@@ -197,7 +199,7 @@ class WholePrefixes(Captioner):
         return logits[:, -1], replace(state, rows={"words": words})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SelfCriticalLoss:
     """The objective of a self-critical stage.
 
@@ -209,7 +211,9 @@ class SelfCriticalLoss:
     vocabulary: Vocabulary
     rewards: CaptionRewards
     widths: Sequence[int] = ()
-    """To the least of these captions are padded for a second pass, which is compiled once a width."""
+    """To the least of these captions are padded for a second pass, which is compiled once a width; they are drawn by a
+    graph then."""
+    _replayed: Replayed | None = None
 
     @property
     def settings(self) -> SelfCritical:
@@ -219,8 +223,9 @@ class SelfCriticalLoss:
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
         """Draw captions, reward them, and weigh their log-probabilities."""
         second = self.settings.gradient == "second-pass"
-        drawn = None if second else self._draw(model, model.encode(batch.visual), graph=True)
-        drawn, best = self._explore(model, batch, drawn)
+        found = [] if second else [self._draw(model, model.encode(batch.visual), graph=True)]
+        drawn, *others = (*found, *self._explore(model, batch))
+        best = others[0] if others else None
         told, best_told = at_hand(drawn), None if best is None else at_hand(best)
         longest = least_width(int(told.lengths.max()), self.widths if second else ())
         tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, longest)
@@ -245,37 +250,38 @@ class SelfCriticalLoss:
 
     def _draw(self, model: Captioner, memory: Memory, *, graph: bool = False) -> Hypotheses:
         """The captions of each image, by the model as it is; beams are ranked by the plain sum."""
-        settings, bos, eos = self.settings, self.vocabulary.bos, self.vocabulary.eos
+        settings, words = self.settings, self._words(graph)
         drawing = WholePrefixes(model) if settings.gradient == "prefixes" else model
         with joined_once():
             if settings.captions == "sampled":
-                return sample(
-                    drawing, memory, n=settings.samples, max_len=settings.max_len, bos=bos, eos=eos, graph=graph
-                )
-            return beam_search(
-                drawing, memory, beam_size=settings.samples, max_len=settings.max_len, bos=bos, eos=eos,
-                length_penalty=0.0, graph=graph,
-            )  # fmt: skip
+                return sample(drawing, memory, n=settings.samples, graph=graph, **words)
+            return beam_search(drawing, memory, beam_size=settings.samples, length_penalty=0.0, graph=graph, **words)
+
+    def _words(self, graph: bool = False) -> dict[str, Any]:
+        """Where captions begin and end."""
+        vocabulary, drawn = self.vocabulary, bool(self.widths) and not graph
+        return {"max_len": self.settings.max_len, "bos": vocabulary.bos, "eos": vocabulary.eos, "to_the_end": drawn}
 
     @without_gradients()
-    def _explore(
-        self, model: Captioner, batch: Batch, drawn: Hypotheses | None = None
-    ) -> tuple[Hypotheses, Hypotheses | None]:
-        """The drawn captions, drawn here unless they are given, and the greedy ones where these are the baseline."""
+    def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, ...]:
+        """What is found without gradients: drawn captions for a second pass, and greedy ones as a baseline."""
+        if self.widths and self._replayed is None:
+            self._replayed = Replayed(partial(self._found, model))
         was_training = model.training
-        memory = None
         try:  # where memory runs out, the batch is begun again, with the dropout that it had
-            if drawn is None:
-                model.train(self.settings.sampling_dropout)
-                memory = model.encode(batch.visual)
-                drawn = self._draw(model, memory)
-            best = None
-            if self.settings.baseline == "greedy":
-                if memory is None or self.settings.sampling_dropout:
-                    model.eval()
-                    memory = model.encode(batch.visual)
-                bos, eos = self.vocabulary.bos, self.vocabulary.eos
-                best = greedy(model, memory, max_len=self.settings.max_len, bos=bos, eos=eos)
+            return (self._replayed or partial(self._found, model))(batch.visual)
         finally:
             model.train(was_training)
-        return drawn, best
+
+    def _found(self, model: Captioner, visual: Visual) -> tuple[Hypotheses, ...]:
+        settings, found, memory = self.settings, [], None
+        if settings.gradient == "second-pass":
+            model.train(settings.sampling_dropout)
+            memory = model.encode(visual)
+            found.append(self._draw(model, memory))
+        if settings.baseline == "greedy":
+            if memory is None or settings.sampling_dropout:
+                model.eval()
+                memory = model.encode(visual)
+            found.append(greedy(model, memory, **self._words()))
+        return tuple(found)

@@ -35,7 +35,7 @@ def make_objective(
     """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind.
 
     Args:
-        widths: to which sampled captions are padded for the pass that is differentiated.
+        widths: to which sampled captions are padded for the pass that is differentiated; a graph draws them then.
     """
     if stage.objective == "self_critical":
         settings = stage.self_critical

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "4cff8a2a"
+SOURCES = "81ef1c29"
 
 
 @cache

@@ -14,11 +14,13 @@ from harness.benchmark.gpu_check import PARTS, Report, reports_of, run_part, sav
 from harness.training.distributed import Distributed
 from harness.training.trainer import Trainer
 from tests.harness.conftest import bench
+from zoo.decoding import greedy
 
 NUMBERS = {
     "equal": {"transformer_base", "updown"},
     "waits": {"transformer_base", "updown"},
     "speed": {"transformer_base", "updown", "test_resnet fp32", "test_resnet bf16"},
+    "replayed": {"transformer_base", "updown"},
     "compiled": {"show_tell cross_entropy", "show_tell self_critical"},
     "memory": {"parts", "gradient"},
     "collective": set(),
@@ -52,6 +54,12 @@ def test_parts_work_on_a_gpu(part: str) -> None:
         ("equal", gpu_check, "_passes", lambda model, batch, right=gpu_check._passes: right(model.train(), batch)),
         ("collective", Distributed, "all_reduce_gradients", lambda _, weights: [each.grad.mul_(2) for each in weights]),
         ("memory", gpu_check, "_Small", lambda *_: None),
+        (
+            "replayed",
+            gpu_check,
+            "_SEARCHES",
+            {"greedy": lambda *given, to_the_end, **words: greedy(*given, **words | {"max_len": 3 - to_the_end})},
+        ),
         ("resume", Trainer, "_restore_generators", lambda *_: None),
     ],
 )
