@@ -208,11 +208,15 @@ def _workflows(folder: Path) -> list[Path]:
     return [*(ROOT / ".github" / "workflows").glob("*.yml"), written]
 
 
-def test_workflows_and_actions_are_valid(tmp_path: Path) -> None:
+def test_workflows_actions_and_the_citation_are_valid(tmp_path: Path) -> None:
     pytest.importorskip("check_jsonschema")
-    actions = (ROOT / ".github" / "actions").glob("*/action.yml")
-    for schema, files in {"workflows": _workflows(tmp_path), "actions": list(actions)}.items():
-        command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}", *files]
+    checked = {
+        "github-workflows": _workflows(tmp_path),
+        "github-actions": list((ROOT / ".github" / "actions").glob("*/action.yml")),
+        "citation-file-format": [ROOT / "CITATION.cff"],
+    }
+    for schema, files in checked.items():
+        command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stdout
 
