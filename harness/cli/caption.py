@@ -122,6 +122,8 @@ def caption(
             found = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
         else:
             folder = find_run(run, place)
+            if folder.name != run and not Path(run).is_dir():
+                reporter.note(f"by {folder.name}, the newest run of {run}")
             _warn_of_edits(folder.name, place)
             found = caption_dataset(
                 pictures,

@@ -34,6 +34,9 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
+FEW_TO_TEST = 100
+"""Images below which a newcomer is told that no test will find much."""
+
 
 def _describe_splits(splits: Iterable[str]) -> str:
     """The splits of some images, as `train 80, val 20`."""
@@ -265,8 +268,13 @@ def convert(
         warn(f"left out: {left}", f'{out} names it under "left_out"')
     for note in notes:
         typer.echo(note, err=True)
-    splits = _describe_splits(sorted(image["split"] for image in content["images"]))
-    typer.echo(f"{out}: {splits}; split by {content['split_by']}")
+    splits = [image["split"] for image in content["images"]]
+    typer.echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
+    if 0 < splits.count("test") < FEW_TO_TEST:
+        warn(
+            f"{splits.count('test')} images to test on: hardly any difference between models will show",
+            "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes",
+        )
     words = [str(out), *([] if folder.absolute() == out.absolute().parent else ["--images", str(folder)])]
     typer.echo(f"next: bench data verify {shlex.join(words)}")
     typer.echo(f"then: bench run --data {shlex.join(words)} --backbone resnet50 --models transformer_base,blind,human")

@@ -33,9 +33,12 @@ def caption(*words: object) -> Result:
 def test_each_picture_gets_a_line_from_a_run_by_key_or_folder(pictures: list[Path], make_run: MakeRun) -> None:
     folder = make_run()
     by_folder = caption(*pictures, "--run", folder)
-    by_key = caption(*pictures, "--run", "run-s0", "--workspace", folder.parents[1])
-    assert by_folder.exit_code == by_key.exit_code == 0, by_folder.stderr
-    assert by_folder.stdout == by_key.stdout
+    by_key, by_model = (
+        caption(*pictures, "--run", name, "--workspace", folder.parents[1]) for name in ("run-s0", "run")
+    )
+    assert by_folder.exit_code == by_key.exit_code == by_model.exit_code == 0, by_folder.stderr
+    assert by_folder.stdout == by_key.stdout == by_model.stdout
+    assert ["run-s0" in each.stderr for each in (by_folder, by_key, by_model)] == [False, False, True]
     lines = by_folder.stdout.splitlines()
     assert [line.split(": ")[0] for line in lines] == [str(path) for path in pictures]
     assert all(set(line.split(": ")[1].split()) <= {*WORDS, "<unk>"} for line in lines)

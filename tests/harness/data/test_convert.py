@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from harness.cli.data import FEW_TO_TEST
 from harness.data.convert import Picture, split_pictures
 from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
@@ -36,7 +37,9 @@ def converted(folder: Path, *words: object) -> Content:
         assert code == 0
     assert f"bench data verify {out}" in said
     content: Content = json.loads(out.read_text())
-    lacking = {"train", "val", "test"} - {image["split"] for image in content["images"]}
+    splits = [image["split"] for image in content["images"]]
+    assert ("bench plan --detect" in said) == (0 < splits.count("test") < FEW_TO_TEST)
+    lacking = {"train", "val", "test"} - set(splits)
     assert ("and runs need each: --split-by hash:80/10/10" in said) == bool(lacking)
     return content
 
