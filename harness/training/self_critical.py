@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal
@@ -213,7 +213,7 @@ class SelfCriticalLoss:
     widths: Sequence[int] = ()
     """To the least of these captions are padded for a second pass, which is compiled once a width; they are drawn by a
     graph then."""
-    _replayed: Replayed | None = None
+    _replayed: Replayed | None = field(default=None, init=False)
 
     @property
     def settings(self) -> SelfCritical:

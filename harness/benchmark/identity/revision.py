@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "81ef1c29"
+SOURCES = "6d11572d"
 
 
 @cache
