@@ -122,7 +122,8 @@ def _print_panel(console: Any, title: str, rows: Iterable[tuple[str, str]]) -> N
     table.add_column(ratio=1)
     for name, said in rows:
         table.add_row(Text(name), Text(said))
-    console.print(Panel(table, border_style="dim", title=title, title_align="left"))
+    # A title that is a string would be markup, whose table of emoji takes a tenth of the time.
+    console.print(Panel(table, border_style="dim", title=Text(title), title_align="left"))
 
 
 def _paragraphs(text: str) -> list[str]:

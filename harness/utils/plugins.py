@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import io
-import multiprocessing
 import os
 import sys
 import traceback
@@ -130,6 +129,8 @@ def load_plugin(name: str) -> None:
         ) from error
     except BaseException as error:
         raise _load_error(name, module, error) from error
+    import multiprocessing  # here, since quick commands import this module
+
     if (said := printed.getvalue().split()) and multiprocessing.parent_process() is None:
         sys.stderr.write(f"--plugin {shortened(name)} printed while it was loaded: {shortened(' '.join(said))}\n")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "6d11572d"
+SOURCES = "0a7064fb"
 
 
 @cache
