@@ -113,7 +113,7 @@ def describe_domains(counts: Mapping[str, int]) -> str:
     if set(counts) != set(NAMES):
         return told
     other = domain_footnote(counts)
-    return f"{told}; as the nocaps server has them" if other is None else f"{told}. {other.text}"
+    return f"{told}; as the nocaps server has them" if other is None else f"{told}. {other}"
 
 
 def _told(file: Path, content: Any) -> dict[str, str]:

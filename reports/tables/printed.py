@@ -82,7 +82,7 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
     if domains and match.score.split == _NOCAPS:
         matches = [nearest(row, group, runs, domain=name) for name in domains]
         other = domain_footnote(domains)
-        note += f" {other.text}" if other else ""
+        note += f" {other}" if other else ""
     texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in matches]
     texts.append(beside(match.score.value))
     return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), note=note)
@@ -132,7 +132,7 @@ def source(score: PublishedScore) -> str:
 
 def _row(row: Mapping[str, PublishedScore], metrics: Sequence[str]) -> PrintedRow:
     first = next(iter(row.values()))
-    known = dict.fromkeys(footnote.text for score in row.values() for footnote in footnotes(score))
+    known = dict.fromkeys(text for score in row.values() for text in footnotes(score))
     read = dict.fromkeys(score.note for score in row.values() if score.note)
     scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
     return PrintedRow(first.table, _conditions(first), scores, (*read, *known))
@@ -164,4 +164,4 @@ def published_note(match: PublishedMatch) -> str:
         ("Not stated", match.unstated),
     ):
         text += f"{words}: {', '.join(fields)}. " if fields else ""
-    return (text + " ".join(footnote.text for footnote in match.footnotes)).strip()
+    return (text + " ".join(match.footnotes)).strip()

@@ -233,7 +233,7 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
         "differing": match.differing,
         "not_stated": match.unstated,
         "not_comparable": match.unclear,
-        "footnotes": [footnote.text for footnote in match.footnotes],
+        "footnotes": list(match.footnotes),
     }
     seen = contamination(row.pretraining, group.dataset, group.split)
     found = asdict(row)

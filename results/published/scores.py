@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, NamedTuple
@@ -18,9 +18,7 @@ from results.records import stages_of
 Objective = Literal["XE", "RL"]
 Backbone = Literal["frozen", "trained"]
 METRICS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
-SPLITS = ("karpathy-test", "karpathy-val", "coco-online-c5", "coco-online-c40", "nocaps-val")
 SPLIT_IMAGES = {"karpathy-test": 5000, "karpathy-val": 5000, "nocaps-val": 4500}
-DOMAINS = ("in", "near", "out", "all")
 _SERVER_DOMAINS = {"in-domain": 648, "near-domain": 2938, "out-domain": 914}
 
 
@@ -107,52 +105,37 @@ def _score(row: dict[str, Any]) -> PublishedScore:
 
 def printed_rows(chosen: Iterable[PublishedScore]) -> list[dict[str, PublishedScore]]:
     """Numbers as their tables show them: one row for all that share every condition, by metric, in order."""
-    rows: dict[tuple[object, ...], dict[str, PublishedScore]] = {}
+    rows: dict[PublishedScore, dict[str, PublishedScore]] = {}
     for score in chosen:
-        where = (score.paper, score.table, score.model, score.variant)
-        conditions = (
-            score.features,
-            score.backbone,
-            score.objective,
-            score.ensemble,
-            score.ensemble_size,
-            score.beam,
-            score.split,
-            score.domain,
-        )
-        rows.setdefault((*where, *conditions), {})[score.metric] = score
+        rows.setdefault(replace(score, metric="", value=0.0, unit="", note=""), {})[score.metric] = score
     return list(rows.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Footnote:
-    """What a reader should know of some printed numbers: those of the named papers' tables, models and metrics.
-
-    `where` are "paper, table" as `PublishedScore.source` writes them; empty fields stand for every one.
-    """
-
-    text: str
-    where: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    objective: str = ""
-
-    def concerns(self, score: PublishedScore) -> bool:
-        return (
-            (not self.where or score.source in self.where)
-            and (not self.models or score.model in self.models)
-            and (not self.variants or score.variant in self.variants)
-            and (not self.metrics or score.metric in self.metrics)
-            and self.objective in {"", score.objective}
-        )
+Chosen = Mapping[str, Sequence[str]]
+"""Printed numbers by fields of `PublishedScore`, with the values that each may have; of others, all."""
 
 
-def footnotes(score: PublishedScore) -> list[Footnote]:
-    return [footnote for footnote in _footnotes() if footnote.concerns(score)]
+def chosen_by(score: PublishedScore, rows: Iterable[Chosen]) -> bool:
+    """Whether a number is one of those."""
+    return any(all(getattr(score, name) in values for name, values in chosen.items()) for chosen in rows)
 
 
-def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
+def _chosen(entry: Mapping[str, Any]) -> Chosen:
+    return {name: [value] if isinstance(value, str) else value for name, value in entry.items()}
+
+
+def footnotes(score: PublishedScore) -> list[str]:
+    """What a reader should know of a printed number."""
+    return [text for text, chosen in all_footnotes() if chosen_by(score, [chosen])]
+
+
+@cache
+def all_footnotes() -> tuple[tuple[str, Chosen], ...]:
+    """The texts, and the numbers that each is of."""
+    return tuple((entry.pop("text"), _chosen(entry)) for entry in stored("footnotes.yaml"))
+
+
+def domain_footnote(images: Mapping[str, int]) -> str | None:
     """The footnote of scores of nocaps by domain where the domains are other images than the printed ones'.
 
     The server's validation domains and those that copies of the annotations state are not the same.
@@ -166,23 +149,14 @@ def domain_footnote(images: Mapping[str, int]) -> Footnote | None:
         ", ".join(f"{count:,} {name}" for name, count in counts.items()) for counts in (images, _SERVER_DOMAINS)
     )
     told = f"are of other images here: {here}" if all(images.values()) else "may differ here"
-    return Footnote(
+    return (
         f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, "
         "which fit the annotations' (docs/evaluation.md)."
     )
 
 
-@cache
-def _footnotes() -> tuple[Footnote, ...]:
-    return tuple(Footnote(**frozen(entry)) for entry in stored("footnotes.yaml"))
-
-
 def stored(name: str) -> Any:
     return yaml.safe_load(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
-
-
-def frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
 
 
 # The names of a measured run's features, for the printed ones that a backbone's name identifies.
@@ -195,53 +169,28 @@ _OBJECTIVES: dict[str, Objective] = {"cross_entropy": "XE", "self_critical": "RL
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
-    """Rows of one model: those of the named variants and tables (empty: of all), and of one backbone."""
-
-    model: str
-    variants: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    backbone: str = ""
-
-    def covers(self, score: PublishedScore) -> bool:
-        return (
-            score.model == self.model
-            and (not self.variants or score.variant in self.variants)
-            and (not self.tables or score.table in self.tables)
-            and self.backbone in {"", score.backbone}
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PresetRecipe:
     """A preset of the paper track; `rows.yaml` says what its fields are."""
 
     digest: str
-    rows: tuple[Printed, ...] = ()
+    rows: tuple[Chosen, ...] = ()
     whose: str = "the recipe of other printed rows"
     ablation: tuple[tuple[str, str], ...] = ()
 
-    def made(self, score: PublishedScore) -> bool:
-        return any(rows.covers(score) for rows in self.rows)
-
 
 @cache
-def printed_of() -> dict[str, tuple[Printed, ...]]:
+def printed_of() -> dict[str, tuple[Chosen, ...]]:
     """By model of the zoo, the printed rows that are of it; models without any are not there."""
-    return {model: _printed(rows) for model, rows in stored("rows.yaml")["models"].items()}
+    return {model: tuple(map(_chosen, rows)) for model, rows in stored("rows.yaml")["models"].items()}
 
 
 @cache
 def recipes() -> dict[str, PresetRecipe]:
     found = {}
     for preset, entry in stored("rows.yaml")["presets"].items():
-        ablation = tuple(map(tuple, entry.pop("ablation", ())))
-        found[preset] = PresetRecipe(rows=_printed(entry.pop("rows", ())), ablation=ablation, **entry)
+        rows, ablation = tuple(map(_chosen, entry.pop("rows", ()))), tuple(map(tuple, entry.pop("ablation", ())))
+        found[preset] = PresetRecipe(rows=rows, ablation=ablation, **entry)
     return found
-
-
-def _printed(rows: Iterable[Mapping[str, Any]]) -> tuple[Printed, ...]:
-    return tuple(Printed(**frozen(row)) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +235,7 @@ class PublishedMatch:
     differing: tuple[str, ...]
     unstated: tuple[str, ...]
     unclear: tuple[str, ...]
-    footnotes: tuple[Footnote, ...]
+    footnotes: tuple[str, ...]
 
     @property
     def matches(self) -> bool:
@@ -302,9 +251,7 @@ def published_for(model: str, *, split: str | None = None, metric: str | None = 
     return [
         score
         for score in scores()
-        if any(rows.covers(score) for rows in printed)
-        and split in {None, score.split}
-        and metric in {None, score.metric}
+        if chosen_by(score, printed) and split in {None, score.split} and metric in {None, score.metric}
     ]
 
 
@@ -403,7 +350,7 @@ def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
     shipped = recipes().get(own.preset)
     if shipped is None:
         return f"preset {own.preset}" if own.preset else "no paper's"
-    found = [] if shipped.made(score) else [f"{own.preset} is {shipped.whose}"]
+    found = [] if chosen_by(score, shipped.rows) else [f"{own.preset} is {shipped.whose}"]
     if shipped.digest != own.digest:
         found.append(f"{own.preset} as another release ships it")
     more = len(own.deviations) - _MAX_DEVIATIONS
@@ -466,7 +413,8 @@ class AblationTable:
 
 def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
     """The tables whose rows a preset trains; none for other presets."""
-    return tuple(_table(paper, table) for paper, table in _recipe_of(preset).ablation)
+    recipe = recipes().get(preset)
+    return tuple(_table(paper, table) for paper, table in recipe.ablation) if recipe else ()
 
 
 def _table(paper: str, table: str) -> AblationTable:
@@ -474,13 +422,9 @@ def _table(paper: str, table: str) -> AblationTable:
         score for score in scores() if (score.paper, score.table, score.unit) == (paper, table, "percent")
     )
     metrics = tuple(name for name in METRICS if any(name in row for row in rows))
-    return AblationTable(paper, table, metrics, tuple(AblationRow(row, _models(row)) for row in rows))
-
-
-def _models(row: Mapping[str, PublishedScore]) -> tuple[str, ...]:
-    first = next(iter(row.values()))
-    return tuple(name for name, printed in printed_of().items() if any(rows.covers(first) for rows in printed))
-
-
-def _recipe_of(preset: str) -> PresetRecipe:
-    return recipes().get(preset, PresetRecipe(""))
+    found = []
+    for row in rows:
+        first = next(iter(row.values()))
+        models = tuple(name for name, printed in printed_of().items() if chosen_by(first, printed))
+        found.append(AblationRow(row, models))
+    return AblationTable(paper, table, metrics, tuple(found))

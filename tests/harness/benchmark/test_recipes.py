@@ -23,7 +23,15 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
-from results.published.scores import PublishedMatch, ablation_tables, best_match, measured_conditions, recipes, scores
+from results.published.scores import (
+    PublishedMatch,
+    ablation_tables,
+    best_match,
+    chosen_by,
+    measured_conditions,
+    recipes,
+    scores,
+)
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import one_run
 from tests.harness.conftest import DrawScenes, bench, run_words
@@ -223,7 +231,7 @@ def test_a_paper_preset_as_it_comes_is_the_recipe_of_its_rows(name: str, tiny: R
     )
     matches = beside(preset, tiny, tmp_path)
     assert bool(matches) == (name not in NOT_PRINTED)
-    own = {model for model, match in matches.items() if recipes()[name].made(match.score)}
+    own = {model for model, match in matches.items() if chosen_by(match.score, recipes()[name].rows)}
     assert {model for model, match in matches.items() if not recipe(match)} == own
     assert bool(own) == (name not in OTHERS_CODE | NOT_PRINTED)
     if name != "expansionnet-v2-paper-frozen":  # whose end-to-end row was trained by two more steps
@@ -277,5 +285,5 @@ def test_target_scores_of_a_recipe_are_printed_ones(name: str) -> None:
     target = getattr(load_preset(name).recipe, "published", None)
     for metric, value in target.scores.items() if target else ():
         wanted = (target.split, metric, value, False, "RL")
-        printed = [each for each in scores() if recipes()[name].made(each)]
+        printed = [each for each in scores() if chosen_by(each, recipes()[name].rows)]
         assert wanted in [(each.split, each.metric, each.value, each.ensemble, each.objective) for each in printed]
