@@ -1,4 +1,4 @@
-"""What a benchmark would do, without doing any of it: nothing is written, extracted, drawn or fetched.
+"""What a benchmark would do and take, without doing any of it: nothing is written, extracted, drawn or fetched.
 
 Runs are planned by the same code from the same data and settings as `run_benchmark` plans them, so that finished ones
 are known.
@@ -6,13 +6,18 @@ are known.
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean
 
 from harness.benchmark.context import RunContext, looking, open_context, open_inputs
 from harness.benchmark.identity.reuse import settle
+from harness.benchmark.identity.signature import training_fields
 from harness.benchmark.plan import Asked, Request, plan
-from harness.benchmark.training_costs import usual_length
+from harness.benchmark.training_costs import pass_costs, usual_length
 from harness.config.execution import ExecutionConfig
 from harness.data.dataset import SCENES
 from harness.data.features import Features
@@ -21,12 +26,25 @@ from harness.data.prepare_features import configured_backbone, missing_features
 from harness.data.regions.features import RegionFeatures
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
-from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape
+from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape, StagePlan, plan_stages
+from harness.measure.memory import create_within_memory
+from harness.measure.speed import measure_speed
+from harness.training.sentence_graphs import stages_for
+from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
 from results import Store
 from results.records import DatasetRecord, RunSpec
+from results.runs.planning import run_seconds
 from results.store.engine import resolve_url, sqlite_file
+from zoo import HasBackbone
 
+_MOMENT_S, MOMENT_IMAGES = 0.1, 4
+"""Least seconds of each of the two timings of a model, and the images of their batches."""
+_MOMENT_GMAC = 20.0
+"""The most a forward pass over one image may take to be timed on a CPU: larger steps take half a minute."""
+_BUDGET_S = 20.0
+"""After so long no further model is timed."""
 _USUAL_REGIONS = (36, 2048)
 """Regions of an image and their channels, where neither is known before they are converted."""
 
@@ -39,24 +57,61 @@ class Preview:
         specs: all runs, as they would be executed or re-used; empty where `unknown` says why they are not known.
         finished: keys of those that would be re-used.
         unknown: why no finished run can be told; "" where they are known.
+        first: what is made before any run.
         record: the data set as the store has it, where it is here.
+        seconds: what stored runs of these conditions took, by model and budget.
     """
 
     dataset: str
     shape: DataShape
-    specs: list[RunSpec] = field(default_factory=list)
-    finished: frozenset[str] = frozenset()
     unknown: str = ""
-    first: tuple[str, ...] = ()
+    first: Sequence[str] = ()
+    specs: Sequence[RunSpec] = ()
     record: DatasetRecord | None = None
+    finished: frozenset[str] = frozenset()
+    seconds: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
-def preview(request: Request, asked: Asked, reporter: Reporter) -> Preview:
-    """Look at the data, the caches and the results of a request."""
-    workspace, opening = request.workspace, asked.opening
-    regions = request.features.regions
-    folder = scenes_folder(workspace.cache, ScenesConfig())
-    if request.data == SCENES and request.images is None and not folder.is_dir():
+def preview(request: Request, asked: Asked, reporter: Reporter, *, here: bool) -> Preview:
+    """Look at the data, the caches and the results of a request; of data that are not `here`, the sizes are known.
+
+    Raises:
+        BenchError: what `run_benchmark` would refuse.
+        StoreError: `--db` is no database, or cannot be read.
+    """
+    if here:
+        found = _look(request, asked, reporter)
+    else:
+        shape, recipe = KNOWN[request.data], request.preset.recipe
+        if recipe is not None and recipe.restval == "dropped":
+            shape = replace(shape, train=shape.train - shape.restval)
+        found = Preview(request.data, shape, f"{request.data} is known by its sizes alone")
+    place = request.workspace
+    if os.path.lexists(place.root) and not place.root.is_dir():
+        raise BenchError(f"the workspace {place.root} is not a folder", "name a folder with --workspace")
+    if not _has_results(place):
+        return found
+    with Store(place.database, read_only=True) as store:
+        specs, notes = settle(found.specs, store, accept=request.accept_code_changes, rerun=request.rerun)
+        done = {spec.key for spec in specs if not request.rerun and store.status(spec.key) == "finished"}
+        seconds: dict[tuple[str, int], float] = {}
+        for budget in request.budgets:
+            preset = request.preset.model_copy(update={"schedule": request.preset.schedule.times(budget)})
+            took = run_seconds(store, found.dataset, training_fields(preset))
+            seconds |= {(model, budget): each for model, each in took.items()}
+    for note in notes:
+        reporter.note(note)
+    return replace(found, specs=specs, finished=frozenset(done), seconds=seconds)
+
+
+def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
+    """What is known of data that are here, or are drawn."""
+    workspace, opening, regions = request.workspace, asked.opening, request.features.regions
+    if (
+        request.data == SCENES
+        and request.images is None
+        and not scenes_folder(workspace.cache, ScenesConfig()).is_dir()
+    ):
         shape = KNOWN[SCENES]
         configured_backbone(request.features)  # what it refuses is refused now
         if request.features.graphs is not None:
@@ -64,49 +119,29 @@ def preview(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         if regions is not None:
             check_exists(regions.source) if not isinstance(regions.source, str) else None
             shape = replace(shape, cells=SCENE_REGIONS[0], channels=SCENE_REGIONS[1])
-        if sqlite_file(resolve_url(workspace.database)) is not None:
-            _settled([], request, reporter)  # a file that cannot be read is refused now
         drawn = f"{shape.train + shape.val + shape.test:,} pictures drawn, and their features"
-        return Preview(SCENES, shape, unknown="the embedded data are not drawn in this workspace", first=(drawn,))
+        return Preview(SCENES, shape, "the embedded data are not drawn in this workspace", (drawn,))
     dataset, backbone = open_inputs(opening, workspace)
     missing = missing_features(
         dataset, request.features, backbone, sees=looking(opening, dataset), cache_dir=workspace.cache
     )
     context = open_context(opening, workspace, reporter, ExecutionConfig(), make=False)
+    found = Preview(dataset.name, _shape(context), first=missing)
     if missing and regions is not None:
-        unknown = "the regions, which identify them, are not in the cache"
-        return Preview(dataset.name, _shape(context), unknown=unknown, first=tuple(missing))
-    specs, finished = _settled(plan(request, asked, context, reporter), request, reporter)
+        return replace(found, unknown="the regions, which identify them, are not in the cache")
     record = context.data.record(context.signature["data"])
-    return Preview(dataset.name, _shape(context), specs, finished, first=tuple(missing), record=record)
+    return replace(found, specs=plan(request, asked, context, reporter), record=record)
 
 
-def has_results(request: Request) -> bool:
-    """Whether there is a database to read; `bench run` makes one where there is none."""
-    place = request.workspace
+def _has_results(place: Workspace) -> bool:
+    """Whether there is a database to read, or to tell the error of; `bench run` makes one where there is none."""
     file = sqlite_file(resolve_url(place.database))
-    if file is None:
-        return True
     try:
-        file.lstat()
-        return True
+        return file is None or bool(file.lstat())
     except (FileNotFoundError, NotADirectoryError):
-        pass
+        return place.db is not None and file is not None and not file.absolute().parent.is_dir()
     except (OSError, ValueError):
-        return True  # an error of the name, which opening it tells
-    return place.db is not None and not file.absolute().parent.is_dir()  # an error, which opening it tells
-
-
-def _settled(specs: list[RunSpec], request: Request, reporter: Reporter) -> tuple[list[RunSpec], frozenset[str]]:
-    """The specs that finished runs stand for, and the keys of these; says what the command itself would say."""
-    if not has_results(request):
-        return specs, frozenset()
-    with Store(request.workspace.database, read_only=True) as store:
-        settled, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
-        done = {spec.key for spec in settled if store.status(spec.key) == "finished"}
-    for note in notes:
-        reporter.note(note)
-    return settled, frozenset() if request.rerun else frozenset(done)
+        return True  # an error of the name
 
 
 def _shape(context: RunContext) -> DataShape:
@@ -138,3 +173,84 @@ def _features_of(context: RunContext) -> tuple[int, int]:
         return height * width, data.backbone.dim
     count = SCENE_REGIONS[0] if data.dataset.name == SCENES else _USUAL_REGIONS[0]
     return count, data.backbone.dim if needs_backbone(regions.source) else _USUAL_REGIONS[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one run of a model takes under a budget.
+
+    Attributes:
+        trunk: the first epochs, which the run of the next smaller budget trains; they are not in what follows.
+        work: multiply-accumulates of training, validation and captioning.
+        seconds: the least and the most: equal as stored, and of a moment's measurement from a floor a step to its
+            rate; None where `told` says why they are not known.
+        told: "stored" or "measured".
+    """
+
+    model: str
+    budget: int
+    trunk: int
+    parameters: int
+    stages: Sequence[StagePlan]
+    work: int
+    seconds: tuple[float, float] | None
+    told: str
+
+
+def estimates(
+    request: Request, asked: Asked, found: Preview, shape: DataShape, reporter: Reporter, *, elsewhere: bool
+) -> list[Estimate]:
+    """What a run of each model takes under each budget; models are counted and timed one after the other."""
+    names, made, spent = [model.name for model in asked.trained()], list[Estimate](), 0.0
+    with reporter.task("counting and timing", len(names)) as task:
+        for number, name in enumerate(names):
+            started = time.monotonic()
+            why = f"{_BUDGET_S:.0f} s of measuring are over" if spent >= _BUDGET_S else ""
+            why = "no run is stored here, and runs are elsewhere" if elsewhere else why
+            say = partial(task.reach, number)
+            made += _estimates(name, request, asked.opening.device, found.seconds, shape, why, reporter, say)
+            spent += time.monotonic() - started
+    return made
+
+
+def _estimates(
+    model: str,
+    request: Request,
+    device: str,
+    stored: Mapping[tuple[str, int], float],
+    shape: DataShape,
+    why: str,
+    reporter: Reporter,
+    say: Callable[[str], None],
+) -> Iterator[Estimate]:
+    """A model's under each budget; it is not timed where `why` says so, or all are stored."""
+    preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
+    say(f"{model}: building")
+    built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
+    if isinstance(built, HasBackbone):
+        reporter.note(f"counting {model} with its backbone, which takes minutes where that is large")
+    length, decoding = min(shape.caption_length, built.max_len), preset.decoding
+    say(f"{model}: counting")
+    costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
+    captioning = shape.test * (costs.backbone + costs.decoding(decoding.beam_size, decoding.max_len))
+    pass_gmac = (costs.backbone + costs.encoder + costs.caption) / 1e9
+    if not why and device == "cpu" and pass_gmac > _MOMENT_GMAC:
+        why = f"an image takes {pass_gmac:.0f} GMAC, too many to time on a CPU in a moment"
+    speed = None
+    if not why and any((model, budget) not in stored for budget in request.budgets):
+        say(f"{model}: timing")
+        speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=_MOMENT_S)
+    before = schedule = stages_for(built, preset.schedule)
+    for budget in request.budgets:
+        longer, captions = schedule.times(budget), round(shape.train * shape.captions)
+        trunk = before.shared_epochs(longer, shape.train, captions) if budget > request.budgets[0] else 0
+        stages, before = plan_stages(longer.without_first(trunk), costs, shape, decoding.max_len), longer
+        training, without = sum(each.training for each in stages), sum(each.decoding for each in stages) + captioning
+        seconds, told = None, why
+        if (took := stored.get((model, budget))) is not None:
+            seconds, told = (took, took), "stored"
+        elif speed is not None:
+            floor = speed.step_s * sum(each.steps for each in stages)
+            rate = (training / speed.training + without / speed.decoding) / request.execution.devices
+            seconds, told = (min(floor, rate), max(floor, rate)), "measured"
+        yield Estimate(model, budget, trunk, costs.parameters, stages, training + without, seconds, told)

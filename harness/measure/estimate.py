@@ -101,10 +101,6 @@ class StagePlan:
     training: int
     decoding: int
 
-    def seconds(self, speed: Speed, devices: int) -> float:
-        """Seconds if the devices share all of the work; validation, which they do not share, is a small part of it."""
-        return (self.training / speed.training + self.decoding / speed.decoding) / devices
-
 
 def plan_stages(schedule: Schedule, costs: PassCosts, data: DataShape, max_len: int) -> list[StagePlan]:
     """The stages of a schedule for a model; `max_len` is the length that captions are decoded to."""
@@ -112,12 +108,6 @@ def plan_stages(schedule: Schedule, costs: PassCosts, data: DataShape, max_len: 
         _plan_stage(stage, costs, data, max_len, tuned=number > 0 and schedule.stages[number - 1].backbone == "trained")
         for number, stage in enumerate(schedule.stages)
     ]
-
-
-def plan_captioning(costs: PassCosts, data: DataShape, beam_size: int, max_len: int) -> StagePlan:
-    """Cost of captioning the evaluated splits after training."""
-    macs = data.test * (costs.backbone + costs.decoding(beam_size, max_len))
-    return StagePlan("captioning", 0, 0, data.test, 0, macs)
 
 
 def run_bytes(parameters: int) -> int:

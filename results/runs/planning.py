@@ -90,18 +90,13 @@ def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:
     return float(gap.var(ddof=1) - len(gap) * (first.interaction + second.interaction))
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
-    """Mean wall-clock seconds of a model's runs, from their start to their last row, and how many these are."""
+def run_seconds(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, float]:
+    """Mean wall-clock seconds of runs, from their start to their last row, by model; `conditions` are of signatures.
 
-    seconds: float
-    runs: int
-
-
-def run_durations(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, Duration]:
-    """Of runs that finished at the first attempt on a data set, by model; `conditions` are of their signature."""
+    Of runs that finished at the first attempt on a data set.
+    """
     found: dict[str, list[float]] = {}
     for run in finished(store, dataset):
         if run.attempts == 1 and run.started_at and conditions.items() <= run.signature.items():
             found.setdefault(run.model, []).append((run.ended - run.started_at).total_seconds())
-    return {model: Duration(fmean(seconds), len(seconds)) for model, seconds in found.items()}
+    return {model: fmean(seconds) for model, seconds in found.items()}

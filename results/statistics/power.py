@@ -33,6 +33,7 @@ MAX_SEEDS: Final = 1000
 """No more are searched for; nobody trains so many."""
 _MOST_TIMES: Final = 1000
 """So many times the images are not searched beyond."""
+_MAX_IMAGES: Final = 2**40
 _NODES: Final = 100
 """Quantiles of each χ² that the mean is over."""
 
@@ -89,27 +90,14 @@ def least_seeds(
     difference: float, images: int, seed_deviation: float, image_deviation: float, tests: int = 1
 ) -> int | None:
     """The fewest seeds of each model that detect it; None where `MAX_SEEDS` do not."""
-
-    def enough(seeds: int) -> bool:
-        return detectable(seeds, images, seed_deviation, image_deviation, tests) <= difference
-
-    if enough(2):
-        return 2
-    if detectable_at_best(images, image_deviation, tests) > difference or not enough(MAX_SEEDS):
-        return None
-    return _least(2, MAX_SEEDS, enough)
+    return _least(
+        2, MAX_SEEDS, lambda seeds: detectable(seeds, images, seed_deviation, image_deviation, tests) <= difference
+    )
 
 
-def least_images(difference: float, image_deviation: float) -> int:
-    """The fewest images that detect it with some number of seeds."""
-
-    def enough(images: int) -> bool:
-        return detectable_at_best(images, image_deviation) <= difference
-
-    few, many = 1, 2
-    while not enough(many):
-        few, many = many, 2 * many
-    return _least(few, many, enough)
+def least_images(difference: float, image_deviation: float) -> int | None:
+    """The fewest images that detect it with some number of seeds; None where `_MAX_IMAGES` do not."""
+    return _least(2, _MAX_IMAGES, lambda images: detectable_at_best(images, image_deviation) <= difference)
 
 
 def needed_from(first: Array, second: Array, difference: float, tests: int = 1) -> tuple[int | None, int | None]:
@@ -127,7 +115,7 @@ def needed_from(first: Array, second: Array, difference: float, tests: int = 1) 
         deviation = seed_deviation_over(many, seed, together, images)
         return detectable(seeds, many, deviation, image, tests) <= difference
 
-    times = None if not enough(_MOST_TIMES) else 1 if enough(1) else _least(1, _MOST_TIMES, enough)
+    times = _least(1, _MOST_TIMES, enough)
     return least_seeds(difference, images, seed, image, tests), None if times is None else times * images
 
 
@@ -162,8 +150,13 @@ def _found(error: Array, degrees: Array, variance: float, tests: int) -> float:
     return float(brentq(missing, 0.0, float(half.max()) + 2.0)) * spread
 
 
-def _least(few: int, enough_are: int, enough: Callable[[int], bool]) -> int:
-    while enough_are - few > 1:
-        middle = (few + enough_are) // 2
-        few, enough_are = (few, middle) if enough(middle) else (middle, enough_are)
-    return enough_are
+def _least(few: int, most: int, enough: Callable[[int], bool]) -> int | None:
+    """The least number from `few` on that is enough; None where `most` is not."""
+    if enough(few):
+        return few
+    if not enough(most):
+        return None
+    while most - few > 1:
+        middle = (few + most) // 2
+        few, most = (few, middle) if enough(middle) else (middle, most)
+    return most

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "0a7064fb"
+SOURCES = "bd4fce3f"
 
 
 @cache

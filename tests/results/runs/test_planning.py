@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from results import Store
-from results.runs.planning import Duration, run_durations, stored_variances
+from results.runs.planning import run_seconds, stored_variances
 from results.statistics.architecture import architecture_difference
 from results.statistics.significance import Array
 from results.store.schema import RunRow
@@ -93,6 +93,6 @@ def test_means_are_over_the_seeds_of_the_same_conditions(store: Store) -> None:
     took(store, "updown", 2, 900.0, attempts=2)
     took(store, "m2", 0, 4.0, schedule="quick#2")
     store.plan([Make.spec("cgru", 0, signature={"schedule": "quick#1"})])
-    assert run_durations(store, "scenes", {"schedule": "quick#1"}) == {"updown": Duration(15.0, 2)}
-    assert run_durations(store, "scenes", {"schedule": "quick#2"}) == {"m2": Duration(4.0, 1)}
-    assert not run_durations(store, "coco", {"schedule": "quick#1"})
+    assert run_seconds(store, "scenes", {"schedule": "quick#1"}) == {"updown": 15.0}
+    assert run_seconds(store, "scenes", {"schedule": "quick#2"}) == {"m2": 4.0}
+    assert not run_seconds(store, "coco", {"schedule": "quick#1"})
