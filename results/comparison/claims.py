@@ -237,28 +237,27 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
     """
     runs = {run.key: run for run in finished(store)}
     tables = {metric: _rows(store, runs, metric, judging) for metric in set(map(_ranks_by, claims))}
-    planned = [_pairs(claim, tables[_ranks_by(claim)]) for claim in claims]
-    keys = {key for found in planned for pairs in found for pair in pairs for one in pair for key in one.row.keys}
+    cases = [
+        (number, claim, pairs)
+        for number, claim in enumerate(claims, 1)
+        for pairs in _pairs(claim, tables[_ranks_by(claim)]) or [[]]
+    ]
+    keys = {key for _, _, pairs in cases for pair in pairs for one in pair for key in one.row.keys}
     snapshots = {run.key: run for run in finished_with_images(store, sorted(keys))} if keys else {}
     compared = [
-        [] if claim.of_cost else [[_finding(pair, claim, snapshots) for pair in pairs] for pairs in found]
-        for claim, found in zip(claims, planned, strict=True)
+        [] if claim.of_cost else [_finding(pair, claim, snapshots) for pair in pairs] for _, claim, pairs in cases
     ]
-    flat = [each for found in compared for pairs in found for each in pairs]
+    flat = [each for found in compared for each in found]
     scores = _tested([each for each in flat if each[0].why is None]) | _tested([each for each in flat if each[0].why])
     rows = []
-    for number, (claim, pairs, found) in enumerate(zip(claims, planned, compared, strict=True), 1):
-        judged = [
-            [replace(finding, score=scores.get(id(finding), finding.score)) for finding, _ in of_row]
-            for of_row in found
-        ]
-        if judged:
-            limit = None if judging.margin is None else judging.margin / 100
-            rows += [_row(number, claim, *both, limit) for both in zip(pairs, judged, strict=True)]
-        elif pairs:
-            rows += [_cost_row(number, claim, pair, runs) for [pair] in pairs]
-        else:
+    for (number, claim, pairs), found in zip(cases, compared, strict=True):
+        if not pairs:
             rows.append(_without(number, claim, tables[_ranks_by(claim)], bool(runs)))
+        elif claim.of_cost:
+            rows.append(_cost_row(number, claim, pairs[0], runs))
+        else:
+            findings = [replace(finding, score=scores.get(id(finding), finding.score)) for finding, _ in found]
+            rows.append(_row(number, claim, pairs, findings, None if judging.margin is None else judging.margin / 100))
     return rows
 
 

@@ -279,8 +279,8 @@ def matrix(seeds: Sequence[ByImage]) -> Array | None:
 
 
 def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
-    """Each image's mean over seeds; images that a seed lacks are left out."""
-    images = set.intersection(*(set(seed) for seed in seeds))
+    """Each image's mean over seeds; images that a seed lacks are left out, and without seeds there are none."""
+    images = set.intersection(*map(set, seeds)) if seeds else set()
     return {image: fmean(seed[image] for seed in seeds) for image in sorted(images)}
 
 

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from scipy.stats import ttest_ind
 
 from results import Store
-from results.comparison.claims import Claim, ClaimRow, judge
+from results.comparison.claims import NO_NUMBERS, Claim, ClaimRow, judge
 from results.runs.standings import Judging
 from tests.results.comparison.claim_stores import RISING, Trained, store_of
 
@@ -123,6 +123,11 @@ def test_one_seed_of_a_side_gives_no_verdict(judged: Judged) -> None:
     [row] = judged(HIGHER, Trained("new", 9, seeds=1), Trained("old", 0))
     assert row.verdict == "cannot be told"
     assert row.reason.startswith("new: needs seeds")
+
+
+def test_a_metric_without_numbers_of_images_gives_no_verdict(judged: Judged) -> None:
+    [row] = judged(HIGHER | {"metric": "ROUGE-L"}, Trained("new", 9), Trained("old", 0))
+    assert (row.verdict, NO_NUMBERS in row.reason) == ("cannot be told", True)
 
 
 def test_a_model_that_was_still_learning_gives_none_unless_asked(judged: Judged, tmp_path: Path) -> None:
