@@ -97,10 +97,10 @@ class Group:
     fingerprint: str
     split: str
     track: str
-    signature: dict[str, str]
-    rows: tuple[Row, ...]
-    references: tuple[Row, ...]
-    separating: tuple[str, ...]
+    signature: dict[str, str] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    references: tuple[Row, ...] = ()
+    separating: tuple[str, ...] = ()
     comparisons: Comparisons | None = None
     budget: int = 1
     ladder: object = None
@@ -128,22 +128,16 @@ RANKING_METRIC = "CIDEr-D"
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What all groups share: the metric that sorts, images' scores by metric, and how rows are judged."""
+    """What all groups share: the metric that sorts, images' scores by metric, and how rows are judged.
+
+    `longer` has runs by all but the budget, by that, and by model; `older` says by key why a run is outdated.
+    """
 
     metric: str
     scored: Scored
     judging: Judging
     longer: Mapping[object, Mapping[int, Mapping[object, Sequence[Run]]]]
-
-    def gain(self, runs: Sequence[Run], split: str, margin: float) -> Gain | None:
-        """What the next larger budget gives the model of these runs, on the seeds that both have."""
-        ladder = self.longer.get((runs[0].ladder, split), {})
-        for budget in sorted(each for each in ladder if each > runs[0].budget):
-            if found := _gain(
-                runs, ladder[budget].get(_whatever_the_schedule(runs[0]), ()), split, self.metric, margin
-            ):
-                return found
-        return None
+    older: Mapping[str, str]
 
 
 def leaderboard(
@@ -157,7 +151,6 @@ def leaderboard(
     """
     with store.reading() as connection:
         runs = read_runs(connection, FINISHED)
-        older = outdated(runs)
         metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
         tested = [name for name in metrics if every_metric or name == metric]
         scored = {name: image_scores(connection, runs, name, of_score=True) for name in tested}
@@ -172,7 +165,7 @@ def leaderboard(
             else:
                 beside.setdefault((run.fingerprint, split), []).append(run)
 
-    context = _Context(metric, scored, judging, _ladders(ranked))
+    context = _Context(metric, scored, judging, _ladders(ranked), outdated(runs))
     of_split: dict[tuple[str, str], list[Run]] = {}
     for (_, split), members in ranked.items():
         of_split.setdefault((members[0].fingerprint, split), []).extend(members)
@@ -180,21 +173,14 @@ def leaderboard(
     accompanied = {(group.fingerprint, group.split) for group in groups}
     groups += [
         Group(
-            runs[0].dataset,
-            fingerprint,
-            split,
-            runs[0].track,
-            {},
-            (),
-            _references(_newest(runs, {}), split, {}, context),
-            (),
+            *(runs[0].dataset, fingerprint, split, runs[0].track),
+            references=_references(_newest(runs, {}), split, {}, context),
             metric=metric,
         )
         for (fingerprint, split), runs in beside.items()
         if (fingerprint, split) not in accompanied
     ]
-    groups = [replace(group, separating=_separating(group, groups)) for group in groups]
-    return [_dated(group, older) for group in groups]
+    return [replace(group, separating=_separating(group, groups)) for group in groups]
 
 
 def _ladders(
@@ -212,26 +198,24 @@ def _whatever_the_schedule(run: Run) -> object:
     return run.model, frozenset(item for item in run.variant.items() if not item[0].startswith("preset.schedule."))
 
 
-def _gain(runs: Sequence[Run], longer: Sequence[Run], split: str, metric: str, margin: float) -> Gain | None:
-    """The mean of the longer runs less that of the others, on common seeds; None where one has no score."""
-    seeds = {run.seed for run in runs} & {run.seed for run in longer}
-    sides = [[run for run in side if run.seed in seeds] for side in (runs, longer)]
-    scores = [[run.scores.get(split, {}).get("overall", {}).get(metric) for run in side] for side in sides]
-    values = [[score.value for score in side if score is not None and score.value is not None] for side in scores]
-    if not seeds or len(values[0]) != len(values[1]) or len(values[0]) < len(seeds):
-        return None
-    before, after = map(fmean, values)
-    steps = longer[0].costs.get("train_steps")
-    times, gap = longer[0].budget / runs[0].budget, after - before
-    updates = None if steps is None or steps.value is None else round(steps.value)
-    return Gain(longer[0].budget, updates, times, gap, finished=times >= 2 and gap <= margin)
-
-
-def _dated(group: Group, older: Mapping[str, str]) -> Group:
-    ranked, beside = (
-        tuple(replace(row, outdated=older.get(row.keys[-1])) for row in rows) for rows in (group.rows, group.references)
-    )
-    return replace(group, rows=ranked, references=beside)
+def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> Gain | None:
+    """What the next larger budget gives the model of these runs, on the seeds that both have; all are scored."""
+    rungs = context.longer.get((runs[0].ladder, split), {})
+    for budget in sorted(each for each in rungs if each > runs[0].budget):
+        longer = rungs[budget].get(_whatever_the_schedule(runs[0]), ())
+        seeds = {run.seed for run in runs} & {run.seed for run in longer}
+        scores = [
+            [run.scores.get(split, {}).get("overall", {}).get(context.metric) for run in side if run.seed in seeds]
+            for side in (runs, longer)
+        ]
+        values = [[score.value for score in side if score is not None and score.value is not None] for side in scores]
+        if not seeds or len(values[0]) != len(values[1]) or len(values[0]) < len(seeds):
+            continue
+        steps = longer[0].costs.get("train_steps")
+        times, gap = budget / runs[0].budget, fmean(values[1]) - fmean(values[0])
+        updates = None if steps is None or steps.value is None else round(steps.value)
+        return Gain(budget, updates, times, gap, finished=times >= 2 and gap <= margin)
+    return None
 
 
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
@@ -265,7 +249,7 @@ def _group(
     beside_rows = _references(references, split, first.conditions, context)
     human = next((row.mean(context.metric) for row in beside_rows if row.model == "human"), None)
     margin = margin_of(context.judging, human, (row.mean(context.metric) for row, _ in rows))
-    gains = [context.gain(runs, split, margin[0]) for runs in sorted_runs]
+    gains = [_gain(runs, split, margin[0], context) for runs in sorted_runs]
     seeds, scored = shared_seeds(sorted_runs), context.scored
     elsewhere = made_elsewhere(sorted_runs)
     compared_elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in sorted_runs])
@@ -284,7 +268,6 @@ def _group(
             for number, ((row, _), of, gain) in enumerate(zip(rows, found, gains, strict=True))
         ),
         references=beside_rows,
-        separating=(),
         comparisons=comparisons,
         budget=first.budget,
         ladder=first.ladder,
@@ -342,6 +325,7 @@ def _row(
         other_machines=other_machines,
         code_version=runs[0].code_version,
         differs=differs,
+        outdated=context.older.get(runs[-1].key),
         plugins=_plugins(runs[0]),
         unmatched=str(runs[0].config.get("unmatched", "")),
         members=len(runs[0].config.get("members") or "1"),

@@ -132,18 +132,9 @@ def spreads(
 
 
 def _spread(by_seed: Mapping[int, Quantity | None], scored: Mapping[int, ByImage]) -> Spread:
-    values, reason = _measured(by_seed)
-    measured = {seed: each for seed, each in by_seed.items() if each is not None and each.value is not None}
-    low, high, over = _interval(measured, scored)
-    return Spread(
-        fmean(values) if values else None,
-        _deviation(values) if len(values) > 1 else None,
-        len(values),
-        reason,
-        low,
-        high,
-        over,
-    )
+    measured, values, reason = _measured(by_seed)
+    mean, deviation = fmean(values) if values else None, _deviation(values) if len(values) > 1 else None
+    return Spread(mean, deviation, len(values), reason, *_interval(measured, scored))
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -202,28 +193,26 @@ def _other_machine(where: Mapping[int, str], here: Sequence[int], phase: Phase, 
 
 def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
     """A cost over seeds, between the means of its bounds."""
-    values, reason = _measured(by_seed)
-    measured = [cost for cost in by_seed.values() if cost is not None and cost.value is not None]
+    measured, values, reason = _measured(by_seed)
     unit = next((cost.unit for cost in by_seed.values() if cost is not None), "")
     if not values:
         return Quantity(None, reason, unit)
-    low, high = _mean_bound([cost.low for cost in measured]), _mean_bound([cost.high for cost in measured])
+    bounds = (
+        [low for cost in measured.values() if (low := getattr(cost, side)) is not None] for side in ("low", "high")
+    )
+    low, high = (fmean(known) if len(known) == len(values) else None for known in bounds)
     return Quantity(fmean(values), None, unit, low, high)
 
 
-def _mean_bound(bounds: Sequence[float | None]) -> float | None:
-    known = [bound for bound in bounds if bound is not None]
-    return fmean(known) if known and len(known) == len(bounds) else None
-
-
-def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[list[float], str | None]:
-    """The values of the seeds that have one, and why the others have none."""
-    values, reasons = [], {}
+def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[dict[int, Quantity], list[float], str | None]:
+    """The seeds that have a value, these values, and why the others have none."""
+    measured, values, reasons = {}, [], {}
     for seed, quantity in by_seed.items():
         if quantity is not None and quantity.value is not None:
+            measured[seed] = quantity
             values.append(quantity.value)
         else:
             reasons[seed] = "not recorded" if quantity is None or quantity.reason is None else quantity.reason
     if len(reasons) == len(by_seed) and len(set(reasons.values())) == 1:
-        return values, next(iter(reasons.values()))
-    return values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None
+        return measured, values, next(iter(reasons.values()))
+    return measured, values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None
