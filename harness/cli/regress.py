@@ -451,8 +451,8 @@ def _update_ends(
         raise BenchError(
             "no run has finished here: a baseline would be empty", "make some with: bench run --preset gate --seeds 5"
         )
-    update = compare_baselines(old, new)
-    if lost := update.dropped:
+    added, lost, changed = compare_baselines(old, new) if old else (list(new.runs), [], [])
+    if lost:
         why = {(each.role, each.model, each.seed): each.reason or each.status for each in unfinished}
         named = ", ".join(f"{run.name} ({why.get(run.who, 'not measured')})" for run in lost)
         raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or move {path} away")
@@ -460,9 +460,9 @@ def _update_ends(
     with write_errors(path, "--baseline"):
         path.parent.mkdir(parents=True, exist_ok=True)
     deliver(text, path, "--baseline")
-    for run in update.added:
+    for run in added:
         typer.echo(f"added: {run.name}")
-    for run, fields in update.changed:
+    for run, fields in changed:
         typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
     for each in unfinished:
         typer.echo(f"not in it: {each.model} seed {each.seed}: {each.status}")

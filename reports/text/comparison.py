@@ -8,11 +8,10 @@ from dataclasses import asdict
 from typing import Final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.numbers import DASH, cost_kind, cost_order, printable
-from reports.text.grid import Grid, cost_line, cost_ratio, escape_markdown, interval, p_value, points, ratio
+from reports.text.grid import Grid, cost_line, cost_ratio, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.runs.more_metrics import depends_on
 from results.statistics.significance import ALPHA
@@ -54,8 +53,7 @@ def print_comparison(comparison: Comparison, console: Console, *, all_costs: boo
         console.print(Text(_caption_line(change, comparison), style="green" if change.change > 0 else "red"))
         shown = [("A:", change.before), ("B:", change.after)]
         for head, text in (*shown, *(("  ", each) for each in change.image.references[:_REFERENCES])):
-            said = Text(f"{head}  {printable(text)}", style="dim" if head == "  " else "")
-            console.print(Padding(said, (0, 0, 0, 2), expand=False))
+            console.print(indented(f"{head}  {text}", "dim" if head == "  " else ""))
     console.print()
     console.print(Text(_legend(comparison, all_costs), style="dim"))
 

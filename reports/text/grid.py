@@ -11,6 +11,7 @@ from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -86,6 +87,11 @@ class Grid:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((self.headings, *self.rows))
         return text.getvalue()
+
+
+def indented(text: str, style: str = "", by: int = 2) -> Padding:
+    """A text whose lines all begin so many columns from the left."""
+    return Padding(Text(printable(text), style=style), (0, 0, 0, by), expand=False)
 
 
 def folded(name: str, width: int = _NAME_WIDTH) -> str:

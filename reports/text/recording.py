@@ -8,11 +8,11 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.numbers import printable
-from reports.text.grid import escape_markdown
+from reports.text.grid import escape_markdown, indented
+from reports.text.regression import suite
 from results.comparison.recording import Finding, Judged, Layer
 
 TITLES: Final[dict[Layer, str]] = {
@@ -78,7 +78,7 @@ def print_judged(judged: Judged, console: Console) -> None:
     style = "bold red" if judged.findings else "bold green"
     console.print(Text(printable(f"bench regress: {conclusion(judged)}"), style=style))
     if judged.findings:
-        console.print(Padding(Text(printable(_files(judged.findings[0])), style="bold"), (0, 0, 0, 2), expand=False))
+        console.print(indented(_files(judged.findings[0]), "bold"))
     console.print()
     for layer, model, findings in _groups(judged):
         if not findings:
@@ -86,11 +86,11 @@ def print_judged(judged: Judged, console: Console) -> None:
             continue
         console.print(Text(f"  DIFFERS {_title(layer, model)}", style="bold red"))
         for finding in findings[:_SHOWN]:
-            console.print(Padding(Text(printable(said(finding))), (0, 0, 0, 10), expand=False))
+            console.print(indented(said(finding), by=10))
         if (more := len(findings) - _SHOWN) > 0:
-            console.print(Padding(Text(f"and {more} more", style="dim"), (0, 0, 0, 10), expand=False))
+            console.print(indented(f"and {more} more", "dim", 10))
     for tie in judged.ties:
-        console.print(Padding(Text(printable(tie), style="dim"), (0, 0, 0, 2), expand=False))
+        console.print(indented(tie, "dim"))
     console.print()
     console.print(Text(printable(_sides(judged)), style="dim"))
 
@@ -111,16 +111,14 @@ def markdown(judged: Judged) -> str:
 
 def junit_suite(judged: Judged) -> ElementTree.Element:
     """One case for each layer of each model, with all of its findings."""
-    failed = sum(bool(findings) for *_, findings in _groups(judged))
-    suite = ElementTree.Element(
-        "testsuite", name="bench regress", tests=str(len(judged.checked)), failures=str(failed), errors="0", skipped="0"
-    )
+    cases = []
     for layer, model, findings in _groups(judged):
-        case = ElementTree.SubElement(suite, "testcase", classname=printable(model or "all"), name=TITLES[layer])
+        case = ElementTree.Element("testcase", classname=printable(model or "all"), name=TITLES[layer])
         if findings:
             failure = ElementTree.SubElement(case, "failure", message=printable(said(findings[0])))
             failure.text = "\n".join(printable(each) for each in (*map(said, findings), _files(findings[0])))
-    return suite
+        cases.append(case)
+    return suite("bench regress", cases)
 
 
 def content(judged: Judged) -> dict[str, Any]:

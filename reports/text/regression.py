@@ -9,11 +9,10 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
-from reports.text.grid import Grid, escape_markdown, interval, p_value, points, ratio
+from reports.text.grid import Grid, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.gate import BLOCKING, IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
@@ -50,7 +49,8 @@ def print_gate_result(result: GateResult, console: Console) -> None:
     """Print every row's outcome, the tests metric by metric, and why what fails does."""
     console.print(Text(f"Baseline of {printable(result.before)}; here {printable(result.after)}", style="dim"))
     console.print(Text(conclusion(result), style=_style(result)))
-    _print_sentences(_problems(result), _style(result), console)
+    for sentence in _problems(result):
+        console.print(indented(sentence, _style(result)))
     console.print()
     console.print(_rows(result).rich())
     for metric in _metrics(result):
@@ -60,13 +60,9 @@ def print_gate_result(result: GateResult, console: Console) -> None:
             console.print()
             console.print(powers.rich())
     console.print()
-    _print_sentences(_notes(result), "dim", console)
+    for sentence in _notes(result):
+        console.print(indented(sentence, "dim"))
     console.print(Text(_legend(result), style="dim"))
-
-
-def _print_sentences(sentences: Sequence[str], style: str, console: Console) -> None:
-    for sentence in sentences:
-        console.print(Padding(Text(printable(sentence), style=style), (0, 0, 0, 2), expand=False))
 
 
 def markdown(result: GateResult) -> str:
@@ -94,14 +90,18 @@ def junit(suites: Iterable[ElementTree.Element]) -> str:
     return written.decode() + "\n"
 
 
+def suite(name: str, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:
+    """JUnit's suite of these cases, and how many of them failed, could not be judged, or were left undecided."""
+    kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {which: str(sum(case.find(kind) is not None for case in cases)) for which, kind in kinds.items()}
+    found = ElementTree.Element("testsuite", {"name": name, "tests": str(len(cases)), **counts})
+    found.extend(cases)
+    return found
+
+
 def junit_suite(result: GateResult) -> ElementTree.Element:
     """JUnit's suite: a case a row."""
-    cases = [_case(row) for row in result.rows]
-    kinds = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    counts = {name: str(sum(case.find(kind) is not None for case in cases)) for name, kind in kinds.items()}
-    suite = ElementTree.Element("testsuite", {"name": "bench regress --train", "tests": str(len(cases)), **counts})
-    suite.extend(cases)
-    return suite
+    return suite("bench regress --train", [_case(row) for row in result.rows])
 
 
 def _case(row: GateRow) -> ElementTree.Element:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -196,18 +195,11 @@ def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
     return Baseline(format=FORMAT, runs=held)
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What a new baseline changes: runs that it adds, that it drops, and those of other conditions with the fields."""
-
-    added: tuple[BaselineRun, ...]
-    dropped: tuple[BaselineRun, ...]
-    changed: tuple[tuple[BaselineRun, tuple[str, ...]], ...]
-
-
-def compare_baselines(old: Baseline | None, new: Baseline) -> Update:
-    before = {run.identity: run for run in old.runs} if old else {}
-    after = {run.identity: run for run in new.runs}
+def compare_baselines(
+    old: Baseline, new: Baseline
+) -> tuple[list[BaselineRun], list[BaselineRun], list[tuple[BaselineRun, list[str]]]]:
+    """The runs that a new baseline adds, those that it drops, and those of other conditions with the fields."""
+    before, after = ({run.identity: run for run in baseline.runs} for baseline in (old, new))
     fresh = [run for identity, run in after.items() if identity not in before]
     dropped, changed = [], []
     for run in (run for identity, run in before.items() if identity not in after):
@@ -216,14 +208,14 @@ def compare_baselines(old: Baseline | None, new: Baseline) -> Update:
             dropped.append(run)
         else:
             fresh.remove(successor)
-            changed.append((run, tuple(differing(run.conditions, successor.conditions))))
-    return Update(tuple(fresh), tuple(dropped), tuple(changed))
+            changed.append((run, differing(run.conditions, successor.conditions)))
+    return fresh, dropped, changed
 
 
-def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+def differing(one: Mapping[str, str], other: Mapping[str, str], absent: str = "none") -> list[str]:
     """The fields in which two signatures differ, each with both values."""
     names = dict.fromkeys((*one, *other))
-    pairs = {name: (one.get(name, "none"), other.get(name, "none")) for name in names}
+    pairs = {name: (one.get(name, absent), other.get(name, absent)) for name in names}
     return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
 
 
@@ -278,25 +270,13 @@ def _digest(captions: Mapping[int, str]) -> str:
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:
-    packages, training = (_table(environment.get(name)) for name in ("packages", "training"))
+    packages, training = (
+        value if isinstance(value := environment.get(name), dict) else {} for name in ("packages", "training")
+    )
     device = environment.get("device")
     if isinstance(device, dict):
         device = " ".join(str(device[field]) for field in ("type", "name") if field in device)
-    return Platform(
-        torch=_known(packages.get("torch")),
-        numpy=_known(packages.get("numpy")),
-        os=_known(environment.get("os")),
-        machine=_known(environment.get("machine")),
-        cpu=_known(environment.get("cpu")),
-        threads=_known(environment.get("threads")),
-        device=_known(device),
-        training=", ".join(f"{name} {value}" for name, value in training.items()) or "none",
-    )
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _known(value: Any) -> str:
-    return UNKNOWN if value is None else str(value)
+    known = {name: packages.get(name) for name in ("torch", "numpy")}
+    known |= {name: environment.get(name) for name in ("os", "machine", "cpu", "threads")} | {"device": device}
+    told = {name: UNKNOWN if value is None else str(value) for name, value in known.items()}
+    return Platform(**told, training=", ".join(f"{name} {value}" for name, value in training.items()) or "none")

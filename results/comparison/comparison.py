@@ -418,7 +418,7 @@ def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
         }
         for side in (one, two)
     ]
-    return differing(*telling)
+    return differing(telling[0], telling[1])
 
 
 def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from results.comparison.baseline import Baseline, BaselineRun, differing, scores_of_seeds, tested_metrics
 from results.comparison.comparison import (
@@ -114,12 +114,8 @@ FEWEST_IMAGES: Final = 6
 """With fewer no sign-flip test reaches p < 0.05, and so none excludes anything."""
 
 
-class Scores(NamedTuple):
-    """One metric of one split: the images' scores before and after, of each seed, on the same images."""
-
-    split: str
-    metric: str
-    sides: SeedsOfSides
+Scores = tuple[ScoreChange, SeedsOfSides]
+"""One metric of one split: the images' scores before and after, of each seed, on the same images."""
 
 
 def gate_tests(wanted: Sequence[Scores], tolerance: Mapping[str, float]) -> list[Tested]:
@@ -128,29 +124,18 @@ def gate_tests(wanted: Sequence[Scores], tolerance: Mapping[str, float]) -> list
     Where every image's scores are identical, nothing is tested: the difference is 0, and the interval no wider. It
     counts among the tests all the same, with p = 1.
     """
-    changes = with_tests([(ScoreChange(each.split, each.metric, None, None), each.sides) for each in wanted])
-    return [
-        _tested(each, change, tolerance.get(each.metric, TOLERANCE), len(wanted))
-        for each, change in zip(wanted, changes, strict=True)
-    ]
-
-
-def _tested(scores: Scores, change: ScoreChange, least: float, tests: int) -> Tested:
-    test, over = change.test, change.over
-    assert test is not None
-    assert over is not None
-    before, after = scores.sides
-    if all(one == two for one, two in zip(before, after, strict=True)):
-        return Tested(scores.split, scores.metric, replace(test, low=0.0, high=0.0), "same", IDENTICAL)
-    return Tested(
-        scores.split,
-        scores.metric,
-        test,
-        _verdict(test, least),
-        over,
-        _detectable(scores.sides, over, tests),
-        change.architecture,
-    )
+    found = []
+    for change, (_, sides) in zip(with_tests(wanted), wanted, strict=True):
+        split, metric, test, over = change.split, change.metric, change.test, change.over
+        assert test is not None
+        assert over is not None
+        if all(one == two for one, two in zip(*sides, strict=True)):
+            found.append(Tested(split, metric, replace(test, low=0.0, high=0.0), "same", IDENTICAL))
+            continue
+        verdict = _verdict(test, tolerance.get(metric, TOLERANCE))
+        least = _detectable(sides, over, len(wanted))
+        found.append(Tested(split, metric, test, verdict, over, least, change.architecture))
+    return found
 
 
 def _verdict(test: Difference, least: float) -> Verdict:
@@ -304,7 +289,7 @@ def _tests(pairs: Sequence[_Pair], tolerance: Mapping[str, float]) -> list[list[
 
 
 def _scores(pair: _Pair) -> list[Scores]:
-    found = []
+    found: list[Scores] = []
     for split, metric in tested_metrics(pair.expected):
         before, after = (scores_of_seeds(runs, split, metric) for runs in (pair.expected, pair.measured))
         if before is None or after is None:
@@ -312,7 +297,7 @@ def _scores(pair: _Pair) -> list[Scores]:
         elif odd := mean_of_seeds(before).keys() ^ mean_of_seeds(after).keys():
             pair.refused.append(f"{pair.model}: {metric} on {split} is of other images: {len(odd)} on one side alone")
         else:
-            found.append(Scores(split, metric, (before, after)))
+            found.append((ScoreChange(split, metric, None, None), (before, after)))
     return found
 
 

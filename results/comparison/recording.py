@@ -16,6 +16,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from results.comparison.baseline import UNKNOWN, differing
 from results.files import read_model
 
 FILE: Final = "recording.json"
@@ -224,10 +225,8 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
             findings.append(finding)
     order = list(dict.fromkeys((each.layer, each.model, _part(each.what)) for each in expected.series))
     findings.sort(key=lambda each: _causes(each, order))
-    names = sorted(expected.platform.keys() | found.platform.keys())
-    pairs = {name: (expected.platform.get(name, "unknown"), found.platform.get(name, "unknown")) for name in names}
-    other = tuple(f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two)
-    return Judged(tuple(findings), tuple(ties), checked, changed, expected.code, found.code, other, seconds)
+    other = sorted(differing(expected.platform, found.platform, UNKNOWN))
+    return Judged(tuple(findings), tuple(ties), checked, changed, expected.code, found.code, tuple(other), seconds)
 
 
 def _part(what: str) -> str:

@@ -93,10 +93,10 @@ def test_an_update_names_added_dropped_and_changed_runs(filled: Store) -> None:
     blind, updown = old.runs
     other = updown.model_copy(update={"signature": {**updown.signature, "beam": "5"}})
     new = Baseline(format=old.format, runs=(other, blind.model_copy(update={"seed": 2})))
-    update = compare_baselines(old, new)
-    assert [run.name for run in update.added] == ["blind seed 2"]
-    assert [run.name for run in update.dropped] == ["blind seed 1"]
-    assert [(run.name, fields) for run, fields in update.changed] == [("updown seed 1", ("beam none → 5",))]
+    added, dropped, changed = compare_baselines(old, new)
+    assert [run.name for run in added] == ["blind seed 2"]
+    assert [run.name for run in dropped] == ["blind seed 1"]
+    assert [(run.name, fields) for run, fields in changed] == [("updown seed 1", ["beam none → 5"])]
 
 
 def test_nothing_finished_is_no_baseline() -> None:

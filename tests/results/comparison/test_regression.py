@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from results.comparison.baseline import FORMAT, Baseline, BaselineRun, PerImage, Platform, Spent, SplitResults
+from results.comparison.comparison import ScoreChange
 from results.comparison.gate import IDENTICAL, Scores, Tested, gate_tests, judge
 from results.runs.run import Run
 from results.statistics.significance import Array
@@ -235,7 +236,7 @@ TOLERANCE = {"CIDEr-D": 5.0}
 def scores(before: Array, after: Array) -> Scores:
     """Of arrays (S, N), in points."""
     one, two = ([dict(enumerate((seed / 100).tolist(), 1)) for seed in side] for side in (before, after))
-    return Scores("test", "CIDEr-D", (one, two))
+    return ScoreChange("test", "CIDEr-D", None, None), (one, two)
 
 
 def drawn(generator: np.random.Generator, seeds: int, deviation: float, images: int = 200) -> Array:
