@@ -216,22 +216,14 @@ def missing_costs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -
     return [
         name
         for name in before[0].costs
-        if any(name in one.costs and name not in two.costs for one, two in _pairs(before, after))
+        if any(name in one.costs and name not in two.costs for one, two in zip(before, after, strict=True))
     ]
-
-
-def is_time(name: str, unit: str) -> bool:
-    return unit in _MORE_IS_SLOWER and name not in _NO_TIMES
 
 
 def other_hardware(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
     """In what the machines differ, or are not known to be alike."""
-    found = (what for one, two in _pairs(before, after) for what in one.platform.differs(two.platform, MACHINE))
-    return list(dict.fromkeys(found))
-
-
-def _pairs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> Iterator[tuple[BaselineRun, BaselineRun]]:
-    return zip(before, after, strict=True)
+    pairs = zip(before, after, strict=True)
+    return list(dict.fromkeys(what for one, two in pairs for what in one.platform.differs(two.platform, MACHINE)))
 
 
 def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:
@@ -239,7 +231,7 @@ def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> 
     one, two = (fmean(cost.value for cost in side) for side in (before, after))
     ratio = _times(two, one)
     slowdown = None
-    if is_time(name, unit) and two > 0:
+    if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and two > 0:
         slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
     return CostChange(name, unit, one, two, ratio, slowdown)
 
@@ -315,11 +307,10 @@ def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: in
     compared = [sides for sides, _ in pairs]
     scores, facts = _tested_pairs(compared, _overall), _tested_pairs(compared, _facts)
     apart = distinguishing([sides[0][0] for sides in compared])
-    found = []
-    for (scored, common), of_scores, of_facts, told in zip(pairs, scores, facts, apart, strict=True):
-        pair = _pair(*common, of_scores, images, most)
-        before, after = map(_side, scored)
-        found.append(replace(pair, before=before, after=after, apart=told, facts=of_facts))
+    found = [
+        replace(_pair(scored, common, images, most), scores=of_scores, facts=of_facts, apart=told)
+        for (scored, common), of_scores, of_facts, told in zip(pairs, scores, facts, apart, strict=True)
+    ]
     tests = sum(score.test is not None for of_pair in scores for score in of_pair)
     return Comparison(tuple(found), (), (), tests)
 
@@ -378,21 +369,22 @@ def _mean(runs: _Runs, split: str, metric: str, of: _Quantities) -> tuple[float 
     return None, next(score.reason for score in found if score.value is None)
 
 
-def _pair(before: _Runs, after: _Runs, scores: tuple[ScoreChange, ...], images: Images, most: int) -> Pair:
-    one, two = before[0], after[0]
-    sides = [[run_of(run) for run in side] for side in (before, after)]
+def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
+    """All but its scores: those are of one pair of sides, costs and captions of the other."""
+    one, two = common[0][0], common[1][0]
+    sides = [[run_of(run) for run in side] for side in common]
     same_model = (one.role, one.model) == (two.role, two.model)
     hardware = tuple(other_hardware(sides[0], sides[1]))
     costs = cost_changes(*sides)
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
-    counts, captions = _captions(before[0], after[0], images.get(one.fingerprint, {}), most)
+    counts, captions = _captions(one, two, images.get(one.fingerprint, {}), most)
     return Pair(
-        before=_side(before),
-        after=_side(after),
+        before=_side(scored[0]),
+        after=_side(scored[1]),
         conditions=tuple(differing(sides[0][0].conditions, sides[1][0].conditions)),
         settings=tuple(_settings(one.variant, two.variant)) if same_model else (),
-        scores=scores,
+        scores=(),
         costs=tuple(costs),
         hardware=hardware,
         differing=counts,
