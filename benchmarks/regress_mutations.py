@@ -79,7 +79,7 @@ MUTATIONS = (
       "device=device) == 0, 0.0, -torch.inf)", "device=device) == 0, -1.0, -torch.inf)"),
     M("beams not reordered", "zoo/decoding.py",
       "state.reorder(origin.flatten())", "state.reorder(origin.flatten().sort()[0])"),
-    M("samples at temperature 1.1", "zoo/decoding.py", "log_probs.exp(), 1)", "(log_probs / 1.1).exp(), 1)"),
+    M("samples at temperature 1.1", "zoo/decoding.py", "log_probs.exp() / torch", "(log_probs / 1.1).exp() / torch"),
     M("captions said backwards", "harness/data/vocabulary.py",
       "return [self._words_by_id.get(number) for number in self._spoken(ids)]",
       "return [self._words_by_id.get(number) for number in self._spoken(ids)][::-1]"),
@@ -116,7 +116,7 @@ MUTATIONS = (
     M("end earns nothing", "harness/training/self_critical.py",
       "self._with_end and self._vocabulary.eos in tokens", "False"),
     M("one sample fewer", "harness/training/self_critical.py",
-      "drawing, memory, n=settings.samples, max_len", "drawing, memory, n=settings.samples - 1, max_len"),
+      "memory, n=settings.samples, graph", "memory, n=settings.samples - 1, graph"),
     # Data.
     M("batches in the data's order", "harness/data/batches.py",
       "random.permutation(len(self._ids)).tolist()", "list(range(len(self._ids)))"),
