@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -250,20 +251,26 @@ def populate(store: Store, root: Path) -> None:
     store.skip(skipped.key, "needs region boxes, which the data set lacks")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """The populated store; its pictures lie in `tmp_path/data`."""
-    (tmp_path / "data").mkdir()
-    with Store(tmp_path / "bench.sqlite") as opened:
-        populate(opened, tmp_path / "data")
-        yield opened
-
-
 @pytest.fixture(scope="session")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a report of the populated store, for reading alone."""
+def populated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The populated store and, in `data`, its pictures, for reading alone."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "data").mkdir()
     with Store(folder / "bench.sqlite") as opened:
         populate(opened, folder / "data")
-        return write_report(opened, folder / "report").parent
+    return folder
+
+
+@pytest.fixture
+def store(populated: Path, tmp_path: Path) -> Iterator[Store]:
+    """A copy of the populated store, in `tmp_path`."""
+    shutil.copy(populated / "bench.sqlite", tmp_path)
+    with Store(tmp_path / "bench.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def report(populated: Path) -> Path:
+    """The folder of a report of the populated store, for reading alone."""
+    with Store(populated / "bench.sqlite", read_only=True) as opened:
+        return write_report(opened, populated / "report").parent

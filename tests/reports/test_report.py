@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,18 @@ from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.html.parsed import Page, rows
 
 
+@pytest.fixture
+def little(tmp_path: Path) -> Iterator[Store]:
+    """A store of one run, whose report is quickly written."""
+    (tmp_path / "data").mkdir()
+    planned = spec("m2")
+    with Store(tmp_path / "bench.sqlite") as opened:
+        opened.record_dataset(dataset(tmp_path / "data"))
+        opened.plan([planned])
+        opened.finish(planned.key, outcome("m2", 1, 0.7))
+        yield opened
+
+
 def run(*arguments: str | Path) -> str:
     code, output = bench_or_raise("report", *arguments)
     assert code == 0, output
@@ -40,9 +53,9 @@ def terminal(store: Store) -> str:
     return file.getvalue()
 
 
-def test_it_is_written_into_the_workspace_or_where_out_says(store: Store, tmp_path: Path) -> None:
+def test_it_is_written_into_the_workspace_or_where_out_says(little: Store, tmp_path: Path) -> None:
     assert Path(run("--workspace", tmp_path).strip()) == tmp_path / "report" / "index.html"
-    run("--db", store.name, "--out", tmp_path / "a" / "b")
+    run("--db", little.name, "--out", tmp_path / "a" / "b")
     assert (tmp_path / "report" / "index.html").is_file()
     assert (tmp_path / "a" / "b" / "index.html").is_file()
 
@@ -56,11 +69,11 @@ def test_terminal_writes_nothing(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_the_report_is_opened_or_its_link_told(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, capsys: pytest.CaptureFixture[str]
+    little: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link) or there)
-    said = run("--db", store.name, "--workspace", tmp_path, "--open") + capsys.readouterr().err
+    said = run("--db", little.name, "--workspace", tmp_path, "--open") + capsys.readouterr().err
     assert opened == [(tmp_path / "report" / "index.html").as_uri()]
     assert (f"hint: open {opened[0]}" in said) is not there
 
@@ -114,8 +127,8 @@ def test_little_data_gives_a_report_that_says_so(tmp_path: Path) -> None:
     assert next(Page(folder / "models" / "blind.html").root.find("p", class_="lead")).text.startswith("No image. A")
 
 
-def test_writing_again_drops_stale_pages_and_keeps_files_of_others(store: Store, tmp_path: Path) -> None:
-    folder = write_report(store, tmp_path / "report").parent
+def test_writing_again_drops_stale_pages_and_keeps_files_of_others(little: Store, tmp_path: Path) -> None:
+    folder = write_report(little, tmp_path / "report").parent
     (folder / "runs" / "stale.html").write_text("old", encoding="utf-8")
     marker = folder / MARKER
     marker.write_text(marker.read_text(encoding="utf-8") + "runs/stale.html\n", encoding="utf-8")
@@ -123,7 +136,7 @@ def test_writing_again_drops_stale_pages_and_keeps_files_of_others(store: Store,
     (folder / "mine" / "table.csv").write_text("kept", encoding="utf-8")
     (folder / "link").symlink_to("nowhere")
     for _ in range(2):
-        write_report(store, folder)
+        write_report(little, folder)
         assert (folder / "mine" / "table.csv").read_text(encoding="utf-8") == "kept"
         assert (folder / "link").is_symlink()
     assert not (folder / "runs" / "stale.html").exists()
@@ -131,12 +144,12 @@ def test_writing_again_drops_stale_pages_and_keeps_files_of_others(store: Store,
 
 
 def test_a_failure_half_way_leaves_the_old_report(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    little: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = write_report(store, tmp_path / "report").read_bytes()
+    before = write_report(little, tmp_path / "report").read_bytes()
     monkeypatch.setattr("reports.html.report.run_page", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_report(store, tmp_path / "report")
+        write_report(little, tmp_path / "report")
     assert (tmp_path / "report" / "index.html").read_bytes() == before
     assert left_behind(tmp_path) == []
 
