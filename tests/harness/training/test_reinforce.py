@@ -108,7 +108,7 @@ def test_training_raises_the_reward_and_the_baseline_follows_it() -> None:
     objective = objective_for(model)
     optimiser = torch.optim.Adam([*model.parameters(), *objective.parameters()], 0.01)
     level = []
-    for _ in range(150):
+    for _ in range(100):
         optimiser.zero_grad()
         objective(model, BATCH).backward()
         optimiser.step()

@@ -45,10 +45,16 @@ WORDS = Vocabulary(["a", "b", "c", "d", "e", "f", "g"])
 SAMPLES = [Sample(image, f"{image}.png", "train", (f"{word} {word}",)) for image, word in enumerate("abcdef")]
 
 
-@pytest.mark.parametrize("kill_at", [("xe", (0, 0)), ("xe", (1, 1)), ("xe", (2, 0)), ("second", (0, 0))])
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Tensor], TrainState]:
+    """Weights and summary of a training that nothing interrupts."""
+    model, summary = fit_tiny(tmp_path_factory.mktemp("undisturbed"))
+    return weights_of(model), summary
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str, kill_at: tuple[str, tuple[int, int]]) -> None:
-    """Also where its losses are read late; the second stage has another optimiser, which begins anew."""
+def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str) -> None:
+    """Killed three times, also where its losses are read late; the second stage has another optimiser, anew."""
     first, second = tiny_schedule(**KINDS[kind]).stages
     second = second.model_copy(update={"optimiser": Optimiser(name="adam", betas=(0.5, 0.6), weight_decay=0.1)})
     schedule = tiny_schedule().model_copy(update={"stages": (first, second)})
@@ -71,9 +77,11 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str, kill_at: tu
     undisturbed: list[EpochRecord] = []
     resumed: list[EpochRecord] = []
     expected, summary = fit("undisturbed", undisturbed)
-    with pytest.raises(Killed):
-        fit("killed", resumed, kill_stage=kill_at[0], kill_at=kill_at[1], read_losses_every=20)
-    found, again = fit("killed", resumed, read_losses_every=20)
+    killed: dict[str, Any] = {"read_losses_every": 20, "interval": 0.0}
+    for stage, moment in (("xe", (1, 1)), ("xe", (2, 0)), ("second", (0, 0))):
+        with pytest.raises(Killed):
+            fit("killed", resumed, kill_stage=stage, kill_at=moment, **killed)
+    found, again = fit("killed", resumed, **killed)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(value, found[name]), name
@@ -85,12 +93,12 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str, kill_at: tu
         assert {row.learning_rate for row in undisturbed} > {0.01}
 
 
-@pytest.mark.parametrize("at", range(2, 8))
+@pytest.mark.parametrize("at", [2, 4, 7])
 def test_a_kill_while_a_checkpoint_is_written_beside_training_loses_nothing(
-    tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+    undisturbed: tuple[dict[str, Tensor], TrainState], tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training goes on from what the disk has in the middle of the `at`th checkpoint, when the next step has begun."""
-    expected, summary = fit_tiny(tmp_path / "undisturbed")
+    expected, summary = undisturbed
     stepped, saves = threading.Event(), 0
     write = checkpoint._save_state
 
@@ -112,15 +120,19 @@ def test_a_kill_while_a_checkpoint_is_written_beside_training_loses_nothing(
 
     monkeypatch.setattr(checkpoint, "_save_state", watched)
     monkeypatch.setattr(trainer, "CheckpointWriter", lambda folder, _: CheckpointWriter(folder, torch.device("cuda")))
-    fit_tiny(tmp_path / "run", objective=Stepping)
+    fit_tiny(tmp_path / "run", objective=Stepping, interval=0.0)
     model, again = fit_tiny(tmp_path / "killed")
     assert again.total_steps == summary.total_steps
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in expected.items())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", [1, 3, 4])  # the last of these is the first of the second epoch
-def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "step"),  # the fourth step is the first of the second epoch
+    [(signal.SIGINT, 1), (signal.SIGINT, 3), (signal.SIGINT, 4), (signal.SIGTERM, 3)],
+)
+def test_a_signal_waits_for_its_step_and_a_checkpoint(
+    undisturbed: tuple[dict[str, Tensor], TrainState], tmp_path: Path, step: int, number: signal.Signals
+) -> None:
     steps: list[int] = []
 
     class Signalled(CrossEntropy):
@@ -132,33 +144,33 @@ def test_a_signal_waits_for_its_step_and_a_checkpoint(tmp_path: Path, step: int,
                 signal.raise_signal(number)
             return super().__call__(model, batch, epoch)
 
-    expected, summary = fit_tiny(tmp_path / "undisturbed", interval=1e9)
+    expected, summary = undisturbed
     records: list[EpochRecord] = []
     before = {each: signal.getsignal(each) for each in ENDING}
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
     end_on_sigterm()
     try:
         with pytest.raises(KeyboardInterrupt):
-            fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled, records=records)
+            fit_tiny(tmp_path / "stopped", objective=Signalled, records=records)
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
     assert len(steps) == step
     assert len(records) == (step > 3)  # it comes before the validation of the epoch that it ends
-    model, again = fit_tiny(tmp_path / "stopped", interval=1e9, objective=Signalled)
+    model, again = fit_tiny(tmp_path / "stopped", objective=Signalled)
     assert len(steps) == summary.total_steps == again.total_steps
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in expected.items())
 
 
 def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> None:
-    expected, _ = fit_tiny(tmp_path / "undisturbed", interval=1e9, validate=lambda _: 1.0)
+    expected, _ = fit_tiny(tmp_path / "undisturbed", validate=lambda _: 1.0)
 
     def die(_: Captioner) -> float:
         raise Killed
 
     with pytest.raises(Killed):
-        fit_tiny(tmp_path / "killed", interval=1e9, validate=die)
-    model, _ = fit_tiny(tmp_path / "killed", interval=1e9, validate=lambda _: 1.0)
+        fit_tiny(tmp_path / "killed", validate=die)
+    model, _ = fit_tiny(tmp_path / "killed", validate=lambda _: 1.0)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 

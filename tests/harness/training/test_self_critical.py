@@ -460,7 +460,7 @@ def test_training_raises_the_reward(settings: dict[str, str]) -> None:
 
     before = level()
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(60):
+    for _ in range(30):
         optimiser.zero_grad()
         learning(model, batch).backward()  # type: ignore[no-untyped-call]
         optimiser.step()

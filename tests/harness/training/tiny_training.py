@@ -74,7 +74,7 @@ def fit_tiny(
     validate: Callable[[Captioner], float] | None = None,
     records: list[EpochRecord] | None = None,
     model: Captioner | None = None,
-    interval: float = 0.0,
+    interval: float = 1e9,
     read_losses_every: int = 1,
     objective: Callable[[Stage], Objective] = CrossEntropy,
     said: io.StringIO | None = None,
