@@ -66,33 +66,32 @@ def close(actual, expected, tolerance=1e-10):
     torch.testing.assert_close(actual, expected, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
 @torch.no_grad()
-def test_stepping_equals_teacher_forcing(architecture, dtype):
-    model = tiny(architecture, dtype)
-    memory = model.encode(look(model, dtype=dtype))
+def test_stepping_equals_teacher_forcing(architecture):
+    model = tiny(architecture)
+    memory = model.encode(look(model))
     tokens = words(IMAGES * 2, model.max_len)
     state, logits = model.start(memory).expand(2), []
     for position in range(model.max_len):
         step, state = model.step(tokens[:, position], state)
         logits.append(step)
-    close(torch.stack(logits, 1), model.decode(memory, tokens), TOLERANCE[dtype])
+    close(torch.stack(logits, 1), model.decode(memory, tokens))
 
 
-def test_the_laws_that_plug_ins_are_held_to(architecture):
+def test_the_laws_that_plug_ins_are_held_to(architecture, monkeypatch):
+    monkeypatch.setattr(zoo.laws, "TOLERANCE", TOLERANCE)  # closer than a user's machine needs
     for dtype in TOLERANCE:
         model = tiny(architecture, dtype)
         check_laws(model, look(model, dtype=dtype), vocab_size=VOCAB, begin=BOS)
 
 
-@pytest.mark.parametrize("garbage", [1e6, math.nan])
 @torch.no_grad()
-def test_padding_changes_nothing(architecture, garbage):
+def test_padding_changes_nothing(architecture):
     model = tiny(architecture)
     visual, tokens = look(model), words(IMAGES)
     if visual.mask is None:
         pytest.skip("sees whole pictures")
-    other = visual.features.masked_fill(~visual.mask[..., None], garbage)
+    other = visual.features.masked_fill(~visual.mask[..., None], math.nan)
     close(model(replace(visual, features=other), tokens), model(visual, tokens))
 
 
