@@ -11,7 +11,9 @@ import pytest
 from results import Quantity, SplitResult, Store
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.spreads import Spread
+from tests.results.conftest import url
 
+__all__ = ["url"]  # queries run on both databases
 Add = Callable[..., str]
 
 

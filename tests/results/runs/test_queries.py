@@ -12,7 +12,9 @@ from sqlalchemy import text
 from results import AttentionRecord, ImageRecord, Store, StoreError
 from results.runs import reading
 from results.runs.gallery import gallery
+from tests.results.conftest import url
 
+__all__ = ["url"]  # queries run on both databases
 Add = Callable[..., str]
 
 

@@ -95,14 +95,14 @@ def test_without_seed_variance_it_is_the_paired_t_tests() -> None:
     assert detectable(2, 200, 0.0, 0.0) == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(2, 40), st.integers(30, 5000), DEVIATION, DEVIATION)
 def test_more_seeds_never_detect_less(seeds: int, images: int, seed: float, image: float) -> None:
     fewer, more = (detectable(count, images, seed, image) for count in (seeds, seeds + 1))
     assert detectable_at_best(images, image) <= more <= fewer
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(4, 40), st.integers(30, 5000), st.integers(1, 5000), DEVIATION, DEVIATION)
 def test_from_four_seeds_more_images_never_detect_less(
     seeds: int, images: int, added: int, seed: float, image: float
@@ -112,7 +112,7 @@ def test_from_four_seeds_more_images_never_detect_less(
     assert detectable_at_best(images + added, image) < detectable_at_best(images, image)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.1, 50), DEVIATION, DEVIATION)
 def test_fewest_seeds_are_just_enough(points: float, seed: float, image: float) -> None:
     found = least_seeds(points, 500, seed, image)

@@ -27,13 +27,13 @@ from results.store.schema import (
     Score,
 )
 
-RUNS_EACH = 4
-IMAGES = 200
+RUNS_EACH = 2
+IMAGES = 100
 WRITERS = 8
-KILLS = 50
+KILLS = 30
 
 # A writer creates the store if it is the first, then writes runs one after the other, without end where `runs` is 0.
-# Writers are forked from a process that has imported and compiled everything: Python starts once, not fifty times.
+# Writers are forked from a process that has imported and compiled everything: Python starts once, not thirty times.
 FORKING = f"""
 import contextlib, io, itertools, os, sys, traceback
 import psycopg
