@@ -24,6 +24,7 @@ from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.regions import BadRegions, RawRegions
 from harness.data.vocabularies import SubwordVocabulary, load_vocabulary
 from harness.data.vocabulary import Vocabulary
+from harness.measure import isolated
 from harness.training.checkpoint import load_weights
 from harness.utils.errors import BenchError
 from results.errors import StoreError
@@ -208,7 +209,8 @@ def test_unknown_backbones_name_the_nearest(name: str, said: str, hint: str) -> 
 TOO_LARGE = 2**63
 
 
-def test_models_of_which_nothing_was_measured_fail() -> None:
+def test_models_of_which_nothing_was_measured_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated, "run_isolated", lambda job: (isolated.measure(job), {}))  # not in a new process
     sizes = ["--vocab-size", "5", "--beam", "6", "--batch", "1", "--repeats", "2", "--device", "cpu"]
     result = bench("cost", "measure", "--models", "blind", *sizes)
     assert result.exit_code == 1

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.measure.captioning_costs import Effort
-from harness.measure.isolated import BenchmarkJob, run_isolated
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.plugins import contain_exits, load_plugin
 from results import Store
 from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import SIZES
-from tests.harness.conftest import bench_process, run_words
+from tests.harness.conftest import bench, own_registry, run_words
 
 PLUGIN = Path(__file__).parents[1] / "harness" / "plugins" / "ending_models.py"
 EXIT = "the model's code ended the program: sys.exit(0)"
@@ -25,8 +23,9 @@ def test_models_that_would_end_a_run_are_its_failed_rows(tmp_path: Path) -> None
     models = "ending_exitsused,ending_exitshard,ending_raisesodd,ending_exitsbuilt"
     settings = {f"size.{name}": value for name, value in SIZES.items()} | {"vocabulary.max_len": 8}
     words = run_words(data, tmp_path, models, {**settings, "decoding.max_len": 8})
-    done = bench_process(*words, "--backbone", "filterbank", "--plugin", PLUGIN, BENCH_JAVA="/no/java")
-    assert done.returncode == 1, done.stderr
+    with own_registry():
+        done = bench(*words, "--backbone", "filterbank", "--plugin", PLUGIN, env={"BENCH_JAVA": "/no/java"})
+    assert done.exit_code == 1, done.output
     assert "0 finished, 0 re-used, 4 failed" in done.stdout
     assert done.stderr.count(f"--plugin {PLUGIN} printed while it was loaded: loading \N{SNOWMAN}\n") == 1
     assert "Traceback" not in done.stderr + done.stdout
@@ -36,17 +35,6 @@ def test_models_that_would_end_a_run_are_its_failed_rows(tmp_path: Path) -> None
     assert reasons["ending_exitshard"].startswith(EXIT)
     assert reasons["ending_raisesodd"].startswith("the model's code raised Odd, no Exception: ")
     assert reasons["ending_exitsbuilt"].startswith("the constructor of ending_exitsbuilt raised SystemExit(0)")
-
-
-def test_what_a_measured_model_prints_is_no_answer() -> None:
-    sizes = {"vocab_size": 9, "visual_dim": 4, "regions": 2, "max_len": 2}
-    arguments = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1}
-    job = BenchmarkJob(
-        "ending_prints", arguments, **sizes, batches=(1,), widths=(1,), device="cpu", precisions=("fp32",), threads=1,
-        effort=Effort(repeats=2, energy_seconds=0.0), plugins=(str(PLUGIN),),
-    )  # fmt: skip
-    [answer], _ = run_isolated(job)
-    assert answer.costs["latency_median"].value is not None
 
 
 def test_what_a_plugin_prints_is_told_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ def test_a_ladder_gives_what_each_budget_gives_alone(
         assert not list(folder.glob(f"*/{TRUNK}")), "the next run takes it over, and the last one keeps none"
 
 
-@pytest.mark.parametrize("kill_at", [4, 9 + 5, 9 + 15 + 8])
+@pytest.mark.parametrize("kill_at", [9 + 5, 9 + 15 + 8])
 def test_a_ladder_goes_on_where_it_was_killed(
     data: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:

@@ -35,7 +35,7 @@ from zoo.captioner import VisualSpec
 
 CHANNELS = 6
 READERS = ("sgae/graph", "gcn_lstm/semantic")
-PLAIN = ("transformer_base", "image_transformer", "show_tell", "blind", "sgae")
+PLAIN = ("transformer_base", "show_tell", "blind", "sgae")
 SEEN = ("--regions", "boxes", "--region-bins", 2, "--backbone", "filterbank")
 GRAPHS = ("--graphs", "scenes", "--graph-words", 1)
 BOXES = {"backbone": "filterbank", "options": {"grid": "2"}, "regions": {"source": "boxes"}}

@@ -42,10 +42,13 @@ def test_every_pair_of_batch_and_width_has_every_cost() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pins to cores")
-def test_another_process_answers_pinned_to_named_cores() -> None:
-    answers, environment = run_isolated(replace(QUESTION, batches=(2,), widths=(1,)))
+def test_another_process_answers_pinned_to_named_cores_and_what_its_model_prints_is_no_answer() -> None:
+    plugin = str(Path(__file__).parents[1] / "plugins" / "ending_models.py")
+    sizes = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1}
+    question = replace(QUESTION, model="ending_prints", arguments=sizes, plugins=(plugin,), batches=(2,), widths=(1,))
+    answers, environment = run_isolated(question)
     [answer] = answers
-    assert (answer.model, answer.batch, answer.width) == ("updown", 2, 1)
+    assert (answer.model, answer.batch, answer.width) == ("ending_prints", 2, 1)
     assert answer.costs["latency_median"].value
     assert answer.costs["energy_per_image"].reason == "no CUDA device"
     assert answer.state["threads"] == environment["threads"] == 1
