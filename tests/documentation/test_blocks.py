@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from tests.documentation.pages import PAGES, SHELL, Block, blocks_of, commands_of, lines_of
 from tests.documentation.stand_ins import write_stand_ins
 from tests.documentation.tiny import EDITS, ONLY_PARSED, reason_of, run_commands
-from tests.harness.conftest import DrawScenes, bench, bench_environment, own_registry
+from tests.harness.conftest import FORK, DrawScenes, bench, own_registry
 
 RUN = run_commands()
 LINES = [line for page in PAGES for block in blocks_of(page, SHELL) for line in lines_of(block.code)]
@@ -26,13 +26,19 @@ PYTHON = [
 ]
 
 
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory, draw_scenes: DrawScenes) -> Path:
+    """A folder to copy, whose workspace is one for all pages: what one has trained, the next uses again."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    write_stand_ins(folder, draw_scenes)
+    (folder / "workspace").symlink_to(tmp_path_factory.mktemp("workspace"))
+    return folder
+
+
 @pytest.mark.usefixtures("quick_runs")
 @pytest.mark.parametrize("page", RUN)
-def test_the_blocks_of_a_page_run(
-    page: str, tmp_path: Path, draw_scenes: DrawScenes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_stand_ins(tmp_path, draw_scenes)
-    monkeypatch.chdir(tmp_path)
+def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shutil.copytree(stand_ins, tmp_path / "here", symlinks=True))
     for block, words in RUN[page]:
         run(block, words)
 
@@ -44,11 +50,11 @@ def run(block: Block, words: list[str]) -> None:
             result = bench(*words[1:])
         code, said = result.exit_code, result.output + (f"{result.exception!r}" if result.exception else "")
     else:
-        done = subprocess.run(
-            [sys.executable, "-m", *words, *(["-n", "0"] if words[0] == "pytest" else [])],
-            env=bench_environment(), capture_output=True, text=True,
-        )  # fmt: skip
-        code, said = done.returncode, done.stdout + done.stderr
+        assert words[0] == "pytest"
+        copy = FORK.Process(target=lambda: sys.exit(pytest.main([*words[1:], "-n", "0"])))
+        copy.start()
+        copy.join()
+        code, said = copy.exitcode, "what pytest said is above"
     assert code == 0, f"{block}\n{' '.join(words)}\n{said[-3000:]}"
 
 
