@@ -39,7 +39,7 @@ from zoo import list_models
 
 SMALL = {
     "size.d_model": 16, "size.d_ff": 16, "size.n_heads": 2, "size.n_encoder_layers": 1, "size.n_decoder_layers": 1,
-    "small_models": True, "decoding.max_len": 8, "decoding.beam_size": 2, "latency_repeats": 2,
+    "small_models": True, "decoding.max_len": 5, "decoding.beam_size": 2, "latency_repeats": 2,
     "vocabulary.min_count": 2,
     **{f"schedule.stages.{at}.epochs": 1 for at in range(4)},
     **{f"schedule.stages.{at}.batch_size": 8 for at in range(4)},
