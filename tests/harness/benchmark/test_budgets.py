@@ -20,7 +20,7 @@ from results import Store
 from results.runs.reading import one_run
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, run_words
 
-MODEL = "updown"
+MODELS = "updown,transformer_base"
 # 3 steps an epoch, so that the rate first falls in the middle of one; no score is known when the first trunk ends.
 SETTINGS = TINY | {
     "schedule.stages.0.epochs": 3,
@@ -38,7 +38,7 @@ def data(draw_scenes: DrawScenes) -> Path:
     return draw_scenes(train=24, val=4, test=6)
 
 
-def words(data: Path, workspace: Path, budgets: str, models: str = MODEL) -> list[object]:
+def words(data: Path, workspace: Path, budgets: str, models: str = MODELS) -> list[object]:
     shown = ("--backbone", "filterbank", "--jobs", 1, "--budgets", budgets)
     return [*run_words(data, workspace, models, SETTINGS), *shown]
 
@@ -93,10 +93,10 @@ def test_a_ladder_gives_what_each_budget_gives_alone(
 ) -> None:
     steps = count_steps(monkeypatch)
     output = bench_or_raise(*words(data, tmp_path, "1,2,4"))[1]
-    assert len(steps) == sum(STEPS[budget] - SHARED[budget] for budget in STEPS)
+    assert len(steps) == 2 * sum(STEPS[budget] - SHARED[budget] for budget in STEPS)
     assert "updown budget 2" in output
     keys = keys_of(tmp_path)
-    assert set(keys) == {(MODEL, budget) for budget in STEPS}
+    assert set(keys) == {(model, budget) for model in MODELS.split(",") for budget in STEPS}
     for model, budget in keys:
         found = results_of(tmp_path, (model, budget))
         assert found == results_of(alone, (model, budget))
@@ -112,11 +112,11 @@ def test_a_ladder_gives_what_each_budget_gives_alone(
         assert not list(folder.glob(f"*/{TRUNK}")), "the next run takes it over, and the last one keeps none"
 
 
-@pytest.mark.parametrize("kill_at", [9 + 5, 9 + 15 + 8])
+@pytest.mark.parametrize("kill_at", [4, 9 + 5, 9 + 15 + 8])
 def test_a_ladder_goes_on_where_it_was_killed(
     data: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
-    ladder = words(data, tmp_path, "1,2,4")
+    ladder = words(data, tmp_path, "1,2,4", "updown")
     with monkeypatch.context() as patch:
         count_steps(patch, kill_at)
         assert bench(*ladder).exit_code != 0
@@ -131,13 +131,13 @@ def test_without_a_trunk_training_is_whole(
     data: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The smaller budget was no part of a ladder, or what it kept is damaged."""
-    assert bench_or_raise(*words(data, tmp_path, "1"))[0] == 0
+    assert bench_or_raise(*words(data, tmp_path, "1", "updown"))[0] == 0
     assert not list((tmp_path / "runs").glob(f"*/{TRUNK}"))
     steps = count_steps(monkeypatch, 13)  # in the fifth epoch of budget 2, whose trunk ends with the third
-    assert bench(*words(data, tmp_path, "2,4")).exit_code != 0
+    assert bench(*words(data, tmp_path, "2,4", "updown")).exit_code != 0
     [state] = (tmp_path / "runs").glob(f"*/{TRUNK}/*/state.pt")
     state.write_bytes(state.read_bytes()[:-9])
-    assert bench_or_raise(*words(data, tmp_path, "2,4"))[0] == 0
+    assert bench_or_raise(*words(data, tmp_path, "2,4", "updown"))[0] == 0
     assert len(steps) == 18 + 1 + 36
     for budget in (2, 4):
         assert results_of(tmp_path, ("updown", budget)) == results_of(alone, ("updown", budget))
