@@ -118,9 +118,7 @@ def test_parallel_models_end_with_the_command_that_started_them(
         most = bench(*words(data, tmp_path, "blind,expansionnet_v2,human,retrieval", jobs=2))
     assert kill.returncode == -signal.SIGKILL, kill.stderr
     assert most.exit_code == 0, most.output
-    monkeypatch.setenv(
-        "BENCH_JAVA", "/no/java"
-    )  # new processes, for the others, have METEOR, whose start takes seconds
+    monkeypatch.setenv("BENCH_JAVA", "/no/java")  # new processes would start METEOR, which takes seconds
     again = bench(*words(data, tmp_path, MODELS, jobs=2))
     assert again.exit_code == 0, again.output
     assert "another process works on it" not in again.stdout
