@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from zoo.captioner import HasBackbone
 from zoo.errors import ZooError
@@ -84,12 +86,29 @@ class _Search:
         return min(counted, self.at(width, **{name: max(own + steps * _MULTIPLE, _MULTIPLE)}), key=self.error)
 
 
+class _Undrawn(TorchFunctionMode):
+    """Leaves normal random numbers out: on the meta device torch imports its compiler for them, for seconds."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run a function of torch, or give back what it would have filled."""
+        named = kwargs or {}
+        if func in {nn.init.normal_, Tensor.normal_}:
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
+
+
 def count_parameters(name: str, *, vocab_size: int, visual_dim: int, **arguments: Any) -> int:
     """The number of a model's parameters, tied ones once; of one with a backbone, those of the captioner behind it."""
     name, own = _captioner(name)
     key, card = repr((name, vocab_size, visual_dim, sorted({**own, **arguments}.items()))), model_card(name)
     if key not in _counted or _counted[key][0] is not card:
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **{**own, **arguments})
         captioner = model.body if isinstance(model, HasBackbone) else model
         _counted[key] = card, sum(parameter.numel() for parameter in captioner.parameters())

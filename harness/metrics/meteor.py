@@ -8,6 +8,9 @@ The jar's table has 5.3 million pairs of phrases, and reading them takes most of
 its phrases is in a caption and the other in a reference, so pairs with a word that occurs in neither can be left out:
 as long as the order of the others is kept, every statistic stays the same. The table is cached as arrays of word
 numbers in the user's cache, where filtering it takes half a second.
+
+Of what is left, half is the jar's normalisation, which changes nothing in captions of letters alone, as those of scenes
+are: it is asked for where there are others.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ _CHUNKS: Final = 20
 _FORMAT: Final = 1
 _PAIRS_READ, _PAIRS_WRITTEN = 500, 200_000  # chunk sizes, small enough for the processor's cache
 _PIECES: Final = re.compile("[a-z0-9]+")
+_PLAIN: Final = re.compile("([a-z]+( [a-z]+)*)?")
 _HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousands of matching words
 # Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
 _COMPILER: Final = "-XX:TieredStopAtLevel=1"
@@ -276,11 +280,15 @@ class MeteorProcess:
         timeout_s: longest wait for the next answer, start-up included.
         paraphrases: an open file of paraphrases to use instead of the jar's table, which takes 6 to 8 s to read; it may
             be closed afterwards, and needs no name.
+        plain: whether all captions are of lower-case letters and single spaces, which METEOR's normalisation leaves as
+            they are. Without it an answer takes half the time.
     """
 
-    def __init__(self, java: Path, *, timeout_s: float, paraphrases: IO[bytes] | None = None) -> None:
-        self._timeout_s = timeout_s
-        options = ["-", "-", "-stdio", "-l", "en", "-norm"]
+    def __init__(
+        self, java: Path, *, timeout_s: float, paraphrases: IO[bytes] | None = None, plain: bool = False
+    ) -> None:
+        self._timeout_s, self.plain = timeout_s, plain
+        options = ["-", "-", "-stdio", "-l", "en"] + ([] if plain else ["-norm"])
         if paraphrases is not None:
             paraphrases.seek(0)
             options += ["-a", f"/dev/fd/{paraphrases.fileno()}"]
@@ -396,13 +404,14 @@ def _question(references: Sequence[str], candidate: str) -> bytes:
 
 
 class MeteorSession:
-    """One METEOR process for many systems, restarted after a failure or for words without their paraphrases."""
+    """One METEOR process for many systems, restarted after a failure or for words that it was not started for."""
 
     def __init__(self, find_java: Callable[[], Path], *, timeout_s: float) -> None:
         self._find_java, self._timeout_s = find_java, timeout_s
         self._process: MeteorProcess | None = None
         self._table: ParaphraseTable | None = None
         self._covered: Mask | None = None  # the table's words that the process has the paraphrases of
+        self._plain = True  # all captions so far
         self._preparing: threading.Thread | None = None
 
     def prepare(self, captions: Sequence[str]) -> None:
@@ -426,15 +435,15 @@ class MeteorSession:
         Raises:
             JavaError: there is no working Java, or the process fails; the next call starts another.
         """
-        process = self.start(chain(chain.from_iterable(references.values()), candidates.values()))
+        process = self.start([*chain.from_iterable(references.values()), *candidates.values()])
         try:
             return process.statistics(references, candidates, progress=progress)
         except JavaError:
             self._process = None
             raise
 
-    def start(self, captions: Iterable[str]) -> MeteorProcess:
-        """The process for tokenised captions: the current one, unless it lacks paraphrases of their words."""
+    def start(self, captions: Sequence[str]) -> MeteorProcess:
+        """The process for tokenised captions: the current one, unless it was started for other words."""
         self._wait()
         return self._start(captions)
 
@@ -443,18 +452,21 @@ class MeteorSession:
         self._wait()
         self._end_process()
 
-    def _start(self, captions: Iterable[str]) -> MeteorProcess:
+    def _start(self, captions: Sequence[str]) -> MeteorProcess:
         java = self._find_java()
         try:
             self._table = self._table or paraphrase_table(meteor_paraphrases())
             needed = self._table.occurring(captions)
             covered = needed if self._covered is None else needed | self._covered
-            if self._process is None or (covered != self._covered).any():
+            self._plain = self._plain and all(map(_PLAIN.fullmatch, captions))
+            if self._process is None or self._process.plain != self._plain or (covered != self._covered).any():
                 self._end_process()
                 # Without a name, it is deleted when the last process closes it.
                 with tempfile.TemporaryFile() as paraphrases:
                     self._table.write(paraphrases, covered)
-                    self._process = MeteorProcess(java, timeout_s=self._timeout_s, paraphrases=paraphrases)
+                    self._process = MeteorProcess(
+                        java, timeout_s=self._timeout_s, paraphrases=paraphrases, plain=self._plain
+                    )
                 self._covered = covered
         except OSError as error:
             raise JavaError(f"METEOR: its paraphrases cannot be prepared: {error.strerror or error}") from error

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
 
 from harness.config.schedule import Optimiser
+from harness.utils.compiler import never_compiled
 from zoo import Captioner
 
 MIN_RHO = 5.0
@@ -24,6 +25,8 @@ EPS = 1e-7
 RMS = 0.2
 """Root mean square of an update over its learning rate: that of AdamW (Liu et al., "Muon is scalable for LLM training",
 2025), so that one rate suits the matrices and all other parameters."""
+
+never_compiled(Optimizer.add_param_group, Optimizer.zero_grad, Optimizer.state_dict, Optimizer.load_state_dict)
 
 
 class RAdamLiu(Optimizer):
@@ -128,15 +131,27 @@ class Muon(AdamW):
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Move every parameter that has a gradient."""
-        groups = self.param_groups
-        for group in groups:
+        for group in self.param_groups:
             if "parts" in group:
                 self._move(group)
-        self.param_groups = [group for group in groups if "parts" not in group]
-        try:
-            super().step()
-        finally:
-            self.param_groups = groups
+            else:
+                self._adam(group)
+
+    def _adam(self, group: dict[str, Any]) -> None:
+        """What AdamW's own step does, which imports torch's compiler, for seconds."""
+        parameters: list[Tensor] = []
+        gradients: list[Tensor] = []
+        means: list[Tensor] = []
+        squares: list[Tensor] = []
+        steps: list[Tensor] = []
+        self._init_group(group, parameters, gradients, means, squares, [], steps)  # type: ignore[no-untyped-call]
+        if parameters:
+            (beta1, beta2), settings = group["betas"], {name: group[name] for name in ("lr", "weight_decay", "eps")}
+            torch._foreach_add_(steps, 1)
+            torch._fused_adamw_(
+                parameters, gradients, means, squares, [], steps,
+                beta1=beta1, beta2=beta2, amsgrad=False, maximize=False, **settings,
+            )  # fmt: skip
 
     def _move(self, group: dict[str, Any]) -> None:
         alike: dict[tuple[int, int], list[tuple[Parameter, Tensor, int, bool]]] = defaultdict(list)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 from typing import Final, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ SEED: Final = 2_024
 ALPHA: Final = 0.05
 LEVEL: Final = 0.95
 _NUMBERS_AT_ONCE: Final = 2_000_000  # 16 MB
+_NUMBERS_KEPT: Final = 10_000_000  # 20 MB, of a thousand images; each number is at most that of the images
 
 
 class ScoringOfSums(Protocol):
@@ -72,13 +74,24 @@ def exchanges(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> I
 
 def draws(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
     """How often each image is drawn in each bootstrap resample, with replacement: blocks of (rows, images)."""
+    few = images * resamples <= _NUMBERS_KEPT
+    for drawn in _kept_draws(images, resamples, seed) if few else _draws(images, resamples, seed):
+        yield drawn.astype(np.float64)
+
+
+@lru_cache(maxsize=4)  # of each split and domain; drawing takes longer than what it is for
+def _kept_draws(images: int, resamples: int, seed: int) -> tuple[NDArray[np.uint16], ...]:
+    return tuple(drawn.astype(np.uint16) for drawn in _draws(images, resamples, seed))
+
+
+def _draws(images: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     generator = np.random.default_rng(seed)
     rows = max(1, _NUMBERS_AT_ONCE // images)
     for start in range(0, resamples, rows):
         count = min(rows, resamples - start)
         drawn = generator.integers(0, images, (count, images), dtype=np.int32)
         drawn += np.arange(count, dtype=np.int32)[:, None] * np.int32(images)
-        yield np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images).astype(np.float64)
+        yield np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
 
 
 def is_exact(images: int, resamples: int) -> bool:

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.measure.flops.tracing import PartCount, trace, unfused
 from harness.measure.model_modes import eval_mode, preserve_state
+from harness.utils.compiler import never_compiled
 from harness.utils.errors import BenchError
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
@@ -200,6 +201,7 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with torch.enable_grad(), preserve_state(model), sdpa_kernel(SDPBackend.MATH), count_dispatched() as counter:
+        never_compiled(type(counter.mode).__torch_dispatch__)
         model.train()
         logits = model(visual, tokens)
         if parameters:

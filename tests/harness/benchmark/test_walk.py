@@ -45,3 +45,28 @@ def test_a_worker_does_not_import_what_its_runs_may_not_need() -> None:
     code = f"import sys, harness.benchmark.work; print(*({{*{heavy!r}}} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_training_and_counting_do_not_import_torchs_compiler() -> None:
+    code = """
+import sys, torch
+from harness.config.schedule import Optimiser
+from harness.measure.flops.counting import count_flops
+from harness.training.optimisers import make_optimiser
+from zoo import Visual, create_model
+from zoo.width import count_parameters
+
+sizes = {"vocab_size": 30, "visual_dim": 8, "d_model": 16}
+count_parameters("transformer_base", **sizes)
+model = create_model("transformer_base", **sizes)
+visual = Visual(features=torch.ones(1, 2, 8), mask=torch.ones(1, 2, dtype=torch.bool))
+count_flops(model, visual, caption_length=2, beam_size=2)
+optimiser = make_optimiser(model, Optimiser(name="muon"))
+model(visual, torch.ones(1, 2, dtype=torch.long)).sum().backward()
+optimiser.step()
+optimiser.zero_grad()
+optimiser.load_state_dict(optimiser.state_dict())
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from harness.metrics.meteor import (
     MeteorSession,
     ParaphraseTable,
     meteor_jar,
+    meteor_paraphrases,
     paraphrase_table,
 )
 
@@ -185,6 +187,23 @@ def test_statistics_are_those_of_the_whole_table(source: Path, tmp_path: Path) -
     assert (none != whole).any(axis=1)[:2].all()  # paraphrases matter here
 
 
+def test_captions_of_letters_alone_need_no_normalisation(source: Path) -> None:
+    every = [word.decode() for word in paraphrase_table(meteor_paraphrases()).words]
+    words = [word for word in every if re.fullmatch("[a-z]+", word)][::40]
+    words += ["cannot", "dont", "gonna", "mr", "etc", "st", "no"]
+    references = {start: [" ".join(words[start : start + 12])] for start in range(0, len(words), 6)} | {-1: ["a"]}
+    candidates = {start: " ".join(words[start + 3 : start + 9]) for start in range(0, len(words), 6)} | {-1: ""}
+    found = []
+    for plain in (True, False):
+        with (
+            source.open("rb") as file,
+            closing(MeteorProcess(bundled_java(), timeout_s=60, paraphrases=file, plain=plain)) as process,
+        ):
+            found.append(process.statistics(references, candidates))
+    assert len(found[0]) > 150
+    assert (found[0] == found[1]).all()
+
+
 def test_the_cache_is_of_the_files_content_and_survives_damage(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,4 +245,8 @@ def test_one_process_serves_until_words_are_new(source: Path, tmp_path: Path, mo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "paraphrase-en.gz"], (
         "no file for a kill to leave"
     )
+    assert second.plain
+    normalising = session.start(["a T-shirt"])
+    assert not normalising.plain
+    assert session.start(["a car"]) is normalising
     session.close()
