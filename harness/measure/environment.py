@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
+@cache  # of some 25 packages in every run, whose metadata take longer to read than a tiny model to score
 def package_version(package: str) -> str | None:
     """The version that is installed; None if it is not."""
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "21c4aa6d"
+SOURCES = "e2c9bf84"
 
 
 @cache
