@@ -110,16 +110,15 @@ def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path,
 def test_parallel_models_end_with_the_command_that_started_them(
     undisturbed: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    plugin, environment = killed_at("parent")
     with monkeypatch.context() as forking:
         forking.setattr(multiprocessing, "get_context", lambda _: FORK)
-        kill = bench_forked(
-            *words(data, tmp_path, MODELS, jobs=2), on_line=lambda line: signal.SIGKILL if "xe epoch" in line else None
-        )
-        most = bench(*words(data, tmp_path, "blind,expansionnet_v2,human,retrieval", jobs=2))
+        kill = bench_forked(*words(data, tmp_path, MODELS, *plugin, jobs=2), **environment)
+        most = bench(*words(data, tmp_path, "blind,expansionnet_v2,human,retrieval", *plugin, jobs=2))
     assert kill.returncode == -signal.SIGKILL, kill.stderr
     assert most.exit_code == 0, most.output
     monkeypatch.setenv("BENCH_JAVA", "/no/java")  # new processes would start METEOR, which takes seconds
-    again = bench(*words(data, tmp_path, MODELS, jobs=2))
+    again = bench(*words(data, tmp_path, MODELS, *plugin, jobs=2))
     assert again.exit_code == 0, again.output
     assert "another process works on it" not in again.stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)

@@ -1,9 +1,10 @@
-"""A plugin that ends its own process with SIGKILL at the moment that BENCH_TEST_KILL_AT names, if it does."""
+"""A plugin that, at the moment that BENCH_TEST_KILL_AT names, ends its own process or its parent with SIGKILL."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from results import Store
 
 
 def _die() -> None:
+    if moment == "parent":  # of this worker, which must not outlive it
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -43,6 +47,8 @@ if moment == "extraction":
     bank.__call__ = _dying(bank.__call__, 2)  # type: ignore[method-assign]
 elif moment == "training":
     trainer.CHECKPOINT_INTERVAL_S = 0.0
+    trainer.Trainer._run_step = _dying(trainer.Trainer._run_step, 3)  # type: ignore[method-assign]
+elif moment == "parent":
     trainer.Trainer._run_step = _dying(trainer.Trainer._run_step, 3)  # type: ignore[method-assign]
 elif moment == "between_epochs":
     trainer.Trainer._save = _dying(trainer.Trainer._save, 1)  # type: ignore[method-assign]
