@@ -46,7 +46,9 @@ def read_file(path: Path) -> bytes:
         return _unpacked(raw, path) if raw.startswith(b"\x1f\x8b") else raw
     except (OSError, EOFError, zlib.error) as error:
         said = reason(error) if isinstance(error, OSError) else str(error)
-        raise BenchError(f"{shortened(str(path))} cannot be read: {said}") from error
+        raise BenchError(
+            f"{shortened(str(path))} cannot be read: {said}", "name a file that is there and whole"
+        ) from error
 
 
 def parse_json(raw: bytes, path: Path) -> Any:
