@@ -79,7 +79,7 @@ MUTATIONS = (
       "device=device) == 0, 0.0, -torch.inf)", "device=device) == 0, -1.0, -torch.inf)"),
     M("beams not reordered", "zoo/decoding.py",
       "state.reorder(origin.flatten())", "state.reorder(origin.flatten().sort()[0])"),
-    M("samples at temperature 1.1", "zoo/decoding.py", "log_probs.exp() / torch", "(log_probs / 1.1).exp() / torch"),
+    M("samples at temperature 1.1", "zoo/decoding.py", "log_probs.exp(), 1)", "(log_probs / 1.1).exp(), 1)"),
     M("captions said backwards", "harness/data/vocabulary.py",
       "return [self._words_by_id.get(number) for number in self._spoken(ids)]",
       "return [self._words_by_id.get(number) for number in self._spoken(ids)][::-1]"),

@@ -133,8 +133,7 @@ def sample(
     """Sample `n` captions per image from softmax(logits); `log_probs` are of that distribution."""
 
     def draw(log_probs: Tensor) -> Tensor:
-        # What `torch.multinomial` draws, which looks for bad numbers on the host first.
-        return (log_probs.exp() / torch.empty_like(log_probs).exponential_()).argmax(-1)
+        return torch.multinomial(log_probs.exp(), 1)[:, 0]
 
     return _roll_out(model, memory, n, max_len, bos, eos, to_the_end, draw)
 

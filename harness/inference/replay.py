@@ -23,11 +23,10 @@ class Replayed:
     Args:
         search: reads nothing of the device (`to_the_end`). Where weights change, it calls the model's `eval` or `train`
             itself, so that layers compute what they keep of their weights within the graph.
-        capture: makes a graph of a search, for images of one shape.
     """
 
-    def __init__(self, search: Search, capture: Callable[[Search, Visual], Search] | None = None) -> None:
-        self._search, self._capture = search, capture or captured
+    def __init__(self, search: Search) -> None:
+        self._search = search
         self._met: set[tuple[object, ...]] = set()
         self._kept: dict[tuple[object, ...], Search] = {}
 
@@ -39,7 +38,7 @@ class Replayed:
             if shapes not in self._met or len(self._kept) == MOST:
                 self._met.add(shapes)
                 return self._search(visual)
-            self._kept[shapes] = self._capture(self._search, visual)
+            self._kept[shapes] = captured(self._search, visual)
         return self._kept[shapes](visual)
 
 

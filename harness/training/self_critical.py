@@ -211,8 +211,8 @@ class SelfCriticalLoss:
     vocabulary: Vocabulary
     rewards: CaptionRewards
     widths: Sequence[int] = ()
-    """To the least of these captions are padded for a second pass, which is compiled once a width; they are drawn by a
-    graph then."""
+    """To the least of these captions are padded for a second pass, which is compiled once a width; a graph draws them
+    then."""
     _replayed: Replayed | None = field(default=None, init=False)
 
     @property
@@ -258,9 +258,9 @@ class SelfCriticalLoss:
             return beam_search(drawing, memory, beam_size=settings.samples, length_penalty=0.0, graph=graph, **words)
 
     def _words(self, graph: bool = False) -> dict[str, Any]:
-        """Where captions begin and end."""
-        vocabulary, drawn = self.vocabulary, bool(self.widths) and not graph
-        return {"max_len": self.settings.max_len, "bos": vocabulary.bos, "eos": vocabulary.eos, "to_the_end": drawn}
+        """What every search takes: the words that captions begin and end with, and how many there may be."""
+        words = {"max_len": self.settings.max_len, "bos": self.vocabulary.bos, "eos": self.vocabulary.eos}
+        return words | {"to_the_end": bool(self.widths) and not graph}
 
     @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, ...]:

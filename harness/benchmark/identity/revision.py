@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "0864eff9"
+SOURCES = "c6724beb"
 
 
 @cache

@@ -64,7 +64,7 @@ def same(found: Hypotheses, wanted: Hypotheses) -> None:
 
 
 @torch.no_grad()
-def follows(name: str, kind: str) -> None:
+def follows(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replayed search finds what the search does, in images and with weights that the graph has not seen."""
     model = tiny(name)
 
@@ -72,7 +72,9 @@ def follows(name: str, kind: str) -> None:
         memory = model.eval().encode(visual)
         return (SEARCHES[kind](model, memory, max_len=WORDS, bos=BOS, eos=EOS, to_the_end=to_the_end),)
 
-    replayed, traces = Replayed(found, lambda *given: traces.append(given) or traced(*given)), list[object]()
+    traces = list[object]()
+    monkeypatch.setattr(replay, "captured", lambda *given: traces.append(given) or traced(*given))
+    replayed = Replayed(found)
     for seed in range(3):
         visual = look(model)
         torch.manual_seed(seed)
@@ -85,20 +87,21 @@ def follows(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in distinct_architectures() if "/" not in name])
-def test_beams_of_every_family_are_replayed(name: str) -> None:
-    follows(name, "beams")
+def test_beams_of_every_family_are_replayed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    follows(name, "beams", monkeypatch)
 
 
 @pytest.mark.parametrize("kind", list(SEARCHES)[1:])
 @pytest.mark.parametrize("name", ["transformer_base", "updown", "expansionnet_v2"])
-def test_every_search_is_replayed(name: str, kind: str) -> None:
-    follows(name, kind)
+def test_every_search_is_replayed(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    follows(name, kind, monkeypatch)
 
 
 def test_other_shapes_are_other_graphs_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    made = list[int]()
     monkeypatch.setattr(replay, "MOST", 2)
-    search = Replayed(lambda visual: visual, lambda search, visual: made.append(visual.batch_size) or search)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(replay, "captured", lambda search, visual: made.append(visual.batch_size) or search)
+    search = Replayed(lambda _: ())
     for _ in range(3):
         for images in (1, 2, 3):
             search(Visual(torch.zeros(images, 1)))

@@ -156,7 +156,7 @@ SMALL = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_la
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        ("transformer_base", "eager"),
+        ("transformer_base", "aot_eager"),
         *(
             pytest.param(name, "inductor", marks=pytest.mark.campaign)
             for name in ("transformer_base", "updown", "expansionnet_v2", "image_transformer", "x_lan")
