@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from results.errors import StoreError
-from results.records import AttentionRecord, DatasetRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
+from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.schema import AttentionMap, Base, Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, Score
 
 
@@ -59,23 +59,6 @@ def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns
         connection.execute(insert(table), complete)
 
 
-def image_columns(record: DatasetRecord) -> list[Columns]:
-    return [
-        {
-            "image_id": image.image_id,
-            "file": image.file,
-            "split": image.split,
-            "domain": image.domain,
-            "references": list(image.references),
-        }
-        for image in record.images
-    ]
-
-
-def skipped_columns(record: DatasetRecord) -> list[Columns]:
-    return [{"file": file, "reason": text(reason)} for file, reason in record.skipped.items()]
-
-
 def planned_columns(spec: RunSpec) -> Columns:
     """The columns of `RunRow` that planning a known run again brings up to date."""
     what = f"run {spec.key}: "
@@ -89,18 +72,13 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
             f"run {spec.key} is planned on the data set {spec.dataset!r}, which was never recorded",
             "record the data set first; a run names it by its fingerprint",
         )
+    columns = asdict(spec)
+    del columns["dataset"]
     return {
-        "key": spec.key,
-        "dataset_id": datasets[spec.dataset],
-        "model": spec.model,
-        "role": spec.role,
-        "kind": spec.kind,
-        "seed": spec.seed,
-        "track": spec.track,
-        "code_version": spec.code_version,
+        **columns,
         **planned_columns(spec),
         "signature": json_object(spec.signature, f"run {spec.key}: signature"),
-        "code": None if spec.code is None else asdict(spec.code),
+        "dataset_id": datasets[spec.dataset],
         "status": "planned",
         "attempts": 0,
         "environment": {},
@@ -109,20 +87,11 @@ def run_columns(spec: RunSpec, datasets: Mapping[str, int]) -> Columns:
 
 
 def epoch_columns(key: str, record: EpochRecord) -> Columns:
-    what = f"run {key}, stage {record.stage}, epoch {record.epoch}"
-    cider = record.val_cider
-    return {
-        "stage": record.stage,
-        "epoch": record.epoch,
-        "stage_name": record.stage_name,
-        "objective": record.objective,
-        "step": record.step,
-        "learning_rate": finite(record.learning_rate, f"{what}: learning rate"),
-        "train_loss": finite(record.train_loss, f"{what}: training loss"),
-        "val_cider": None if cider is None else finite(cider, f"{what}: validation CIDEr-D"),
-        "seconds": finite(record.seconds, f"{what}: seconds"),
-        "images_per_second": finite(record.images_per_second, f"{what}: images per second"),
-    }
+    what, columns = f"run {key}, stage {record.stage}, epoch {record.epoch}", asdict(record)
+    for name in ("learning_rate", "train_loss", "val_cider", "seconds", "images_per_second"):
+        if columns[name] is not None:
+            columns[name] = finite(columns[name], f"{what}: {name}")
+    return columns
 
 
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Columns]]:
@@ -155,14 +124,9 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
     places = len(record.boxes or ()) if height is None or width is None else height * width
     if len(record.weights) != len(record.words) or any(len(row) != places for row in record.weights):
         raise StoreError(f"{what} needs {places} weights for each of its {len(record.words)} words")
-    return {
-        "image_id": record.image_id,
-        "words": [text(word) for word in record.words],
-        "weights": [list(row) for row in record.weights],
-        "grid_height": height,
-        "grid_width": width,
-        "boxes": None if record.boxes is None else [list(box) for box in record.boxes],
-    }
+    columns = asdict(record)
+    del columns["grid"]
+    return {**columns, "words": list(map(text, record.words)), "grid_height": height, "grid_width": width}
 
 
 def score_columns(key: str, result: SplitResult) -> list[Columns]:

@@ -5,10 +5,7 @@ Rows refer to their run or data set by foreign keys that cascade. Names are stab
 
 from __future__ import annotations
 
-import math
 import struct
-import sys
-from array import array
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
@@ -68,12 +65,8 @@ class PackedScores(TypeDecorator[dict[int, float]]):
         """To bytes; an id outside int64 raises OverflowError."""
         if value is None:
             return None
-        ids = array("q", sorted(value))
-        scores = array("d", (value[image_id] for image_id in ids))
-        if sys.byteorder == "big":
-            ids.byteswap()
-            scores.byteswap()
-        return ids.tobytes() + scores.tobytes()
+        ids = sorted(value)
+        return np.array(ids, "<i8").tobytes() + np.array([value[each] for each in ids], "<f8").tobytes()
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[int, float] | None:  # noqa: ARG002
         """To a dictionary ascending by image id; ValueError where the blob is damaged."""
@@ -115,10 +108,11 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
         rows, columns = _SIZE.unpack_from(value)
         if len(value) != _SIZE.size + 2 * rows * columns:
             raise ValueError(f"{len(value)} bytes are no matrix of {rows} x {columns}")
-        numbers = struct.unpack_from(f"<{rows * columns}e", value, _SIZE.size)
-        if not all(map(math.isfinite, numbers)):
+        numbers = np.frombuffer(value, "<f2", offset=_SIZE.size)
+        if not np.isfinite(numbers).all():
             raise ValueError("a weight is not finite")
-        return [list(numbers[start : start + columns]) for start in range(0, rows * columns, columns)]
+        found: list[list[float]] = numbers.reshape(rows, columns).tolist()
+        return found
 
 
 RELEASE = "v1_0_0"

@@ -27,16 +27,17 @@ from results.store.engine import (
 from results.store.revisions import ensure_current
 from results.store.rows import (
     epoch_columns,
-    image_columns,
     insert_all,
     json_object,
     outcome_columns,
     planned_columns,
     run_columns,
-    skipped_columns,
     text,
 )
 from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
+
+_NOTHING_SAID = dict.fromkeys(("reason", "error_class", "log_tail", "progress"))
+"""Columns that an attempt which begins, or a run that has finished, has no use for."""
 
 
 class Store:
@@ -108,7 +109,7 @@ class Store:
 
     def record_dataset(self, record: DatasetRecord) -> None:
         """Store a data set by its fingerprint; again updates its root and skipped images and adds missing images."""
-        images, skipped = image_columns(record), skipped_columns(record)
+        skipped = [{"file": file, "reason": text(reason)} for file, reason in record.skipped.items()]
         columns = {
             "name": record.name,
             "root": record.root,
@@ -122,7 +123,7 @@ class Store:
             known = connection.scalars(find).one()
             connection.execute(update(DatasetRow).where(DatasetRow.id == known).values(columns))
             present = set(connection.scalars(select(Image.image_id).where(Image.dataset_id == known)))
-            missing = [image for image in images if image["image_id"] not in present]
+            missing = (asdict(image) for image in record.images if image.image_id not in present)
             insert_all(connection, Image, missing, dataset_id=known)
             connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
             insert_all(connection, SkippedImage, skipped, dataset_id=known)
@@ -165,10 +166,7 @@ class Store:
 
     def report_progress(self, key: str, progress: Mapping[str, Any]) -> None:
         """Store what a running run is at, JSON-able, for others to see; nothing where it is not running."""
-        columns = {"progress": json_object(progress, f"run {key}: progress")}
-        with self.writing() as connection:
-            running = (RunRow.key == key) & (RunRow.status == "running")
-            connection.execute(update(RunRow).where(running).values(columns))
+        self._update_running(key, progress=json_object(progress, f"run {key}: progress"))
 
     def progress(self, keys: Collection[str]) -> dict[str, tuple[Status, dict[str, Any] | None]]:
         """By key, the status of runs and what the running ones said last that they are at; unknown keys are left out.
@@ -186,15 +184,12 @@ class Store:
     def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
         """Mark a run as running in `environment` (versions, device), by this `code`; one more attempt."""
         columns = {
+            **_NOTHING_SAID,
             "status": "running",
             "attempts": RunRow.attempts + 1,
             "environment": json_object(environment, f"run {key}: environment"),
             "started_at": _now(),
             "finished_at": None,
-            "reason": None,
-            "error_class": None,
-            "log_tail": None,
-            "progress": None,
             **({} if code is None else {"code": asdict(code)}),
         }
         with self.writing() as connection:
@@ -212,12 +207,9 @@ class Store:
     def finish(self, key: str, outcome: Outcome) -> None:
         rows = outcome_columns(key, outcome)
         columns = {
+            **_NOTHING_SAID,
             "status": "finished",
             "finished_at": _now(),
-            "reason": None,
-            "error_class": None,
-            "log_tail": None,
-            "progress": None,
             "checkpoint": outcome.checkpoint,
             "environment": json_object(outcome.environment, f"run {key}: environment"),
             "operators": json_object(outcome.operators, f"run {key}: operators"),
@@ -237,7 +229,9 @@ class Store:
 
     def interrupt(self, key: str, reason: str) -> None:
         """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
-        columns = {"reason": text(without_passwords(reason)), "finished_at": _now(), "progress": None}
+        self._update_running(key, reason=text(without_passwords(reason)), finished_at=_now(), progress=None)
+
+    def _update_running(self, key: str, **columns: Any) -> None:
         with self.writing() as connection:
             running = (RunRow.key == key) & (RunRow.status == "running")
             connection.execute(update(RunRow).where(running).values(columns))
