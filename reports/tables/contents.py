@@ -38,8 +38,8 @@ class Contents:
         groups = leaderboard(store, metric, judging)
         groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
         failures, finished = reading.failures(store), reading.finished(store)
-        runs = reading.runs_by_key(store, [*(run.key for run in finished), *(failure.key for failure in failures)])
-        beside = controls(store, groups, finished)
+        runs = {run.key: run for run in (*finished, *failures)}
+        beside = controls(store, groups, runs)
         known = reading.datasets(store)
         return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs, tuple(beside))
 

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Final, Literal
 
 from results.runs.leaderboard import RANKING_METRIC, Group
-from results.runs.reading import FINISHED, image_scores, read_runs
+from results.runs.reading import image_scores
 from results.runs.run import ByImage, Run
 from results.runs.standings import FLOORS
 from results.statistics.architecture import architecture_difference
@@ -60,30 +60,19 @@ class Controls:
     median: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """The runs of a pair that have a score on the split, by seed."""
-
-    model: str
-    split: str
-    change: str | None
-    changed: Sequence[Run]
-    others: Sequence[Run]
+_Sides = tuple[str | None, Sequence[Run], Sequence[Run]]
+"""What was changed, and the changed and the other runs that have a score on the split, by seed."""
 
 
-def controls(store: Store, groups: Sequence[Group], read: Sequence[Run] | None = None) -> list[Controls]:
-    """The controls of each of the groups, in their order; the groups are those of `leaderboard(store)`.
-
-    `read` are all finished runs, where they have been read already.
-    """
+def controls(store: Store, groups: Sequence[Group], runs: Mapping[str, Run]) -> list[Controls]:
+    """The controls of each of the groups of `leaderboard(store)`, in their order; `runs` are the finished ones."""
+    rows = [[_scored([runs[key] for key in row.keys], group.split) for row in group.rows] for group in groups]
+    sides = _sides(groups, rows)
+    involved = {run.id: run for pairs in sides for _, *both in pairs for side in both for run in side}
     with store.reading() as connection:
-        runs = {run.key: run for run in (read_runs(connection, FINISHED) if read is None else read)}
-        rows = [[_scored([runs[key] for key in row.keys], group.split) for row in group.rows] for group in groups]
-        sides = _sides(groups, rows)
-        involved = {run.id: run for pairs in sides for pair in pairs for run in (*pair.changed, *pair.others)}
         by_image = image_scores(connection, list(involved.values()), RANKING_METRIC)
     return [
-        Controls(tuple(_pair(pair, by_image) for pair in pairs), *_table(group))
+        Controls(tuple(_pair(group.split, *pair, by_image) for pair in pairs), *_table(group))
         for group, pairs in zip(groups, sides, strict=True)
     ]
 
@@ -96,16 +85,14 @@ def _sides(groups: Sequence[Group], rows: Sequence[Sequence[Sequence[Run]]]) -> 
                 changed.setdefault(_same(own[0], group.split), []).append(own)
     found: list[list[_Sides]] = []
     for group, members in zip(groups, rows, strict=True):
-        pairs = []
+        pairs: list[_Sides] = []
         for own in filter(None, members):
-            model, split, half = own[0].model, group.split, len(own) // 2
+            half = len(own) // 2
             if len(own) >= _HALVED:
-                pairs.append(_Sides(model, split, None, own[half:], own[:half]))
+                pairs.append((None, own[half:], own[:half]))
             if PREPROCESSING not in own[0].signature:
-                pairs += [
-                    _Sides(model, split, other[0].signature[PREPROCESSING], other, own)
-                    for other in changed.get(_same(own[0], split), ())
-                ]
+                others = changed.get(_same(own[0], group.split), ())
+                pairs += [(other[0].signature[PREPROCESSING], other, own) for other in others]
         found.append(pairs)
     return found
 
@@ -126,19 +113,23 @@ def _score(run: Run, split: str) -> float | None:
     return None if score is None else score.value
 
 
-def _pair(sides: _Sides, by_image: Mapping[tuple[int, str], ByImage]) -> ControlPair:
-    changed, others = ([by_image[run.id, sides.split] for run in runs] for runs in (sides.changed, sides.others))
-    kind: Kind = "seeds" if sides.change is None else "preprocessing"
-    seeds = len(changed), len(others)
-    if matrix([*changed, *others]) is None:
-        means = [fmean(_score(run, sides.split) or 0.0 for run in runs) for runs in (sides.changed, sides.others)]
+def _pair(
+    split: str,
+    change: str | None,
+    changed: Sequence[Run],
+    others: Sequence[Run],
+    by_image: Mapping[tuple[int, str], ByImage],
+) -> ControlPair:
+    sides = [[by_image[run.id, split] for run in runs] for runs in (changed, others)]
+    kind: Kind = "seeds" if change is None else "preprocessing"
+    model, seeds = changed[0].model, (len(changed), len(others))
+    if matrix([*sides[0], *sides[1]]) is None:
+        means = [fmean(_score(run, split) or 0.0 for run in runs) for runs in (changed, others)]
         gap = _POINTS * (means[0] - means[1])
-        return ControlPair(sides.model, kind, sides.change, gap, None, None, None, NEEDS_IMAGE_SCORES, seeds)
-    first, second = (side for runs in (changed, others) if (side := matrix(runs)) is not None)
+        return ControlPair(model, kind, change, gap, None, None, None, NEEDS_IMAGE_SCORES, seeds)
+    first, second = (scores for side in sides if (scores := matrix(side)) is not None)
     test = architecture_difference(_POINTS * first, _POINTS * second)
-    return ControlPair(
-        sides.model, kind, sides.change, test.difference, test.low, test.high, test.p, test.reason, seeds
-    )
+    return ControlPair(model, kind, change, test.difference, test.low, test.high, test.p, test.reason, seeds)
 
 
 def _table(group: Group) -> tuple[float | None, float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,9 +11,9 @@ from sqlalchemy import select
 from results.records import Role
 from results.runs.facts import KINDS, fact_counts, states_falsely
 from results.runs.leaderboard import RANKING_METRIC, rows_of
-from results.runs.reading import FINISHED, image_scores, one_dataset, read_runs
+from results.runs.reading import image_scores
 from results.runs.run import Run
-from results.store.schema import Caption, Image
+from results.store.schema import Caption, DatasetRow, Image
 from results.store.store import Store
 
 
@@ -50,19 +50,17 @@ class GalleryItem:
     mean_cider: float | None
 
 
-def gallery(store: Store, dataset: str, split: str, runs: Sequence[Run] | None = None) -> list[GalleryItem]:
+def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run]) -> list[GalleryItem]:
     """The images of a split with their references and captions: lowest mean CIDEr-D of the models first, then by id.
 
-    Every row of the leaderboard is there once, by its lowest seed: models by their CIDEr-D, then references. `dataset`
-    is a fingerprint or a name. `runs` are all finished ones, where they have been read already.
+    Every row of the leaderboard is there once, by its lowest seed: models by their CIDEr-D, then references.
+    `fingerprint` is the data set's; `finished` are the runs.
     """
+    runs = _shown([run for run in finished if run.fingerprint == fingerprint], split)
     with store.reading() as connection:
-        dataset_id, fingerprint = one_dataset(connection, dataset)
-        read = read_runs(connection, FINISHED) if runs is None else runs
-        runs = _shown([run for run in read if run.fingerprint == fingerprint], split)
         scores = image_scores(connection, runs, RANKING_METRIC)
         facts = [image_scores(connection, runs, fact_counts(kind)) for kind in KINDS]
-        in_split = select(Image).where(Image.dataset_id == dataset_id, Image.split == split)
+        in_split = select(Image).join(DatasetRow).where(DatasetRow.fingerprint == fingerprint, Image.split == split)
         images = {image["image_id"]: image for image in connection.execute(in_split).mappings()}
         said = select(Caption.run_id, Caption.image_id, Caption.caption)
         said = said.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)

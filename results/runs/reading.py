@@ -74,8 +74,10 @@ def finished(
 ) -> list[Run]:
     """Every finished run (of a data set, by fingerprint or name; of a model; of a seed), in the order of planning."""
     chosen = [column == value for column, value in ((RunRow.model, model), (RunRow.seed, seed)) if value is not None]
+    if dataset is not None:
+        chosen.append(or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset))
     with store.reading() as connection:
-        return read_runs(connection, FINISHED, _dataset_matches(dataset), *chosen)
+        return read_runs(connection, FINISHED, *chosen)
 
 
 def failures(store: Store) -> list[Run]:
@@ -84,17 +86,12 @@ def failures(store: Store) -> list[Run]:
 
 
 def one_run(store: Store, key: str) -> Run:
-    return runs_by_key(store, [key])[key]
-
-
-def runs_by_key(store: Store, keys: Sequence[str]) -> dict[str, Run]:
-    """These runs, whatever their status, in this order; StoreError where one was never planned."""
+    """This run, whatever its status; StoreError where it was never planned."""
     with store.reading() as connection:
-        found = {run.key: run for run in read_runs(connection, RunRow.key.in_(keys))}
-    for key in keys:
-        if key not in found:
-            raise StoreError(f"no run {key} in the results database")
-    return {key: found[key] for key in keys}
+        found = read_runs(connection, RunRow.key == key)
+    if not found:
+        raise StoreError(f"no run {key} in the results database")
+    return found[0]
 
 
 def finished_with_images(store: Store, keys: Collection[str] | None = None) -> list[Run]:
@@ -192,7 +189,6 @@ def datasets(store: Store) -> list[DatasetInfo]:
             split_sizes=row["split_sizes"],
             evaluated={split: count for dataset_id, split, count in counts if dataset_id == row["id"]},
             skipped={file: reason for dataset_id, file, reason in left if dataset_id == row["id"]},
-            recorded_at=row["recorded_at"],
         )
         for row in rows
     ]
@@ -208,33 +204,12 @@ def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
     return found
 
 
-def one_dataset(connection: Connection, dataset: str) -> tuple[int, str]:
-    """Id and fingerprint of the one data set of this fingerprint or name; StoreError where there is not one."""
-    query = select(DatasetRow.id, DatasetRow.fingerprint).where(_dataset_matches(dataset))
-    found = connection.execute(query.order_by(DatasetRow.id)).all()
-    exact = [(dataset_id, fingerprint) for dataset_id, fingerprint in found if fingerprint == dataset]
-    if exact or len(found) == 1:
-        return exact[0] if exact else (found[0][0], found[0][1])
-    if found:
-        raise StoreError(
-            f"the name {dataset!r} is shared by {len(found)} data sets",
-            "name one by its fingerprint: " + ", ".join(fingerprint for _, fingerprint in found),
-        )
-    names = connection.scalars(select(DatasetRow.name))
-    known = ", ".join(sorted(set(names))) or "none yet"
-    raise StoreError(f"no data set {dataset!r} in the results database", f"it knows: {known}")
-
-
 def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
     return None if stored is None else CodeRecord(**stored)
 
 
 def quantity_columns(table: type[Score | Cost]) -> tuple[Any, ...]:
     return table.value, table.reason, table.unit, table.low, table.high
-
-
-def _dataset_matches(dataset: str | None) -> ColumnElement[bool]:
-    return true() if dataset is None else or_(DatasetRow.fingerprint == dataset, DatasetRow.name == dataset)
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:

@@ -189,7 +189,6 @@ class DatasetInfo:
     split_sizes: dict[str, int]
     evaluated: dict[str, int]
     skipped: dict[str, str]
-    recorded_at: datetime
 
 
 def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

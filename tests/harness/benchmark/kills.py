@@ -8,7 +8,7 @@ from pathlib import Path
 from results import Store
 from results.runs.gallery import gallery
 from results.runs.leaderboard import Row, leaderboard
-from results.runs.reading import one_run
+from results.runs.reading import finished, one_run
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 
@@ -29,11 +29,11 @@ def rows(workspace: Path) -> dict[str, Row]:
 def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | None]], list[object]]:
     """All that must not depend on kills; keys do, on the plug-in that kills."""
     with Store(workspace / "bench.sqlite", read_only=True) as store:
-        [dataset] = {group.dataset for group in leaderboard(store)}
+        [fingerprint] = {group.fingerprint for group in leaderboard(store)}
         pictures = [
             replace(item, captions=tuple(replace(caption, key="") for caption in item.captions))
             for split in ("test", "nocaps")
-            for item in gallery(store, dataset, split)
+            for item in gallery(store, fingerprint, split, finished(store))
         ]
         everything = [
             {name: spread.mean for name, spread in row.scores.items()}

@@ -15,7 +15,7 @@ from harness.utils.errors import BenchError
 from results import Quantity, Store
 from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
-from results.runs.reading import attention_maps, datasets, failures
+from results.runs.reading import attention_maps, datasets, failures, finished
 from results.store.rescoring import add_costs
 from tests.harness.benchmark.kills import PLUGINS, killed_at, rows, scores_and_captions
 from tests.harness.conftest import (
@@ -70,7 +70,7 @@ def test_where_words_looked_is_stored_for_models_that_attend(undisturbed: Path) 
         maps = {model: attention_maps(store, row.keys[0], "test") for model, row in found.items()}
         captions = {
             item.image_id: {said.model: said.caption for said in item.captions}
-            for item in gallery(store, datasets(store)[0].fingerprint, "test")
+            for item in gallery(store, datasets(store)[0].fingerprint, "test", finished(store))
         }
     assert any(captions[image_id]["transformer_base"] for image_id in captions)
     for model, of_model in maps.items():
@@ -193,10 +193,9 @@ def test_bad_pictures_stop_the_run_unless_they_may_be_skipped(data: Path, tmp_pa
     assert skipping.exit_code == 0, skipping.output
     assert "1 of them from evaluated splits" in skipping.output
     with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
-        [dataset] = {group.dataset for group in leaderboard(store)}
         [fingerprint] = {group.fingerprint for group in leaderboard(store)}
         info = datasets(store)[0]
-        evaluated = gallery(store, dataset, "test")
+        evaluated = gallery(store, info.fingerprint, "test", finished(store))
     assert any("000041.png" in reason for reason in info.skipped.values())
     assert fingerprint.endswith(",skipped:2")
     assert len(evaluated) == 11

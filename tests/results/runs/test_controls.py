@@ -13,6 +13,7 @@ from results import Store
 from results.records import Quantity
 from results.runs.controls import NEEDS_IMAGE_SCORES, Controls, controls
 from results.runs.leaderboard import leaderboard
+from results.runs.reading import finished
 from results.statistics.architecture import NEEDS_SEEDS, architecture_difference
 from results.statistics.significance import Array
 from tests.results.conftest import SIGNATURE, Make
@@ -38,7 +39,7 @@ def drawn(store: Store, model: str, seeds: Sequence[int], **changes: object) -> 
 
 
 def found(store: Store) -> list[Controls]:
-    return controls(store, leaderboard(store))
+    return controls(store, leaderboard(store), {run.key: run for run in finished(store)})
 
 
 @pytest.mark.parametrize(("count", "half"), [(4, 2), (5, 2), (6, 3)])

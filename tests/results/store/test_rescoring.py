@@ -53,7 +53,7 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
     assert {metric: spread.mean for metric, spread in row.held_out.items()} == {"CIDEr-D": 0.3}
     assert after.costs == before.costs
     assert after.finished_at == before.finished_at
-    assert gallery(store, "scenes", "test")[0].captions[0].cider == 0.5
+    assert gallery(store, "f" * 16, "test", reading.finished(store))[0].captions[0].cider == 0.5
     assert missing_metrics(store, key, METRICS) == {"test": {"METEOR"}}
 
 
