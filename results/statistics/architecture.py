@@ -46,15 +46,6 @@ class EstimatedDifference(NamedTuple):
     degrees: Array
 
 
-class _Test(NamedTuple):
-    difference: float
-    error: float
-    degrees: float
-    low: float
-    high: float
-    p: float
-
-
 @dataclass(frozen=True, slots=True)
 class ArchitectureDifference:
     """Mean score of the first model less the second's, over seeds and images, in the scores' unit.
@@ -93,25 +84,12 @@ def architecture_difference(first: Array, second: Array) -> ArchitectureDifferen
     sizes = (len(first), len(second)), first.shape[-1]
     if not comparable:
         raise ValueError(f"scores (seeds, images) of the same images are needed: {first.shape}, {second.shape}")
-    if reason is None:
-        return ArchitectureDifference(*_tested([summary(first), summary(second)])[0, 1], None, *sizes)
-    gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
-    return ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
-
-
-def _tested(models: Sequence[ScoreSummary]) -> dict[tuple[int, int], _Test]:
-    """Difference, error, degrees, low, high and p of every two models by their numbers."""
-    pairs = list(combinations(range(len(models)), 2))
-    if not pairs:
-        return {}
-    found = []
-    for one, own in enumerate(models[:-1]):
-        later = ScoreSummary(*(np.array(part) for part in zip(*models[one + 1 :], strict=True)))
-        found.append(estimate(own, later))
-    gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    halves = t_quantile(LEVEL, degrees) * errors
-    columns = np.stack((gaps, errors, degrees, gaps - halves, gaps + halves, p_of_t(gaps, errors, degrees)), axis=1)
-    return dict(zip(pairs, map(_Test._make, columns.tolist()), strict=True))
+    if reason is not None:
+        gap = float((first.mean(axis=0) - second.mean(axis=0)).mean())
+        return ArchitectureDifference(gap, None, None, None, None, None, reason, *sizes)
+    test = estimate(summary(first), summary(second))
+    half, (gap, error, degrees) = float(t_quantile(LEVEL, test.degrees) * test.error), map(float, test)
+    return ArchitectureDifference(gap, error, degrees, gap - half, gap + half, float(p_of_t(*test)), None, *sizes)
 
 
 def joint_degrees(degrees: float, seeds: tuple[int, int], tests: int) -> float:
@@ -375,21 +353,24 @@ def places(models: Sequence[Array]) -> Placing:
 
 
 def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:
-    tested = _tested(models)
-    degrees = np.array([joint_degrees(test.degrees, (seeds, seeds), len(tested)) for test in tested.values()])
-    gaps, errors = (np.array([test[column] for test in tested.values()]) for column in (0, 1))
-    alpha = ALPHA / max(len(tested), 1)
+    pairs = list(combinations(range(len(models)), 2))
+    if not pairs:
+        return []
+    later = (ScoreSummary(*map(np.array, zip(*models[one:], strict=True))) for one in range(1, len(models)))
+    tests = [estimate(own, others) for own, others in zip(models, later, strict=False)]
+    gaps, errors, degrees = (np.concatenate(parts) for parts in zip(*tests, strict=True))
+    degrees = np.array([joint_degrees(each, (seeds, seeds), len(pairs)) for each in degrees.tolist()])
+    alpha = ALPHA / len(pairs)
     quantiles = t_quantile(1 - alpha, degrees)
     lows, highs, p_values = gaps - quantiles * errors, gaps + quantiles * errors, p_of_t(gaps, errors, degrees)
-    if tested and seeds == 1:
-        p_values, lows, highs = sign_flip_pairs(np.array([each.images for each in models]).T, list(tested), alpha)
-    numbers = (degrees, lows, highs, np.array(holm(p_values.tolist())), quantiles)
+    if seeds == 1:
+        p_values, lows, highs = sign_flip_pairs(np.array([each.images for each in models]).T, pairs, alpha)
+    numbers = np.array((gaps, errors, degrees, lows, highs, np.array(holm(p_values.tolist())), quantiles))
     found = []
-    for (pair, test), (free, low, high, p, quantile) in zip(tested.items(), np.array(numbers).T.tolist(), strict=True):
+    for pair, (gap, error, free, low, high, p, quantile) in zip(pairs, numbers.T.tolist(), strict=True):
         one, two = (models[number] for number in pair)
-        left, variance = float(images_part(one, two)), test.error**2
+        left, variance = float(images_part(one, two)), error**2
         falling = left + float(min(one.interaction, one.between) + min(two.interaction, two.between))
         share, falls = (part / variance if variance else 0.0 for part in (left, falling))
-        told = (test.difference, test.error, free, low, high, p, share, falls, quantile)
-        found.append(PairOfModels(*pair, *told))
+        found.append(PairOfModels(*pair, gap, error, free, low, high, p, share, falls, quantile))
     return found

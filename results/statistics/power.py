@@ -20,6 +20,7 @@ difference among them must reach that, and h is half the interval of that level.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -152,11 +153,4 @@ def _found(error: Array, degrees: Array, variance: float, tests: int) -> float:
 
 def _least(few: int, most: int, enough: Callable[[int], bool]) -> int | None:
     """The least number from `few` on that is enough; None where `most` is not."""
-    if enough(few):
-        return few
-    if not enough(most):
-        return None
-    while most - few > 1:
-        middle = (few + most) // 2
-        few, most = (few, middle) if enough(middle) else (middle, most)
-    return most
+    return bisect_left(range(most), True, few, key=enough) if enough(most) else None

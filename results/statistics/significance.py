@@ -55,37 +55,37 @@ class Interval:
     high: float
 
 
-def exchanges(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
+def exchanges(images: int) -> Iterator[Array]:
     """Which images two systems exchange in each resample: fair zeros and ones, blocks of (rows, images).
 
-    All 2^images patterns once where these are no more than `resamples`, as `is_exact` says.
+    All 2^images patterns once where these are no more than `RESAMPLES`, as `is_exact` says.
     """
     rows = max(8, _NUMBERS_AT_ONCE // max(1, images))
-    total = 2**images if is_exact(images, resamples) else resamples
-    generator = np.random.default_rng(seed)
+    total = 2**images if is_exact(images) else RESAMPLES
+    generator = np.random.default_rng(SEED)
     for start in range(0, total, rows):
         count = min(rows, total - start)
-        if is_exact(images, resamples):
+        if is_exact(images):
             yield (np.arange(start, start + count)[:, None] >> np.arange(images) & 1).astype(np.float64)
         else:
             raw = np.frombuffer(generator.bytes(count * ((images + 7) // 8)), np.uint8).reshape(count, -1)
             yield np.unpackbits(raw, axis=1, count=images).astype(np.float64)
 
 
-def draws(images: int, *, resamples: int = RESAMPLES, seed: int = SEED) -> Iterator[Array]:
+def draws(images: int, *, resamples: int = RESAMPLES) -> Iterator[Array]:
     """How often each image is drawn in each bootstrap resample, with replacement: blocks of (rows, images)."""
     few = images * resamples <= _NUMBERS_KEPT
-    for drawn in _kept_draws(images, resamples, seed) if few else _draws(images, resamples, seed):
+    for drawn in _kept_draws(images, resamples) if few else _draws(images, resamples):
         yield drawn.astype(np.float64)
 
 
 @lru_cache(maxsize=4)  # of each split and domain; drawing takes longer than what it is for
-def _kept_draws(images: int, resamples: int, seed: int) -> tuple[NDArray[np.uint16], ...]:
-    return tuple(drawn.astype(np.uint16) for drawn in _draws(images, resamples, seed))
+def _kept_draws(images: int, resamples: int) -> tuple[NDArray[np.uint16], ...]:
+    return tuple(drawn.astype(np.uint16) for drawn in _draws(images, resamples))
 
 
-def _draws(images: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    generator = np.random.default_rng(seed)
+def _draws(images: int, resamples: int) -> Iterator[NDArray[np.int64]]:
+    generator = np.random.default_rng(SEED)
     rows = max(1, _NUMBERS_AT_ONCE // images)
     for start in range(0, resamples, rows):
         count = min(rows, resamples - start)
@@ -94,17 +94,12 @@ def _draws(images: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]
         yield np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
 
 
-def is_exact(images: int, resamples: int) -> bool:
+def is_exact(images: int) -> bool:
     """Whether all ways to exchange the images are tried, so that p-values are exact."""
-    return images < 63 and 2**images <= resamples
+    return images < 63 and 2**images <= RESAMPLES
 
 
-def p_value(extreme: int, images: int, resamples: int) -> float:
-    """Of `extreme` resamples at least as extreme as what was observed; that one counts among those drawn."""
-    return extreme / 2**images if is_exact(images, resamples) else (extreme + 1) / (resamples + 1)
-
-
-def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Array:
+def sign_flip_columns(differences: Array) -> Array:
     """Two-sided p-values of the means of paired differences (N, K), one for each column.
 
     Each image's two scores are exchanged or not, which flips the sign of its difference (Fisher, "The Design of
@@ -115,9 +110,9 @@ def sign_flip_columns(differences: Array, *, resamples: int = RESAMPLES, seed: i
     images = len(differences)
     total = differences.sum(axis=0)
     extreme = np.zeros(len(total), np.int64)
-    for exchanged in exchanges(images, resamples=resamples, seed=seed):
+    for exchanged in exchanges(images):
         extreme += _as_extreme(total - 2 * (exchanged @ differences), total, images)
-    return _p_values(extreme, differences, resamples)
+    return _p_values(extreme, differences)
 
 
 class PairTests(NamedTuple):
@@ -149,13 +144,13 @@ def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: floa
         parted = (count > 0) & (count < images)
         low, high = np.where(parted, np.minimum(*means), -np.inf), np.where(parted, np.maximum(*means), np.inf)
         ends.append(np.stack((low, -high)))
-    draws = 2**images if is_exact(images, RESAMPLES) else RESAMPLES + 1  # what was observed is one of them
-    rejected = int(alpha * draws) - (not is_exact(images, RESAMPLES))
+    draws = 2**images if is_exact(images) else RESAMPLES + 1  # what was observed is one of them
+    rejected = int(alpha * draws) - (not is_exact(images))
     if rejected >= 0:
         low, high = np.partition(np.concatenate(ends, axis=1), rejected, axis=1)[:, rejected]
-        return PairTests(_p_values(extreme, differences, RESAMPLES), low, -high)
+        return PairTests(_p_values(extreme, differences), low, -high)
     half = _bounded_half(differences, alpha)
-    return PairTests(_p_values(extreme, differences, RESAMPLES), total / images - half, total / images + half)
+    return PairTests(_p_values(extreme, differences), total / images - half, total / images + half)
 
 
 def _as_extreme(drawn: Array, total: Array, images: int) -> NDArray[np.int64]:
@@ -164,14 +159,20 @@ def _as_extreme(drawn: Array, total: Array, images: int) -> NDArray[np.int64]:
     return found
 
 
-def _p_values(extreme: NDArray[np.int64], differences: Array, resamples: int) -> Array:
-    """P-values of differences (N, K) of which so many draws (K,) were as extreme."""
-    observed, squares = np.abs(differences.sum(axis=0)), np.square(differences).sum(axis=0)
-    columns = zip(extreme.tolist(), observed.tolist(), squares.tolist(), strict=True)
+def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
+    """P-values of differences (N, K) of which so many draws (K,) were as extreme.
+
+    What was observed counts among the draws, unless they are all that there are. Where the bound on the sum's tail is
+    lower than what so many draws can give, it is the p-value.
+    """
     images = len(differences)
-    return np.array(
-        [_sharpened(p_value(count, images, resamples), sum_, of, images, resamples) for count, sum_, of in columns]
-    )
+    if is_exact(images):
+        return extreme / 2**images
+    observed, squares = np.abs(differences.sum(axis=0)), np.square(differences).sum(axis=0)
+    bound = np.exp(-(observed**2) / (2 * np.where(squares > 0, squares, np.inf)))
+    bound = np.maximum(2 * bound, sys.float_info.min)
+    found: Array = np.where(bound < 1 / (RESAMPLES + 1), bound, (extreme + 1) / (RESAMPLES + 1))
+    return found
 
 
 def _bounded_half(differences: Array, alpha: float) -> Array:
@@ -183,22 +184,14 @@ def _bounded_half(differences: Array, alpha: float) -> Array:
     return found
 
 
-def _sharpened(p: float, observed: float, squares: float, images: int, resamples: int) -> float:
-    """The p-value, or the bound on the sum's tail where that is lower than what so many draws can give."""
-    if not squares or is_exact(images, resamples):
-        return p
-    bound = max(2 * float(np.exp(-(observed**2) / (2 * squares))), sys.float_info.min)
-    return bound if bound < 1 / (resamples + 1) else p
-
-
-def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES, seed: int = SEED) -> dict[str, Interval]:
+def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> dict[str, Interval]:
     """95 % intervals of every metric, by resampling images with replacement.
 
     All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
     to the Bootstrap", 1993, chapter 13.
     """
     values = np.concatenate([each.values for each in statistics], axis=1)
-    totals = [drawn @ values for drawn in draws(len(values), resamples=resamples, seed=seed)]
+    totals = [drawn @ values for drawn in draws(len(values), resamples=resamples)]
     outer = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     found = {}
     for metric, scores in _scores(statistics, np.concatenate(totals)).items():

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from results.statistics import significance
 from results.statistics.significance import (
-    RESAMPLES,
     exchanges,
     holm,
     is_exact,
@@ -22,15 +22,16 @@ MAIZE = np.array([49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]) /
 FISHERS = 1_726 / 32_768
 
 
-def p_of(differences: np.ndarray, **changes: int) -> float:
-    return float(sign_flip_columns(differences[:, None], **changes)[0])
+def p_of(differences: np.ndarray) -> float:
+    return float(sign_flip_columns(differences[:, None])[0])
 
 
-def test_fishers_exact_p_value_of_darwins_maize() -> None:
-    assert p_of(MAIZE, resamples=2**15) == p_of(-MAIZE, resamples=2**15) == FISHERS
+def test_fishers_exact_p_value_of_darwins_maize(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = p_of(MAIZE)  # 10,000 of the 32,768
     assert drawn == pytest.approx(FISHERS, abs=0.007)
     assert drawn != FISHERS
+    monkeypatch.setattr(significance, "RESAMPLES", 2**15)
+    assert p_of(MAIZE) == p_of(-MAIZE) == FISHERS
 
 
 def test_p_values_equal_scipys() -> None:
@@ -61,12 +62,12 @@ def test_an_interval_holds_what_the_test_does_not_reject(images: int, alpha: flo
 
 
 def test_few_images_are_exchanged_in_every_way_once() -> None:
-    patterns = np.concatenate(list(exchanges(3, resamples=8)))
+    patterns = np.concatenate(list(exchanges(3)))
     assert sorted(map(tuple, patterns.astype(int).tolist())) == sorted(product((0, 1), repeat=3))
     assert p_of(np.array([1.0, 2.0, 3.0])) == 2 / 8
-    assert is_exact(13, RESAMPLES)
-    assert not is_exact(14, RESAMPLES)
-    assert not is_exact(5_000, RESAMPLES)
+    assert is_exact(13)
+    assert not is_exact(14)
+    assert not is_exact(5_000)
 
 
 def test_large_differences_survive_the_correction_for_many_tests() -> None:
@@ -78,16 +79,19 @@ def test_large_differences_survive_the_correction_for_many_tests() -> None:
     assert p[0] > 0.01
 
 
-def test_hoeffdings_bound_is_above_the_exact_p_value() -> None:
+def test_hoeffdings_bound_is_above_the_exact_p_value(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.full(20, 0.5)  # only all signs alike are as extreme
-    assert p_of(differences, resamples=100) == pytest.approx(2 * np.exp(-10))
+    monkeypatch.setattr(significance, "RESAMPLES", 100)
+    assert p_of(differences) == pytest.approx(2 * np.exp(-10))
     assert 2 * np.exp(-10) > 2 / 2**20
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     differences = np.random.default_rng(1).normal(0.05, 1, (100, 4))
-    assert (sign_flip_columns(differences) == sign_flip_columns(differences)).all()
-    assert (sign_flip_columns(differences) != sign_flip_columns(differences, seed=1)).any()
+    found = sign_flip_columns(differences)
+    assert (sign_flip_columns(differences) == found).all()
+    monkeypatch.setattr(significance, "SEED", 1)
+    assert (sign_flip_columns(differences) != found).any()
 
 
 def test_holm_by_hand() -> None:
