@@ -55,6 +55,10 @@ CODE_FIELDS = frozenset({"v", "rev"})
 """Fields of a signature that name code: the release and the results revision. The gate compares across them."""
 
 
+def without_code(conditions: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in conditions.items() if name not in CODE_FIELDS}
+
+
 @dataclass(frozen=True, slots=True)
 class CodeRecord:
     """The sources that a run was made by, as short digests of their syntax trees without comments and docstrings.

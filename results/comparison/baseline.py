@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from results.errors import StoreError
 from results.files import read_model
-from results.records import CODE_FIELDS, Role
+from results.records import Role, without_code
 from results.runs.run import Run
 from results.statistics.significance import ByImage
 
@@ -115,7 +115,7 @@ class BaselineRun(_Strict):
     @property
     def conditions(self) -> dict[str, str]:
         """The signature less what names code: comparing code is what the gate is for."""
-        return {name: value for name, value in self.signature.items() if name not in CODE_FIELDS}
+        return without_code(self.signature)
 
     @property
     def who(self) -> tuple[Role, str, int]:
@@ -176,20 +176,19 @@ def write_out(baseline: Baseline) -> str:
     return json.dumps(baseline.model_dump(mode="json", exclude_none=True), indent=1, ensure_ascii=False) + "\n"
 
 
-def newest_runs(runs: Iterable[Run], metrics: Collection[str] = ()) -> list[tuple[Run, BaselineRun]]:
-    """The newest run of every identity, also as a baseline holds it, with scores of images on `metrics`."""
-    newest: dict[object, tuple[Run, BaselineRun]] = {}
+def newest_runs(runs: Iterable[Run]) -> list[Run]:
+    """The newest of the runs that should give the same results, whatever code made them."""
+    newest: dict[object, Run] = {}
     for run in runs:
-        held = run_of(run, metrics)
-        rival = newest.get(held.identity)
-        if rival is None or rival[0].ended <= run.ended:
-            newest[held.identity] = run, held
+        identity = run.role, run.model, run.seed, frozenset(without_code(run.conditions).items())
+        if identity not in newest or newest[identity].ended <= run.ended:
+            newest[identity] = run
     return list(newest.values())
 
 
 def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
-    """The newest run of every identity; StoreError where no run has finished."""
-    held = tuple(run for _, run in newest_runs(runs, metrics))
+    """The newest runs; StoreError where none has finished."""
+    held = tuple(run_of(run, metrics) for run in newest_runs(runs))
     if not held:
         raise StoreError("no run has finished here", "make some with: bench run --models all")
     return Baseline(format=FORMAT, runs=held)
@@ -224,7 +223,7 @@ def distinguishing(runs: Sequence[Run]) -> list[str]:
     found = []
     for run in runs:
         rivals = [other.conditions for other in runs if (other.role, other.model) == (run.role, run.model)]
-        names = dict.fromkeys(name for conditions in rivals for name in conditions if name not in CODE_FIELDS)
+        names = dict.fromkeys(name for conditions in rivals for name in without_code(conditions))
         values = {name: {conditions.get(name, "none") for conditions in rivals} for name in names}
         alone = [name for name in names if len(values[name]) == len(rivals) > 1]
         shortest = sorted(alone, key=lambda name: max(map(len, values[name])))[:1]

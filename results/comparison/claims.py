@@ -19,7 +19,7 @@ from results.comparison.baseline import differing
 from results.comparison.comparison import ScoreChange, SeedsOfSides, numbers_to_test, with_tests
 from results.errors import StoreError
 from results.published.scores import METRICS
-from results.records import CODE_FIELDS, stages_of
+from results.records import stages_of, without_code
 from results.runs.leaderboard import RANKING_METRIC, Row, leaderboard
 from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
@@ -269,7 +269,7 @@ def _ranks_by(claim: Claim) -> str:
 def _cost_row(number: int, claim: Claim, pair: _Pair, runs: Mapping[str, Run]) -> ClaimRow:
     """A claim on cost; the other cost is told beside it."""
     run = pair[0].run
-    shown = tuple((name, value) for name, value in run.conditions.items() if name not in CODE_FIELDS)
+    shown = tuple(without_code(run.conditions).items())
     found = _ratio(claim.metric, pair, runs)
     [other] = (name for name in COSTS if name != claim.metric)
     beside = f"; {other} {told.value:.2f} times" if isinstance(told := _ratio(other, pair, runs), _Ratio) else ""
@@ -398,7 +398,7 @@ def _row(
 ) -> ClaimRow:
     run = pairs[0][0].run
     verdict, reason = _verdict(claim, findings, limit)
-    shown = tuple((name, value) for name, value in run.conditions.items() if name not in CODE_FIELDS)
+    shown = tuple(without_code(run.conditions).items())
     steps = pairs[-1][0].row.costs.get("train_steps")
     after = f" after {round(steps.value):,} updates" if steps is not None and steps.value else ""
     return ClaimRow(number, claim, verdict, reason, tuple(findings), run.dataset + after, shown)

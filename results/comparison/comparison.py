@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from results.comparison.baseline import BaselineRun, Spent, differing, distinguishing, newest_runs, run_of
-from results.records import ImageRecord, Quantity
+from results.records import ImageRecord, Quantity, without_code
 from results.runs.facts import KINDS, fact_metric
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
@@ -278,8 +278,8 @@ def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, 
 def _rows(runs: Iterable[Run]) -> dict[_Row, _Runs]:
     """The newest run of every seed, ascending, by role, model and conditions."""
     rows: dict[_Row, _Runs] = {}
-    for each, run in sorted(newest_runs(runs), key=lambda pair: pair[1].seed):
-        rows.setdefault((run.role, run.model, run.identity[-1]), []).append(each)
+    for run in sorted(newest_runs(runs), key=lambda run: run.seed):
+        rows.setdefault((run.role, run.model, frozenset(without_code(run.conditions).items())), []).append(run)
     return rows
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from results.errors import StoreError
-from results.records import CODE_FIELDS, Quantity, Role
+from results.records import Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import Run, StoredPretraining
 from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, made_elsewhere, row_costs, spreads
@@ -292,7 +292,7 @@ def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
     """Of a reference that several codes made, the one of the group's results revision, or else the last."""
     by_code: dict[object, list[Run]] = {}
     for run in runs:
-        same = frozenset(item for item in run.conditions.items() if item[0] not in CODE_FIELDS)
+        same = frozenset(without_code(run.conditions).items())
         by_code.setdefault((run.model, run.seed, same), []).append(run)
     revision = conditions.get("rev")
     chosen = (
