@@ -10,21 +10,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from results.errors import StoreError
+from results.records import (
+    AttentionRecord,
+    DatasetRecord,
+    EpochRecord,
+    ImageRecord,
+    Outcome,
+    Quantity,
+    Role,
+    RunSpec,
+    SplitResult,
+    Status,
+)
 
 if TYPE_CHECKING:
     from results.frames import Results, open
-    from results.records import (
-        AttentionRecord,
-        DatasetRecord,
-        EpochRecord,
-        ImageRecord,
-        Outcome,
-        Quantity,
-        Role,
-        RunSpec,
-        SplitResult,
-        Status,
-    )
     from results.store.store import Store
 
 __all__ = [
@@ -45,13 +45,12 @@ __all__ = [
 ]
 
 _HOMES = {"Results": "results.frames", "Store": "results.store.store", "open": "results.frames"}
-_RECORDS = "results.records"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, _RECORDS)), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

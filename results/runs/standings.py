@@ -369,18 +369,15 @@ def _places(
     as_given = len(seeds) < 2 and all(runs[0].kind == "captions" for runs in rows)
     scores: list[Array | None] = []
     for number, runs in enumerate(rows):
-        all_seeds = [by_run.get((run.id, split), {}) for run in runs]
+        every = [by_run.get((run.id, split), {}) for run in runs]
         if as_given:
-            own = matrix([mean_of_seeds(all_seeds)])
-            scores.append(own)
+            own = matrix([mean_of_seeds(every)])
             reason = NO_SCORES if own is None else NEEDS_IMAGES if own.shape[1] < 2 else None
-            reasons.append(without.get(number) or reason)
-            continue
-        chosen = [by_run.get((run.id, split), {}) for run in runs if run.seed in seeds]
-        own = matrix(chosen)
-        reason = without.get(number) or _no_place(all_seeds, matrix(all_seeds))
+        else:
+            chosen = [scored for run, scored in zip(runs, every, strict=True) if run.seed in seeds]
+            own, reason = matrix(chosen), _no_place(every)
         scores.append(own)
-        reasons.append(reason)
+        reasons.append(without.get(number) or reason)
     images = next(
         (_images(rows[number], split, by_run) for number, reason in enumerate(reasons) if reason is None), None
     )
@@ -418,7 +415,8 @@ def _images(runs: Sequence[Run], split: str, by_run: Mapping[tuple[int, str], By
     return set(by_run.get((runs[0].id, split), {}))
 
 
-def _no_place(seeds: Sequence[ByImage], scores: Array | None) -> str | None:
+def _no_place(seeds: Sequence[ByImage]) -> str | None:
+    scores = matrix(seeds)
     if scores is None:
         return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
     return missing(scores)

@@ -31,17 +31,13 @@ def problems(connection: Connection) -> Iterator[str]:
     yield from _unreadable(connection)
 
 
-def explained(connection: Connection, error: Exception) -> Exception:
-    """The error of a query that met a row that cannot be read: one that names the row; `error` where there is none."""
-    if not isinstance(error, _UNREADABLE) or (isinstance(error, DBAPIError) and "decode" not in str(error)):
-        return error
-    found = next(_unreadable(connection), None)
-    if found is None:
-        return error
-    return StoreError(
-        f"{found}, a damaged row of the results database",
-        f"`bench db check` lists all of them; {HINT}",
-    )
+def refuse_damaged_row(connection: Connection, error: Exception) -> None:
+    """StoreError that names the row, where the error is of a query that met a row that cannot be read."""
+    if isinstance(error, _UNREADABLE) and (not isinstance(error, DBAPIError) or "decode" in str(error)):
+        for found in _unreadable(connection):
+            raise StoreError(
+                f"{found}, a damaged row of the results database", f"`bench db check` lists all of them; {HINT}"
+            ) from error
 
 
 def _unreadable(connection: Connection) -> Iterator[str]:

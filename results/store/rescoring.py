@@ -110,7 +110,7 @@ def add_influences(store: Store, key: str, split: str, influences: Mapping[str, 
 def _finished(connection: Connection, key: str) -> int:
     run_id = connection.scalar(select(RunRow.id).where(RunRow.key == key, RunRow.status == "finished"))
     if run_id is None:
-        raise StoreError(f"run {key} has not finished: there is nothing to add scores to")
+        raise StoreError(f"run {key} has not finished: there is nothing to add to")
     return run_id
 
 
@@ -125,11 +125,8 @@ def add_costs(store: Store, key: str, costs: Mapping[str, Quantity], environment
     columns = cost_columns(key, costs)
     added = json_object(environment, f"run {key}: environment")
     with store.writing() as connection:
-        query = select(RunRow.id, RunRow.environment).where(RunRow.key == key, RunRow.status == "finished")
-        found = connection.execute(query).one_or_none()
-        if found is None:
-            raise StoreError(f"run {key} has not finished: there is nothing to add costs to")
-        connection.execute(delete(Cost).where(Cost.run_id == found.id, Cost.name.in_(costs)))
-        insert_all(connection, Cost, columns, run_id=found.id)
-        known = {**found.environment, **added}
-        connection.execute(update(RunRow).where(RunRow.id == found.id).values(environment=known))
+        run_id = _finished(connection, key)
+        connection.execute(delete(Cost).where(Cost.run_id == run_id, Cost.name.in_(costs)))
+        insert_all(connection, Cost, columns, run_id=run_id)
+        known = connection.scalars(select(RunRow.environment).where(RunRow.id == run_id)).one()
+        connection.execute(update(RunRow).where(RunRow.id == run_id).values(environment={**known, **added}))

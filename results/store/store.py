@@ -13,7 +13,7 @@ from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, up
 
 from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
-from results.store.check import explained
+from results.store.check import refuse_damaged_row
 from results.store.engine import (
     check_file,
     open_engine,
@@ -94,10 +94,8 @@ class Store:
             try:
                 yield connection
             except Exception as error:
-                explained_error = explained(connection, error)
-                if explained_error is error:
-                    raise
-                raise explained_error from error
+                refuse_damaged_row(connection, error)
+                raise
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
