@@ -8,7 +8,6 @@ it, which a page may load from disk where it may not fetch anything: words that 
 from __future__ import annotations
 
 import json
-import math
 import re
 import warnings
 from collections import Counter
@@ -18,6 +17,8 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
@@ -44,7 +45,6 @@ MAX_PIXELS = 64_000_000
 # What Pillow may try: formats it decodes by itself, without starting other programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")
 _SHOWN_BY_BROWSERS = {"PNG": ".png", "JPEG": ".jpg", "GIF": ".gif", "WEBP": ".webp"}
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 # Words that describe nothing by themselves.
 _FUNCTION_WORDS = frozenset(
@@ -114,11 +114,9 @@ def gallery_pages(
         dataset = known[fingerprint]
         number = len(pages) + 1
         items = gallery(store, fingerprint, split, contents.finished)
-        thumbnails = Thumbnails(Path(dataset.root), left)
         shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
-        pictures = _write_pictures(shown, attended, thumbnails, folder, f"gallery/{number}-")
-        left = thumbnails.left
+        pictures, left = _write_pictures(shown, attended, Path(dataset.root), left, folder, f"gallery/{number}-")
         suffix = f"-{number}" if pages else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
         data = gallery_data(shown, pictures, labels, f"gallery/{number}-", (attention, attended)) if shown else {}
@@ -152,7 +150,7 @@ def gallery_data(
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
     words = _dictionary(items)
-    codes = {word: _base36(number) for number, word in enumerate(words)}
+    codes = {word: np.base_repr(number, 36).lower() for number, word in enumerate(words)}
     places = {key: place for place, key in enumerate(speakers)}
     index = {
         "prefix": prefix,
@@ -192,10 +190,7 @@ def script_call(function: str, *arguments: object) -> str:
 def disagreement(item: GalleryItem) -> float | None:
     """How far the models' CIDEr-D of one image are apart: their standard deviation; None of fewer than two."""
     known = [caption.cider for caption in item.captions if caption.role == "model" and caption.cider is not None]
-    if len(known) < 2:
-        return None
-    mean = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((cider - mean) ** 2 for cider in known) / len(known))
+    return float(np.std(known)) if len(known) > 1 else None
 
 
 @cache
@@ -229,24 +224,27 @@ def pieces(caption: str, known: frozenset[str]) -> tuple[tuple[str, bool], ...]:
 
 
 def _write_pictures(
-    items: Sequence[GalleryItem], first: Iterable[int], thumbnails: Thumbnails, folder: Path, prefix: str
-) -> dict[int, tuple[str, str]]:
-    """Pictures as (file, "") or ("", reason) by image id: of the `first`, then of the hardest and most disputed."""
+    items: Sequence[GalleryItem], first: Iterable[int], root: Path, budget: int, folder: Path, prefix: str
+) -> tuple[dict[int, tuple[str, str]], int]:
+    """Pictures as (file, "") or ("", reason) by image id, and what they left of the budget.
+
+    Those of the `first` come first, then of the hardest and most disputed, until `budget` bytes are filled.
+    """
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
     turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
-    wanted = dict.fromkeys((*first, *turns))
-    chosen = set(list(wanted)[:MAX_PICTURES])
+    wanted = list(dict.fromkeys((*first, *turns)))[:MAX_PICTURES]
     files = {item.image_id: item.file for item in items}
     found = dict.fromkeys(files, ("", LEFT_OUT))
-    for image_id in (image_id for image_id in wanted if image_id in chosen):
-        picture = thumbnails(files[image_id])
-        if picture.content is None:
-            found[image_id] = ("", picture.reason)
-        else:
-            file = f"{prefix}{image_id}{picture.suffix}"
-            (folder / file).write_bytes(picture.content)
+    for image_id in wanted:
+        content, said = thumbnail(root, files[image_id])
+        if content is None:
+            found[image_id] = ("", said)
+        elif len(content) <= budget:
+            budget -= len(content)
+            file = f"{prefix}{image_id}{said}"
+            (folder / file).write_bytes(content)
             found[image_id] = (file, "")
-    return found
+    return found, budget
 
 
 def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
@@ -286,14 +284,6 @@ def _coded(text: str, codes: Mapping[str, str]) -> str:
     return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
 
 
-def _base36(number: int) -> str:
-    digits = ""
-    while number >= 36:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS[digit] + digits
-    return _DIGITS[number] + digits
-
-
 def _rounded(value: float | None) -> int | None:
     """A score times 1000, of the digits that pages show."""
     return None if value is None else round(10 * float(percent(value)))
@@ -306,34 +296,17 @@ def _stemmer() -> Any:
     return snowballstemmer.stemmer("english")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPicture:
-    content: bytes | None
-    suffix: str = ""
-    reason: str = ""
-
-
-class Thumbnails:
-    """Makes thumbnails until `budget` bytes are filled; what comes later gets a placeholder that says so."""
-
-    def __init__(self, root: Path, budget: int) -> None:
-        self._root = root.resolve()
-        self.left = budget
-
-    def __call__(self, file: str) -> ShownPicture:
-        try:
-            path = (self._root / file).resolve()
-            if not path.is_relative_to(self._root):
-                return ShownPicture(None, reason="the file lies outside the data set's folder")
-            if not path.is_file():
-                return ShownPicture(None, reason="the picture is not there")
-            content, suffix = _read(path)
-        except (OSError, ValueError, SyntaxError) as error:
-            return ShownPicture(None, reason=f"the picture cannot be read ({type(error).__name__})")
-        if len(content) > self.left:
-            return ShownPicture(None, reason=LEFT_OUT)
-        self.left -= len(content)
-        return ShownPicture(content, suffix)
+def thumbnail(root: Path, file: str) -> tuple[bytes | None, str]:
+    """A picture's bytes and suffix; None and why it is not shown, where it lies outside the root or cannot be read."""
+    try:
+        path = (root / file).resolve()
+        if not path.is_relative_to(root.resolve()):
+            return None, "the file lies outside the data set's folder"
+        if not path.is_file():
+            return None, "the picture is not there"
+        return _read(path)
+    except (OSError, ValueError, SyntaxError) as error:
+        return None, f"the picture cannot be read ({type(error).__name__})"
 
 
 def _read(path: Path) -> tuple[bytes, str]:

@@ -13,13 +13,6 @@ const choice = {
   },
 };
 
-function make(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
 // What a page shows later is in scripts beside it: opened from disk, a page may load these, but may not fetch. Each
 // calls a function of `captionbench`, here `arrived`, with its name and its data.
 const waiting = new Map();

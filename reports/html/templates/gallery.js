@@ -72,18 +72,20 @@ function card(shown, most) {
 function start() {
   const { index } = gallery;
   galleryWords.start(index);
-  gallery.order = index.images.map((_, place) => place);
   const list = document.getElementById("gallery");
   const form = document.getElementById("gallery-filter");
   const further = document.getElementById("further");
   const places = index.images.map((_, place) => place);
-  const byValue = (column, sign) => [...places].sort((a, b) => {
-    const [one, other] = [index.images[a][column], index.images[b][column]];
+  gallery.order = places;
+  // Images without a value come last.
+  const byValue = (value, sign) => [...places].sort((a, b) => {
+    const [one, other] = [value(a), value(b)];
     if (one === null || other === null) return (one === null) - (other === null);
     return sign * (one - other);
   });
+  const column = (number, sign) => byValue((place) => index.images[place][number], sign);
   const orders = {
-    worst: () => places, disputed: () => byValue(2, -1), best: () => byValue(1, -1), number: () => byValue(0, 1),
+    worst: () => places, disputed: () => column(2, -1), best: () => column(1, -1), number: () => column(0, 1),
   };
   const texts = new Map();
   const text = async (place) => {
@@ -93,15 +95,11 @@ function start() {
     }
     return texts.get(place);
   };
-  // Where the first of two models is most above the second; images that one of them has no score of come last.
+  // Where the first of two models is most above the second.
   const beats = async (one, other) => {
-    const margins = new Map();
-    for (const place of places) margins.set(place, galleryChoice.margin((await image(place)).said, one, other));
-    return [...places].sort((a, b) => {
-      const [first, second] = [margins.get(a), margins.get(b)];
-      if (first === null || second === null) return (first === null) - (second === null);
-      return second - first;
-    });
+    const margins = [];
+    for (const place of places) margins.push(galleryChoice.margin((await image(place)).said, one, other));
+    return byValue((place) => margins[place], -1);
   };
   let asked = 0;
   let drawn = "";
@@ -122,26 +120,18 @@ function start() {
     const chosen = new FormData(form);
     const words = galleryWords.asked(chosen.get("words"));
     const [kind, one, other] = chosen.get("order").split(",").map(decodeURIComponent);
-    let found = kind === "beats" ? await beats(one, other) : orders[kind]();
-    if (turn !== asked) return;
+    const ordered = kind === "beats" ? await beats(one, other) : orders[kind]();
     const picked = galleryChoice.onlyBox.checked ? galleryChoice.images() : null;
     const fact = galleryChoice.kind();
-    if (fact >= 0) {
-      const errs = new Set();
-      for (const place of places) if (galleryChoice.errs((await image(place)).said, fact)) errs.add(place);
+    const found = [];
+    for (const place of ordered) {
+      if (picked && !picked.includes(index.images[place][0])) continue;
+      if (fact >= 0 && !galleryChoice.errs((await image(place)).said, fact)) continue;
+      const all = words.length ? await text(place) : "";
       if (turn !== asked) return;
-      found = found.filter((place) => errs.has(place));
+      if (words.every((word) => all.includes(word))) found.push(place);
     }
-    if (picked) found = found.filter((place) => picked.includes(index.images[place][0]));
-    if (words.length) {
-      const matches = new Set();
-      for (const place of places) {
-        const all = await text(place);
-        if (turn !== asked) return;
-        if (words.every((word) => all.includes(word))) matches.add(place);
-      }
-      found = found.filter((place) => matches.has(place));
-    }
+    if (turn !== asked) return;
     gallery.order = found;
     await show(0, AT_ONCE, turn);
     if (turn !== asked) return;

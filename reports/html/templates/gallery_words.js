@@ -67,15 +67,10 @@ const galleryWords = {
     const within = (stretches, from) => stretches.some(([start, end]) => start <= from && from < end);
     const made = [];
     edges.slice(0, -1).forEach((from, place) => {
-      let node = document.createTextNode(text.slice(from, edges[place + 1]));
-      if (within(odd, from)) {
-        const word = document.createElement("span");
-        word.className = "odd";
-        word.append(node);
-        node = word;
-      }
+      const piece = text.slice(from, edges[place + 1]);
+      const node = within(odd, from) ? make("span", { class: "odd" }, piece) : piece;
       if (within(hits, from)) {
-        if (hits.some(([start]) => start === from)) made.push(document.createElement("mark"));
+        if (hits.some(([start]) => start === from)) made.push(make("mark", {}));
         made.at(-1).append(node);
       } else made.push(node);
     });

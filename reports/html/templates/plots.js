@@ -11,9 +11,7 @@ for (const section of document.querySelectorAll("section:has(.plots)")) {
   for (const kind of ["pointerover", "focusin"]) section.addEventListener(kind, (event) => show(of(event)));
   for (const kind of ["pointerleave", "focusout"]) section.addEventListener(kind, () => show(null));
   for (const item of section.querySelectorAll(".legend li[data-model]")) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...item.childNodes);
+    const button = make("button", { type: "button" }, ...item.childNodes);
     item.append(button);
     button.addEventListener("click", () => choice.toggle(item.dataset.model));
   }

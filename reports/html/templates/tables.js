@@ -1,5 +1,12 @@
 "use strict";
 
+function make(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
 // Numbers sort by data-value, those of a heat map by what they show, words by their text; what was not measured always comes last.
 function sortBy(table, column, direction) {
   const sign = direction === "ascending" ? 1 : -1;
@@ -27,9 +34,7 @@ function placeBy(table, metric) {
     const place = JSON.parse(cell.dataset.places)[metric];
     if (!place) continue;
     const [text, value, reason, ranks] = place;
-    const shown = document.createElement("span");
-    shown.textContent = text;
-    if (reason) shown.title = `${metric}: ${reason}`;
+    const shown = make("span", reason ? { title: `${metric}: ${reason}` } : {}, text);
     cell.classList.toggle("said", value === null && text.includes(" "));
     if (value === null) delete cell.dataset.value; else cell.dataset.value = value;
     cell.removeAttribute("style");
@@ -57,9 +62,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   for (const heading of table.tHead.rows[0].cells) {
     if (!heading.dataset.first) continue;
     heading.dataset.name = heading.textContent;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...heading.childNodes);
+    const button = make("button", { type: "button" }, ...heading.childNodes);
     heading.append(button);
     button.addEventListener("click", () => {
       const first = heading.dataset.first;
@@ -81,10 +84,7 @@ address.follow(() => {
 });
 
 for (const box of document.querySelectorAll(".signature")) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.textContent = "Copy";
-  button.setAttribute("aria-label", "Copy the signature");
+  const button = make("button", { type: "button", "aria-label": "Copy the signature" }, "Copy");
   box.append(button);
   button.addEventListener("click", () => {
     const code = box.querySelector("code");

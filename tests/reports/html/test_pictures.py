@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from reports.html.gallery import LEFT_OUT, LONGEST_SIDE, Thumbnails
-
-BUDGET = 10_000_000
+from reports.html import gallery
+from reports.html.gallery import LONGEST_SIDE, thumbnail
+from reports.tables.contents import Contents
+from results.store.store import Store
 
 
 def shown(folder: Path, name: str) -> tuple[str, Image.Image]:
-    picture = Thumbnails(folder, BUDGET)(name)
-    assert picture.content is not None
-    return picture.suffix, Image.open(BytesIO(picture.content))
+    content, suffix = thumbnail(folder, name)
+    assert content is not None
+    return suffix, Image.open(BytesIO(content))
 
 
 def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
@@ -58,31 +59,30 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, file: str) -> None:
     (root / "sub").mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
     (root / "link.png").symlink_to(tmp_path / "secret.png")
-    picture = Thumbnails(root, BUDGET)(file)
-    assert picture.content is None
-    assert "outside" in picture.reason
+    content, why = thumbnail(root, file)
+    assert content is None
+    assert "outside" in why
 
 
 @pytest.mark.parametrize("content", [b"", b"<svg onload='alert(1)'/>", b"not a picture at all"])
 def test_what_is_no_picture_gets_a_placeholder(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(content)
     for file in ("a.jpg", "gone.png", "", "nul\0.png", "x" * 5000):
-        picture = Thumbnails(tmp_path, BUDGET)(file)
-        assert picture.content is None
-        assert picture.reason
+        content, why = thumbnail(tmp_path, file)
+        assert content is None
+        assert why
 
 
 @pytest.mark.parametrize("side", [9_000, 20_000])
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, side: int) -> None:
     Image.new("1", (side, side)).save(tmp_path / "bomb.png")
-    assert Thumbnails(tmp_path, BUDGET)("bomb.png").content is None
+    assert thumbnail(tmp_path, "bomb.png")[0] is None
 
 
-def test_the_budget_is_kept(tmp_path: Path) -> None:
-    for number in range(3):
-        noise((60, 60)).save(tmp_path / f"{number}.bmp")
-    budget = 4 * len(Thumbnails(tmp_path, BUDGET)("0.bmp").content or b"") // 3
-    thumbnails = Thumbnails(tmp_path, budget)
-    found = [thumbnails(f"{number}.bmp") for number in range(3)]
-    assert sum(len(picture.content or b"") for picture in found) <= budget
-    assert (found[0].content is not None, found[2].reason) == (True, LEFT_OUT)
+def test_the_budget_is_kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gallery, "PICTURE_BUDGET", 5_000)
+    (tmp_path / "gallery").mkdir()
+    pages = gallery.gallery_pages(store, Contents.read(store), {}, {}, tmp_path)
+    assert 0 < sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir()) <= 5_000
+    reasons = [reason for page in pages.values() for _, reason in page.pictures.values()]
+    assert gallery.LEFT_OUT in reasons
