@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.tables import numbers
-from reports.tables.boards import field_value, signature_text
+from reports.tables.boards import signature_text
 from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.fields import FIELDS, METRICS, ROLES
@@ -66,13 +66,13 @@ def _tuning(label: str | None) -> str:
 
 
 def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> Conditions:
-    names = ["split", *(name for name in ("track",) if name not in group.signature), *group.signature]
-    values = {"split": group.split} | {name: field_value(group, name) for name in names if name != "split"}
+    track = {} if "track" in group.signature else {"track": group.track}
+    values = {"split": group.split} | track | group.signature
     return Conditions(
         id=id,
         title=contents.title(group),
         models=tuple(dict.fromkeys(row.model for row in group.rows)),
-        fields=[(name, values[name], FIELDS.get(name, ""), name in group.separating) for name in dict.fromkeys(names)],
+        fields=[(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
         signature=signature_text(group.signature, group.split),
         comparisons=group.comparisons,
         controls=control_sentences(controls),

@@ -247,11 +247,10 @@ def _files(folder: Path) -> set[str]:
 
 
 def _keep_foreign(folder: Path, new: Path) -> None:
-    """Copy what the report in `folder` does not list as its own; that of an earlier release lists nothing."""
-    marker = folder / MARKER
-    own = marker.read_text(encoding="utf-8").splitlines()[1:] if marker.is_file() else []
-    if not own:
+    """Copy what the report in `folder` does not list as its own."""
+    if not (folder / MARKER).is_file():
         return
+    own = (folder / MARKER).read_text(encoding="utf-8").splitlines()
     for name in sorted(_files(folder) - {MARKER, *own} - _files(new)):
         (new / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / name, new / name, follow_symlinks=False)

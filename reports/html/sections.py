@@ -13,7 +13,7 @@ from reports.tables.boards import Board, apart
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
 from reports.tables.numbers import percent
-from reports.tables.table import Cell, Column, Table, Told, table_of
+from reports.tables.table import Cell, Column, Table, table_of
 from results.runs.leaderboard import Group, Row
 
 WIDTH = 140.0
@@ -62,7 +62,7 @@ class Section:
     title: str
     track: str
     apart: str
-    tables: Mapping[str, Told]
+    tables: Mapping[str, Table]
     legend: Sequence[Series] = ()
     plots: Sequence[Plot] = ()
     operators: Sequence[tuple[str, list[Part]]] = ()
@@ -76,7 +76,7 @@ def summary(contents: Contents) -> str:
         return "No model has finished yet."
     references = {row.model for group in groups for row in group.references}
     beside = f" and {_many(len(references), 'reference')}" if references else ""
-    data = numbers.listed(sorted({group.dataset for group in groups}), "and")
+    data = numbers.listed(sorted({group.dataset for group in groups}))
     text = f"{_many(len(models), 'model')}{beside} on {data}, "
     text += f"{_many(len(runs), 'finished run')}"
     for status in ("failed", "skipped", "interrupted", "running", "planned"):
@@ -127,9 +127,9 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
         tables = {}
         for name, table in made.items():
             if table and any(table.values(place) for place in range(len(table.columns))):
-                tables[name] = Told(table)
+                tables[name] = table
             elif table:
-                tables[name] = Told(None, (f"No row has {name}: {'; '.join(table.marks)}.",))
+                tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(table.marks)}.",))
         if tables:
             id = f"domains-{len(found) + 1}"
             found.append(Section(id, contents.title(group), group.track, apart(group), tables))
@@ -174,7 +174,7 @@ def _many(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def cost_tables(group: Group, facets: Facets) -> dict[str, Told]:
+def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
     """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
 
     Latencies that are noise are marked, in the place of a column that says so.
@@ -223,7 +223,7 @@ def _ratio(column: Column, group: Group) -> list[Column]:
     return [Column(name, read, f"{column.name}, {meaning}", name, descending=False)]
 
 
-def _told(table: Table) -> Told:
+def _told(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
     places = range(len(table.columns))
     empty = [place for place in places if not table.values(place)]
@@ -239,7 +239,7 @@ def _told(table: Table) -> Told:
         said = "; ".join(f"{table.columns[place].name}: {table.lines[0].cells[place].text}" for place in same)
         sentences.append(f"The same in every row: {said}.")
     kept = [place for place in places if place not in empty and place not in same]
-    return Told(table.only(kept) if kept else None, tuple(sentences))
+    return replace(table.only(kept), sentences=tuple(sentences))
 
 
 def _is_same(table: Table, place: int) -> bool:

@@ -13,7 +13,7 @@ from reports.tables.boards import apart, in_order
 from reports.tables.columns import cost_cell, is_noise, is_of_other_machine, score_column
 from reports.tables.contents import Contents
 from reports.tables.numbers import DASH, percent
-from reports.tables.table import Cell, Column, Line, Table, Told, differences, table_of
+from reports.tables.table import Cell, Column, Line, Table, differences, table_of
 from results.records import EpochRecord, Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
@@ -22,15 +22,13 @@ from results.statistics.learning import mean_learning
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A cost to plot against: its name in the store, the words of its column, and the units that its axis may have.
+    """A cost to plot against: its name in the store, the title of its plot, and the units that its axis may have.
 
-    `units` are from large to small, each with how many of the store's units make one and the words of an axis in it;
-    `heading` has the unit where the numbers below have none.
+    `units` are from large to small, each with how many of the store's units make one and the words of an axis in it.
     """
 
     cost: str
     title: str
-    heading: str
     units: tuple[tuple[float, str], ...]
 
     def scale(self, costs: Iterable[Quantity]) -> tuple[float, str]:
@@ -38,31 +36,20 @@ class Axis:
         return next((each for each in self.units if largest >= each[0]), self.units[-1])
 
 
-def _computation(cost: str, length: str) -> Axis:
-    units = ((1e3, "TMAC"), (1.0, "GMAC"), (1e-3, "MMAC"), (1e-6, "kMAC"))
-    labels = tuple((unit, f"{name} per caption of {length} length") for unit, name in units)
-    return Axis(cost, "Computation", "Computation", labels)
+def _axis(cost: str, title: str, words: str, **units: float) -> Axis:
+    return Axis(cost, title, tuple((unit, words.format(name)) for name, unit in units.items()))
 
 
+_MACS = {"TMAC": 1e3, "GMAC": 1.0, "MMAC": 1e-3, "kMAC": 1e-6}
 _COUNTS = {
-    name: _computation(name, length) for name, length in (("gmac_beam_mean_length", "mean"), ("gmac_beam", "full"))
+    name: _axis(name, "Computation", f"{{}} per caption of {length} length", **_MACS)
+    for name, length in (("gmac_beam_mean_length", "mean"), ("gmac_beam", "full"))
 }
 _MARGINS = {"latency_median": "latency_margin"}
-_TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _OTHERS = (
-    Axis("latency_median", "Latency", "Latency", ((1.0, "median latency, seconds"), (1e-3, "median latency, ms"))),
-    Axis(
-        "train_seconds",
-        "Training time",
-        "Training time",
-        tuple((unit, f"training time, {name}") for unit, name in _TIMES),
-    ),
-    Axis(
-        "parameters",
-        "Size",
-        "Size, parameters",
-        ((1e6, "parameters, millions"), (1e3, "parameters, thousands"), (1.0, "parameters")),
-    ),
+    _axis("latency_median", "Latency", "median latency, {}", seconds=1.0, ms=1e-3),
+    _axis("train_seconds", "Training time", "training time, {}", hours=3600.0, minutes=60.0, seconds=1.0),
+    Axis("parameters", "Size", ((1e6, "parameters, millions"), (1e3, "parameters, thousands"), (1.0, "parameters"))),
 )
 
 
@@ -99,7 +86,7 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
                         {row.model for row in group.rows if row.still_learning},
                     ),
                     plots=plots,
-                    tables={"": Told(_table(group, axes, costs, best, contents))},
+                    tables={"": _table(group, axes, costs, best, contents)},
                 )
             )
     return found
@@ -162,7 +149,9 @@ def _table(
         def read(row: Row, _: Group) -> Cell:
             return cost_cell(replace(row, costs={**row.costs, **costs[row.keys]}), axis.cost)
 
-        return Column(axis.heading, read, _meaning(axis, costs), axis.title, descending=False)
+        # The numbers of sizes are the only ones without a unit.
+        heading = axis.title if axis.cost != "parameters" else "Size, parameters"
+        return Column(heading, read, _meaning(axis, costs), axis.title, descending=False)
 
     columns = (
         score_column("CIDEr-D"),
@@ -220,7 +209,7 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
                 {members[0].model for members in found if _is_open(members)},
             ),
             plots=curve_plots(found, colour),
-            tables={"": Told(Table(_COLUMNS, tuple(_line(run, differing[run.key]) for of in found for run in of)))},
+            tables={"": Table(_COLUMNS, tuple(_line(run, differing[run.key]) for of in found for run in of))},
         )
         for number, (conditions, found) in enumerate(sections.items(), start=1)
     ]

@@ -101,6 +101,12 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
     return tuple(found)
 
 
+def separated_by(group: Group, between: str = ", ") -> str:
+    """The fields that separate a group from others of its split `in_order`, with its values."""
+    fields = in_order({name: field_value(group, name) for name in group.separating})
+    return between.join(f"{name}: {own}" for name, own in fields.items())
+
+
 def field_value(group: Group, name: str) -> str:
     known = {"data": group.fingerprint, "track": group.track} | group.signature
     return known.get(name, "none")
@@ -135,8 +141,7 @@ def _together(id: str, title: str, members: Sequence[Group], contents: Contents)
     tables, absent = leaderboards(alone, contents.runs, contents.facets)
     bodies = []
     for number, (group, table) in enumerate(zip(members, tables, strict=True), start=1):
-        apart = "; ".join(f"{each.field}: {each.own}" for each in separations(group, contents.groups))
-        bodies.append(Body(apart, table.lines, f"{id}-{number}"))
+        bodies.append(Body(separated_by(group, "; "), table.lines, f"{id}-{number}"))
     table = Table(tables[0].columns, (), (), tuple(bodies))
     more = more_metrics(alone, contents.facets)
     return Board(

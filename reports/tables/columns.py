@@ -44,12 +44,11 @@ Facets = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Titled:
-    """A table beside the leaderboard, with its title, what it is, and sentences on its columns."""
+    """A table beside the leaderboard, with its title and what it is."""
 
     title: str
     note: str
     table: Table
-    sentences: tuple[str, ...] = ()
 
 
 def leaderboards(
@@ -158,16 +157,17 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
         absent.setdefault(reason or "no row has it", []).append(name)
     columns = [_more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown]
     whole = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
-    table = Table(
-        tuple(columns),
-        tuple(line for each in whole for line in each.lines),
-        tuple(line for each in whole for line in each.references),
-    )
     sentences = (
         *(column.meaning for column in columns),
         *(f"{', '.join(names)}: {why}" for why, names in absent.items()),
     )
-    return Titled("More metrics", "", table, sentences)
+    table = Table(
+        tuple(columns),
+        tuple(line for each in whole for line in each.lines),
+        tuple(line for each in whole for line in each.references),
+        sentences=sentences,
+    )
+    return Titled("More metrics", "", table)
 
 
 def absent_levels(group: Group) -> str:

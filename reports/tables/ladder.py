@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from reports.tables.columns import PLACE, Titled, score_cell, standing_cell
-from reports.tables.numbers import DASH, percent
+from reports.tables.numbers import DASH, listed, percent
 from reports.tables.table import Cell, Column, Table, line_of, noted
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import AT_CHANCE
@@ -33,7 +33,7 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
     sentences = tuple(sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other))
     note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
-    return Titled("By budget of training", note, Table(tuple(columns), lines), sentences)
+    return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
 
 
 def ladder_of(group: Group, groups: Sequence[Group]) -> list[Group]:
@@ -87,11 +87,11 @@ def _gain(row: Row | None) -> Cell:
 def _overtaking(one: Group, other: Group) -> list[str]:
     """Which models are surely worse in the first group and surely better in the second, and which lose their lead."""
     turned, lost = _changes(one, other)
-    said = []
+    before, after, said = updates(one), updates(other), []
     if turned:
-        said.append(f"After {updates(other)} updates {_listed(turned)}, the other way round than after {updates(one)}.")
+        said.append(f"After {after} updates {listed(turned, most=_NAMED)}, the other way round than after {before}.")
     if lost:
-        said.append(f"What {updates(one)} updates told is not told after {updates(other)}: {_listed(lost)}.")
+        said.append(f"What {before} updates told is not told after {after}: {listed(lost, most=_NAMED)}.")
     return said
 
 
@@ -110,8 +110,3 @@ def _changes(one: Group, other: Group) -> tuple[list[str], list[str]]:
         elif later[1] != "better":
             lost.append(f"{first} over {second}")
     return turned, lost
-
-
-def _listed(parts: Sequence[str]) -> str:
-    more = len(parts) - _NAMED
-    return ", ".join(parts[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -44,8 +44,9 @@ def signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
 
 
-def listed(names: Sequence[str], word: str) -> str:
-    """As "a, b and c", with the last word given."""
+def listed(names: Sequence[str], word: str = "and", most: int = 1000) -> str:
+    """As "a, b and c", with the last word given; of more than `most` as "a, b and 3 more"."""
+    names = names if len(names) <= most else (*names[:most], f"{len(names) - most} more")
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 

@@ -97,12 +97,14 @@ class Table:
     """Columns, ranked lines, and reference lines that are never ranked.
 
     `apart` are lines of other groups, which are ranked neither with the others nor among each other's bodies.
+    `sentences` say more of the columns, and of those that are left out because they would tell nothing.
     """
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     references: tuple[Line, ...] = ()
     apart: tuple[Body, ...] = ()
+    sentences: tuple[str, ...] = ()
 
     @property
     def all_lines(self) -> tuple[Line, ...]:
@@ -144,14 +146,6 @@ class Table:
 
         apart = tuple(replace(body, lines=cut(body.lines)) for body in self.apart)
         return Table(tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A table without columns that say nothing, None where none is left, and sentences for what was left out."""
-
-    table: Table | None
-    sentences: tuple[str, ...] = ()
 
 
 def table_of(

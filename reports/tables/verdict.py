@@ -58,10 +58,9 @@ def no_places(groups: Sequence[Group]) -> tuple[str, ...]:
     without = [group for group in groups if _models(group)]
     if not without or any(_has_place(row, group) for group in without for row in _models(group)):
         return ()
-    names = list(dict.fromkeys(group.name for group in without))
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    names = listed(list(dict.fromkeys(group.name for group in without)), most=2)
     why = _obstacles([(row, group) for group in without for row in _models(group)])
-    return (f"No model has a place yet on {', '.join(names[:2])}{more}: {why}.", *_advice(without))
+    return (f"No model has a place yet on {names}: {why}.", *_advice(without))
 
 
 def needs_longer_training(groups: Sequence[Group]) -> str:
@@ -112,7 +111,7 @@ def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
         said.append(f"of {_counted(unknown)} it is not known yet")
     name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds" if found.seeds else "one training each"
     if ahead := verdicts.get("worse", []):
-        other = f"{_named(ahead)}, which had not finished learning"
+        other = f"{listed([row.model for row in ahead], most=_NAMED)}, which had not finished learning"
         rest = f"; {', '.join(said)}" if said else ""
         return f"Nothing beats {name} on {group.name} ({seeds}) but {other}{rest}."
     return f"Nothing beats {name} on {group.name} ({seeds}): {', '.join(said)}."
@@ -145,7 +144,7 @@ def _margin(found: Comparisons) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    return _named(rows) if len(rows) <= _NAMED else f"{len(rows)} models"
+    return listed([row.model for row in rows]) if len(rows) <= _NAMED else f"{len(rows)} models"
 
 
 def _cheapest(leaders: Sequence[Row]) -> str:
@@ -215,13 +214,6 @@ def _models(group: Group) -> list[Row]:
 def _has_place(row: Row, group: Group) -> bool:
     standing = row.standings.get(group.metric)
     return standing is not None and standing.worst is not None
-
-
-def _named(rows: Sequence[Row]) -> str:
-    names = [row.model for row in rows]
-    if len(names) > _NAMED:
-        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
-    return listed(names, "and")
 
 
 @dataclass(frozen=True, slots=True)

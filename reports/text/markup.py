@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from reports.errors import ReportError
-from reports.tables.boards import separations, signature_text
+from reports.tables.boards import separated_by, signature_text
 from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
@@ -42,7 +42,7 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
     for group, table in _chosen_tables(contents, columns):
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
         if group.separating:
-            caption += f" Separated from other tables by {_separated_by(group, contents)}."
+            caption += f" Separated from other tables by {separated_by(group)}."
         shown = [(caption, name, table)]
         if beside := _people(group, contents):
             shown.append((f"{_title(group)}. {beside.title}. {beside.note}", f"{name}-people", beside.table))
@@ -101,10 +101,6 @@ def _title(group: Group) -> str:
     return group.name + (f", {group.track} track" if group.rows else "")
 
 
-def _separated_by(group: Group, contents: Contents) -> str:
-    return ", ".join(f"{each.field}: {each.own}" for each in separations(group, contents.groups))
-
-
 def _described(line: Line) -> str:
     """What sets a row apart in words; that its model was still learning is said by its place."""
     labels = (badge.label for badge in line.badges if badge.label != STILL_LEARNING.partition(":")[0])
@@ -118,8 +114,7 @@ def _with_spread(cell: Cell) -> str:
 def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
     parts = [f"## {escape_markdown(_title(group))}\n"]
     if group.separating:
-        apart = escape_markdown(_separated_by(group, contents))
-        parts.append(f"Not comparable with the other tables of this split: {apart}.\n")
+        parts.append(f"Not comparable with the other tables of this split: {escape_markdown(separated_by(group))}.\n")
     if said := verdict(group):
         parts.append(escape_markdown(" ".join(said)) + "\n")
     parts += _markdown_parts(table)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import printable
+from reports.tables.numbers import listed, printable
 from reports.text.grid import escape_markdown, indented
 from reports.text.regression import suite
 from results.comparison.recording import Finding, Judged, Layer
@@ -55,8 +55,7 @@ def _short(text: str) -> str:
 def _files(finding: Finding) -> str:
     if not finding.files:
         return "No source has changed since the baseline."
-    others = len(finding.files) - _FILES
-    return f"Changed, likeliest first: {', '.join(finding.files[:_FILES])}{f' and {others} more' * (others > 0)}"
+    return f"Changed, likeliest first: {listed(finding.files, most=_FILES)}"
 
 
 def _groups(judged: Judged) -> Iterator[tuple[Layer, str, list[Finding]]]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from reports.tables.boards import separated_by
 from reports.tables.columns import PLACE, SHORT, Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
@@ -109,8 +110,7 @@ def _print_group(
     room = f"No room here for {', '.join(gone)}; bench report shows every column." if gone else ""
     _say_once((room, absent_levels(group)), once, console)
     if group.separating:
-        own = ", ".join(f"{name}: {group.signature.get(name, 'none')}" for name in group.separating)
-        _say(f"Not comparable with this split's other tables; here {own}", console, "yellow")
+        _say(f"Not comparable with this split's other tables; here {separated_by(group)}", console, "yellow")
     ladder = ladder_table(group, groups, {})
     for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
@@ -174,7 +174,7 @@ def _print_beside(beside: Titled, group: Group, console: Console, once: set[str]
     console.print()
     _say(f"{beside.title}, {group.name}", console, "bold")
     print_table(beside.table, console)
-    _say_once((beside.note, *beside.sentences), once, console)
+    _say_once((beside.note, *beside.table.sentences), once, console)
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:

@@ -51,7 +51,7 @@ def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
         runs = {model: replace(run(), costs=costs) for model in ("a", "b")}
         (section,) = trade_off_sections(contents(group(*rows), runs=runs), {"a": 0, "b": 1})
         assert [plot.title for plot in section.plots] == ["Computation"]
-        assert [line.cells[2].text for line in section.tables[""].table.lines] == [text] * 2
+        assert [line.cells[2].text for line in section.tables[""].lines] == [text] * 2
         length = "mean" if costs is said else "full"
         assert f"MAC per caption of {length} length" in section.plots[0].drawn[0].series.title
 
@@ -64,10 +64,10 @@ def test_trade_offs_name_units_and_mark_latencies_that_are_noise() -> None:
     )
     runs = {"m2": replace(run(), costs=steady.costs), "aoanet": replace(run(), costs=noisy.costs)}
     (section,) = trade_off_sections(contents(group(steady, noisy), runs=runs), {"m2": 0, "aoanet": 1})
-    assert [column.name for column in section.tables[""].table.columns][1:4] == [
+    assert [column.name for column in section.tables[""].columns][1:4] == [
         "Best trade-off in", "Computation", "Latency",
     ]  # fmt: skip
-    assert [line.cells[3].text for line in section.tables[""].table.lines] == ["250\u202fms", "~250\u202fms"]
+    assert [line.cells[3].text for line in section.tables[""].lines] == ["250\u202fms", "~250\u202fms"]
     latency = next(plot for plot in section.plots if plot.title == "Latency")
     assert [mark.series.title.endswith("(noisy)") for mark in latency.drawn] == [False, True]
 
@@ -87,7 +87,7 @@ def test_trade_offs_are_of_one_machine() -> None:
     drawn = {plot.title: [mark.series.name for mark in plot.drawn] for plot in section.plots}
     assert sorted(drawn["Computation"]) == ["aoanet", "m2", "updown"]
     assert sorted(drawn["Training time"]) == ["aoanet", "m2"]
-    assert "trained on EPYC" in section.tables[""].table.marks
+    assert "trained on EPYC" in section.tables[""].marks
 
 
 def test_a_range_over_seeds_is_of_those_that_the_cost_is_of() -> None:

@@ -117,8 +117,8 @@ def test_curves_of_other_conditions_never_share_a_plot() -> None:
     }
     sections = curve_sections(contents(runs=runs), {"m2": 0})
     assert [section.apart for section in sections] == ["schedule: xe#1", "schedule: scst#2"]
-    tables = [section.tables[""].table for section in sections]
-    assert [[line.runs[0][1] for line in table.lines] for table in tables if table] == [["a", "c"], ["b"]]
+    tables = [section.tables[""] for section in sections]
+    assert [[line.runs[0][1] for line in table.lines] for table in tables] == [["a", "c"], ["b"]]
 
 
 @pytest.fixture

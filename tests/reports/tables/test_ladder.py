@@ -46,7 +46,7 @@ def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
     cells = {line.model: [cell.text for cell in line.cells] for line in found.table.lines}
     assert cells == {"b": ["80.0", "2", "120.0", "1", "+40.0"], "a": ["100.0", "1", "101.0", "2", "+1.0"]}
     assert [line.model for line in found.table.lines] == ["b", "a"]
-    assert ["b is better than a" in sentence for sentence in found.sentences] == [True]
+    assert ["b is better than a" in sentence for sentence in found.table.sentences] == [True]
 
 
 def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
