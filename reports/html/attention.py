@@ -18,7 +18,7 @@ from reports.tables.numbers import printable
 from results.records import AttentionRecord
 from results.runs import reading
 from results.runs.gallery import GalleryItem
-from results.runs.leaderboard import Group, Row
+from results.runs.leaderboard import Group
 from results.store.store import Store
 
 BUDGET = 3_000_000
@@ -82,7 +82,9 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
         captions: dict[int, tuple[CaptionAttention, ...]] = {}
         for image_id in ids:
             of_image = tuple(
-                _caption_attention(row, of_row[image_id], shown) for row, of_row in records if image_id in of_row
+                CaptionAttention(row.model, shown.get(row.keys[0], ""), _panels(of_row[image_id]))
+                for row, of_row in records
+                if image_id in of_row
             )
             left -= sum(_size(panel) for each in of_image for panel in each.panels)
             if left < 0:
@@ -108,9 +110,8 @@ def attention_pages(
     return pages
 
 
-def _caption_attention(row: Row, record: AttentionRecord, labels: Mapping[str, str]) -> CaptionAttention:
-    panels = [_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True)]
-    return CaptionAttention(row.model, labels.get(row.keys[0], ""), panels)
+def _panels(record: AttentionRecord) -> list[Panel]:
+    return [_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True)]
 
 
 def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Panel:

@@ -70,7 +70,9 @@ def figures(store: Store) -> dict[str, str]:
     style = Markup(asset("figure.css"))
 
     def svg(plot: Plot, of: str, names: Sequence[Series] = ()) -> str:
-        legend = [replace(each, name=_legend_name(each)) for each in names]
+        legend = [
+            replace(each, name=shortened(each.name) + (" (still learning)" if each.open_end else "")) for each in names
+        ]
         beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
         height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
         width = plot.frame.width + beside
@@ -205,10 +207,6 @@ def _run_content(
 
 def _file(section: str, plot: Plot) -> str:
     return f"{section}-{plot.title.lower().replace(' ', '-')}.svg"
-
-
-def _legend_name(each: Series) -> str:
-    return f"{shortened(each.name)}{' (still learning)' if each.open_end else ''}"
 
 
 def _remove_abandoned(folder: Path) -> None:

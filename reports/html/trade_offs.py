@@ -134,10 +134,6 @@ def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour
     return Series(row.model, colour[row.model], (spot,), text, x_bounds, y_bounds, open_end=row.still_learning)
 
 
-def _meaning(axis: Axis, costs: Mapping[tuple[str, ...], Mapping[str, Quantity]]) -> str:
-    return axis.scale(each[axis.cost] for each in costs.values())[1]
-
-
 def _table(
     group: Group,
     axes: Sequence[Axis],
@@ -151,7 +147,8 @@ def _table(
 
         # The numbers of sizes are the only ones without a unit.
         heading = axis.title if axis.cost != "parameters" else "Size, parameters"
-        return Column(heading, read, _meaning(axis, costs), axis.title, descending=False)
+        _, meaning = axis.scale(each[axis.cost] for each in costs.values())
+        return Column(heading, read, meaning, axis.title, descending=False)
 
     columns = (
         score_column("CIDEr-D"),
@@ -194,7 +191,9 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
     for keys, differs in rows.items():
         members = [runs[key] for key in keys if runs[key].epochs]
         if members:
-            sections.setdefault(_conditions(members[0]), []).append(members)
+            first = members[0]
+            conditions = first.dataset, first.track, frozenset(first.signature.items())
+            sections.setdefault(conditions, []).append(members)
             differing |= {run.key: differs for run in members}
     return [
         Section(
@@ -213,10 +212,6 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
         )
         for number, (conditions, found) in enumerate(sections.items(), start=1)
     ]
-
-
-def _conditions(run: Run) -> _Conditions:
-    return run.dataset, run.track, frozenset(run.signature.items())
 
 
 def _curves_apart(own: _Conditions, sections: Iterable[_Conditions]) -> str:

@@ -51,14 +51,9 @@ def print_gate_result(result: GateResult, console: Console) -> None:
     console.print(Text(conclusion(result), style=_style(result)))
     for sentence in _problems(result):
         console.print(indented(sentence, _style(result)))
-    console.print()
-    console.print(_rows(result).rich())
-    for metric in _metrics(result):
+    for grid in _grids(result):
         console.print()
-        console.print(_tests(result, metric).rich())
-        if (powers := _powers(result, metric)).rows:
-            console.print()
-            console.print(powers.rich())
+        console.print(grid.rich())
     console.print()
     for sentence in _notes(result):
         console.print(indented(sentence, "dim"))
@@ -72,9 +67,7 @@ def markdown(result: GateResult) -> str:
     parts = [
         f"### {_FAILED if result.failed else mark} {escape_markdown(conclusion(result))}\n",
         "".join(f"- {escape_markdown(sentence)}\n" for sentence in _problems(result)),
-        _rows(result, marked=True).markdown(),
-        *(_tests(result, metric).markdown() for metric in _metrics(result)),
-        *(powers.markdown() for metric in _metrics(result) if (powers := _powers(result, metric)).rows),
+        *(grid.markdown() for grid in _grids(result, marked=True)),
         "".join(f"- {escape_markdown(sentence)}\n" for sentence in _notes(result)),
         f"{escape_markdown(f'{_legend(result)} {code}')}\n",
     ]
@@ -194,7 +187,13 @@ def _style(result: GateResult) -> str:
     return "bold red" if result.exit_code else "bold yellow" if result.undecided else "bold green"
 
 
-def _rows(result: GateResult, *, marked: bool = False) -> Grid:
+def _grids(result: GateResult, *, marked: bool = False) -> list[Grid]:
+    """What became of every row; then, metric by metric, its tests and the falls that they would have seen."""
+    of_metrics = (make(result, metric) for metric in _metrics(result) for make in (_tests, _powers))
+    return [_rows(result, marked=marked), *(grid for grid in of_metrics if grid.rows)]
+
+
+def _rows(result: GateResult, *, marked: bool) -> Grid:
     """A line a row: its outcome, with a sign for pages without colours, its bits, and how many times as slow it is."""
     rows = []
     for row in result.rows:

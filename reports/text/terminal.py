@@ -51,7 +51,9 @@ def print_leaderboard(
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     if keys is not None:
-        groups = [group for group in groups if any(set(row.keys) & set(keys) for row in _rows(group))]
+        groups = [
+            group for group in groups if any(set(row.keys) & set(keys) for row in (*group.rows, *group.references))
+        ]
         failures = [run for run in failures if run.key in keys]
     joint, once = no_places(groups), set[str]()
     for sentence in joint:
@@ -88,10 +90,6 @@ def print_ablations(store: Store, preset: str, keys: Collection[str], console: C
 
 def _say(text: str, console: Console, style: str = "dim") -> None:
     console.print(Text(printable(text), style=style))
-
-
-def _rows(group: Group) -> tuple[Row, ...]:
-    return (*group.rows, *group.references)
 
 
 def _print_group(

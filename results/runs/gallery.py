@@ -27,7 +27,6 @@ class GalleryCaption:
 
     model: str
     role: Role
-    seed: int
     key: str
     caption: str
     cider: float | None
@@ -86,7 +85,6 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
                 GalleryCaption(
                     model=run.model,
                     role=run.role,
-                    seed=run.seed,
                     key=run.key,
                     caption=captions[run.id, image_id],
                     cider=scores[run.id, split].get(image_id),

@@ -169,17 +169,14 @@ def row_costs(
         unit = next(run.costs[name].unit for run in runs if name in run.costs)
         if depends_on_machine(name, unit):
             phase = phase_of(name)
-            where = {run.seed: machine_of(run.environment, phase) for run in runs if _has(run, name)}
+            measured = (run for run in runs if name in run.costs and run.costs[name].value is not None)
+            where = {run.seed: machine_of(run.environment, phase) for run in measured}
             here = [seed for seed, machine in where.items() if machine in ("", machines[phase])]
             if len(here) < len(where):
                 others[name] = _other_machine(where, here, phase, machines[phase])
                 by_seed = {seed: by_seed[seed] for seed in here or where}
         costs[name] = _mean_cost(by_seed)
     return costs, others
-
-
-def _has(run: Run, cost: str) -> bool:
-    return cost in run.costs and run.costs[cost].value is not None
 
 
 def _other_machine(where: Mapping[int, str], here: Sequence[int], phase: Phase, machine: str) -> OtherMachine:

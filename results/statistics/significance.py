@@ -167,7 +167,8 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     """
     images = len(differences)
     if is_exact(images):
-        return extreme / 2**images
+        exact: Array = extreme / 2**images
+        return exact
     observed, squares = np.abs(differences.sum(axis=0)), np.square(differences).sum(axis=0)
     bound = np.exp(-(observed**2) / (2 * np.where(squares > 0, squares, np.inf)))
     bound = np.maximum(2 * bound, sys.float_info.min)

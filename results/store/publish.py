@@ -57,7 +57,6 @@ def publish(source: str | Path, file: Path) -> PublishedCopy:
             merged = merge(copy, source)
             with copy.writing() as connection:
                 unfinished = _keep_finished(connection, merged.source)
-                _keep_one_metric(connection)
                 _remove_private(connection)
                 runs = connection.scalar(select(func.count()).select_from(RunRow)) or 0
         with closing(sqlite3.connect(part)) as plain:
@@ -81,12 +80,9 @@ def _keep_finished(connection: Connection, source: str) -> int:
     return unfinished
 
 
-def _keep_one_metric(connection: Connection) -> None:
-    for table in (ImageScores, ImageInfluences):
-        connection.execute(delete(table).where(table.metric != METRIC))
-
-
 def _remove_private(connection: Connection) -> None:
+    for packed in (ImageScores, ImageInfluences):
+        connection.execute(delete(packed).where(packed.metric != METRIC))
     connection.execute(delete(Caption))
     connection.execute(update(Image).values(references=[]))
     connection.execute(update(DatasetRow).values(root=DatasetRow.name))

@@ -58,7 +58,8 @@ class Store:
                 self._refuse_other_programs()
                 with translated(self._url):
                     use_write_ahead_log(self._reader)
-            self._check_schema(create=create)
+            with self.writing() if create else self.reading() as connection:
+                ensure_current(connection, self._url, create=create)
         except BaseException:
             self.close()
             raise
@@ -258,10 +259,6 @@ class Store:
                     ensure_current(connection, self._url, create=False)
         finally:
             looked_at.dispose()
-
-    def _check_schema(self, *, create: bool) -> None:
-        with self.writing() if create else self.reading() as connection:
-            ensure_current(connection, self._url, create=create)
 
 
 def _now() -> datetime:

@@ -19,7 +19,7 @@ from tests.reports.examples import contents, group, row, run
 
 
 def said(key: str, caption: str, cider: float | None, role: Role = "model") -> GalleryCaption:
-    return GalleryCaption(key.partition("-")[0], role, 1, key, caption, cider)
+    return GalleryCaption(key.partition("-")[0], role, key, caption, cider)
 
 
 def item(number: int, *captions: GalleryCaption, references: tuple[str, ...] = ("a ball",)) -> GalleryItem:

@@ -66,15 +66,15 @@ def test_the_gallery_shows_the_hardest_image_first(store: Store, add: Add) -> No
     first, last = items[0], items[-1]
     assert (first.file, first.domain, first.references) == ("test/1.png", "in-domain", ("a red ball", "one ball"))
     assert last.references == ("<b>two</b> cones",)
-    shown = [(caption.model, caption.seed, caption.key, caption.cider) for caption in first.captions]
+    shown = [(caption.model, caption.key, caption.cider) for caption in first.captions]
     assert shown == [
-        ("high", 1, "high-1", 0.75),
-        ("low", 1, "low-1", 0.25),
-        ("unscored", 1, "unscored-1", None),
-        ("human", 0, "human-0", 100.0),
+        ("high", "high-1", 0.75),
+        ("low", "low-1", 0.25),
+        ("unscored", "unscored-1", None),
+        ("human", "human-0", 100.0),
     ]
     assert [caption.caption for caption in last.captions] == ["cones"] * 4
-    assert [[caption.key for caption in item.captions] for item in items].count([key for _, _, key, _ in shown]) == 3
+    assert [[caption.key for caption in item.captions] for item in items].count([key for _, key, _ in shown]) == 3
 
 
 def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None:
