@@ -16,7 +16,7 @@ from results.published.scores import best_match, measured_conditions
 from results.runs.facts import is_fact
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
-from results.runs.reading import code_of, finished
+from results.runs.reading import finished
 from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.engine import resolve_url, sqlite_file
@@ -506,27 +506,13 @@ def check_known(name: str, value: str | None, known: Iterable[str]) -> None:
 
 def frame_of_runs(connection: Connection, rows: Rows, dtypes: Mapping[str, str]) -> pd.DataFrame:
     """Rows that begin with their run's id, as columns: what identifies the run, those of `dtypes`, the conditions."""
-    ids, *columns = _transposed(rows, 1 + len(dtypes))
-    runs = _runs(connection)
-    runs = runs.take(runs.index.get_indexer(pd.Index(ids, dtype="int64"))).reset_index(drop=True)
-    for name in runs.columns[runs.dtypes == "category"]:
-        runs[name] = runs[name].cat.remove_unused_categories()
-    data = typed(dict(zip(dtypes, columns, strict=True)), dtypes)
-    return pd.concat([runs[list(IDENTITY)], data, runs[list(CONDITIONS)]], axis=1)
-
-
-def _runs(connection: Connection) -> pd.DataFrame:
-    """What identifies every planned run, whatever its status, by its id and in the order of planning."""
-    identity = (RunRow.id, RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
-    query = select(*identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
-    query = query.join(DatasetRow)
-    rows = []
-    for *fields, signature, stored in connection.execute(query.order_by(RunRow.id)):
-        code = code_of(stored)
-        rows.append((*fields, signature_text(signature), *((code.model, code.revision) if code else (None, None))))
-    dtypes = {"id": "int64", **IDENTITY, **CONDITIONS}
-    return typed(dict(zip(dtypes, _transposed(rows, len(dtypes)), strict=True)), dtypes).set_index("id")
-
-
-def _transposed(rows: Rows, width: int) -> list[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) or [()] * width
+    identity = (RunRow.key, RunRow.model, RunRow.role, RunRow.seed, DatasetRow.name)
+    query = select(RunRow.id, *identity, RunRow.track, DatasetRow.fingerprint, RunRow.signature, RunRow.code)
+    runs = {}
+    for run, *fields, signature, code in connection.execute(query.join(DatasetRow)):
+        made_by = (code["model"], code["revision"]) if code else (None, None)
+        runs[run] = fields[: len(identity)], (*fields[len(identity) :], signature_text(signature), *made_by)
+    whole = [(*runs[run][0], *values, *runs[run][1]) for run, *values in rows]
+    dtypes = {**IDENTITY, **dtypes, **CONDITIONS}
+    columns = list(zip(*whole, strict=True)) or [()] * len(dtypes)
+    return typed(dict(zip(dtypes, columns, strict=True)), dtypes)

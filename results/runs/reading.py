@@ -39,7 +39,7 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
     own = [column for column in RunRow.__table__.columns if column.name in Run.__dataclass_fields__]
     query = select(*own, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     rows = connection.execute(query.where(*chosen).order_by(RunRow.id)).mappings()
-    runs = {row["id"]: Run(**{**row, "code": code_of(row["code"])}) for row in rows}
+    runs = {row["id"]: Run(**{**row, "code": row["code"] and CodeRecord(**row["code"])}) for row in rows}
 
     # Tens of thousands of rows: as tuples they are read in half the time that named fields take.
     def parts(table: type[Epoch | Score | HeldOutScore | Cost], *columns: Any) -> Any:
@@ -202,10 +202,6 @@ def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
             image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
             found.setdefault(row["fingerprint"], {})[image.image_id] = image
     return found
-
-
-def code_of(stored: dict[str, Any] | None) -> CodeRecord | None:
-    return None if stored is None else CodeRecord(**stored)
 
 
 def quantity_columns(table: type[Score | Cost]) -> tuple[Any, ...]:
