@@ -125,9 +125,7 @@ class Run:
         """How its training ended, of an ensemble its members' on average; None where nothing was trained here."""
         if not self.epochs:
             trained = [ended for member in self.members if (ended := member.learning) is not None]
-            mean = mean_learning(trained)
-            fewest = min((each.validations for each in trained), default=0)
-            return Learning(mean.state, fewest, mean.rise, mean.error) if trained else None
+            return mean_learning(trained) if trained else None
         last = max(epoch.stage for epoch in self.epochs)
         of_stage = [epoch for epoch in self.epochs if epoch.stage == last]
         stages = stages_of(self.config)

@@ -85,33 +85,24 @@ def idle_share(rates: Sequence[float], *, stepwise: bool) -> float:
     return idle / len(rates)
 
 
-@dataclass(frozen=True, slots=True)
-class MeanLearning:
-    """How the trainings of a row ended on average: `rise` over their last quarter and its error, both fractions."""
-
-    state: State
-    rise: float | None = None
-    error: float | None = None
-
-
-def mean_learning(seeds: Collection[Learning]) -> MeanLearning:
-    """Whether an architecture had finished learning, from trainings with several seeds.
+def mean_learning(seeds: Collection[Learning]) -> Learning:
+    """Whether an architecture had finished learning, from trainings with several seeds; `validations` are the fewest.
 
     Still learning is what rose by more than `RISE` on average beyond the standard error of that mean. One seed of many
     may rise by chance, and of more seeds more do; their mean comes nearer to the architecture's own rise the more there
     are. Where patience ended a training, its rise counts as none. One that cannot say leaves it unknown, and one whose
     rate was near zero leaves it open whether it had finished.
     """
-    states = {each.state for each in seeds}
+    states, fewest = {each.state for each in seeds}, min((each.validations for each in seeds), default=0)
     if not seeds or "unknown" in states:
-        return MeanLearning("unknown")
+        return Learning("unknown", fewest)
     if states in ({"at chance"}, {"stopped early"}):
-        return MeanLearning(states.pop())
+        return Learning(states.pop(), fewest)
     rises = [0.0 if each.state == "stopped early" else each.rise or 0.0 for each in seeds]
     rise = sum(rises) / len(rises)
     error = sqrt(sum((each.error or 0.0) ** 2 for each in seeds)) / len(rises)
     finished: State = "rate near zero" if "rate near zero" in states else "finished learning"
-    return MeanLearning("still learning" if rise - error > RISE else finished, rise, error)
+    return Learning("still learning" if rise - error > RISE else finished, fewest, rise, error)
 
 
 def _deviation(scores: Sequence[float]) -> float:
