@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import wraps
-from typing import ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +21,6 @@ from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 
 PAD = 0
-Arguments = ParamSpec("Arguments")
 _TRIGRAM = 3
 
 
@@ -99,17 +96,6 @@ class Hypotheses:
 _NO_RULES = SearchRules()
 
 
-def _graph_where_asked(search: Callable[Arguments, Hypotheses]) -> Callable[Arguments, Hypotheses]:
-    """Run a search without gradients, unless it is called with `graph=True`."""
-
-    @wraps(search)
-    def run(*arguments: Arguments.args, **settings: Arguments.kwargs) -> Hypotheses:
-        with torch.set_grad_enabled(bool(settings.get("graph", False))):
-            return search(*arguments, **settings)
-
-    return run
-
-
 @torch.no_grad()
 def greedy(
     model: Captioner, memory: Memory, *, max_len: int, bos: int, eos: int, to_the_end: bool = False
@@ -118,7 +104,6 @@ def greedy(
     return _roll_out(model, memory, 1, max_len, bos, eos, to_the_end, lambda log_probs: log_probs.argmax(-1))
 
 
-@_graph_where_asked
 def sample(
     model: Captioner,
     memory: Memory,
@@ -127,7 +112,7 @@ def sample(
     max_len: int,
     bos: int,
     eos: int,
-    graph: bool = False,  # noqa: ARG001  # read by the decorator
+    graph: bool = False,
     to_the_end: bool = False,
 ) -> Hypotheses:
     """Sample `n` captions per image from softmax(logits); `log_probs` are of that distribution."""
@@ -135,10 +120,10 @@ def sample(
     def draw(log_probs: Tensor) -> Tensor:
         return torch.multinomial(log_probs.exp(), 1)[:, 0]
 
-    return _roll_out(model, memory, n, max_len, bos, eos, to_the_end, draw)
+    with torch.set_grad_enabled(graph):
+        return _roll_out(model, memory, n, max_len, bos, eos, to_the_end, draw)
 
 
-@_graph_where_asked
 def beam_search(
     model: Captioner,
     memory: Memory,
@@ -151,7 +136,7 @@ def beam_search(
     count_bos: bool = False,
     banned: Sequence[int] = (),
     release_finished: bool = False,
-    graph: bool = False,  # noqa: ARG001  # read by the decorator
+    graph: bool = False,
     rules: SearchRules = _NO_RULES,
     to_the_end: bool = False,
 ) -> Hypotheses:
@@ -176,57 +161,58 @@ def beam_search(
         raise ZooError(f"beam_size must lie between 1 and the vocabulary's {model.vocab_size}, not {beam_size}")
     if not all(0 <= token < model.vocab_size for token in banned):
         raise ZooError(f"banned {list(banned)} must be entries of the vocabulary of {model.vocab_size}")
-    batch, device = memory.batch_size, memory.features.device
-    state = model.start(memory)
-    logits, state = model.step(torch.full((batch,), bos, device=device), state)
-    sums, last = _log_probs(logits, banned).topk(beam_size)  # (B, W) each
-    state = state.expand(beam_size)
-    path = _Path(sums, [last])
-    aside: Hypotheses | None = None
-    # The words that continue an image's beams, and the rows of the beams that they continue.
-    ahead = last.new_empty(2, batch, beam_size * beam_size)
-    words, rows = ahead.view(2, batch, beam_size, beam_size)
-    rows.copy_(torch.arange(batch * beam_size, device=device).view(batch, beam_size, 1))
+    with torch.set_grad_enabled(graph):
+        batch, device = memory.batch_size, memory.features.device
+        state = model.start(memory)
+        logits, state = model.step(torch.full((batch,), bos, device=device), state)
+        sums, last = _log_probs(logits, banned).topk(beam_size)  # (B, W) each
+        state = state.expand(beam_size)
+        path = _Path(sums, [last])
+        aside: Hypotheses | None = None
+        # The words that continue an image's beams, and the rows of the beams that they continue.
+        ahead = last.new_empty(2, batch, beam_size * beam_size)
+        words, rows = ahead.view(2, batch, beam_size, beam_size)
+        rows.copy_(torch.arange(batch * beam_size, device=device).view(batch, beam_size, 1))
 
-    def ranked(sums: Tensor) -> Hypotheses:
-        tokens, log_probs = path.trace(max_len)
-        said = _said(tokens, eos)
-        lengths = said.sum(-1)
-        scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
-        found = Hypotheses(tokens * said, log_probs, lengths, scores)
-        return (found if aside is None else aside.joined(found)).best(beam_size)
+        def ranked(sums: Tensor) -> Hypotheses:
+            tokens, log_probs = path.trace(max_len)
+            said = _said(tokens, eos)
+            lengths = said.sum(-1)
+            scores = sums / (lengths + int(count_bos)).to(sums.dtype) ** length_penalty
+            found = Hypotheses(tokens * said, log_probs, lengths, scores)
+            return (found if aside is None else aside.joined(found)).best(beam_size)
 
-    for _ in range(1, max_len):
-        ended = int(to_the_end and not release_finished)
-        if release_finished:
-            finished = last == eos
-            aside = ranked(sums.masked_fill(~finished, -torch.inf))
-            sums = sums.masked_fill(finished, -torch.inf)
-            # A sum can only fall, and its score is highest for the longest caption.
-            reached = sums.amax(1) / (max_len + int(count_bos)) ** length_penalty
-            if not to_the_end and bool((reached <= aside.scores[:, -1]).all()):
+        for _ in range(1, max_len):
+            ended = int(to_the_end and not release_finished)
+            if release_finished:
+                finished = last == eos
+                aside = ranked(sums.masked_fill(~finished, -torch.inf))
+                sums = sums.masked_fill(finished, -torch.inf)
+                # A sum can only fall, and its score is highest for the longest caption.
+                reached = sums.amax(1) / (max_len + int(count_bos)) ** length_penalty
+                if not to_the_end and bool((reached <= aside.scores[:, -1]).all()):
+                    break
+            # The words themselves are read, which takes no kernel, and counted here.
+            elif not to_the_end and (ended := sum(row.count(eos) for row in last.tolist())) == last.numel():
                 break
-        # The words themselves are read, which takes no kernel, and counted here.
-        elif not to_the_end and (ended := sum(row.count(eos) for row in last.tolist())) == last.numel():
-            break
-        logits, state = model.step(last.flatten(), state)
-        # Only the best W words of a beam can be among the best W.
-        log_probs = _log_probs(logits, banned)
-        if rules != _NO_RULES:
-            log_probs = rules.apply(log_probs, path.prefixes(), eos)
-        gains = _best(log_probs.view(batch, beam_size, -1), words)
-        if ended:
-            finished = (last == eos)[..., None]
-            # A finished beam has one continuation, which adds nothing: the end token once more.
-            itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
-            gains = torch.where(finished, itself, gains)
-            words.masked_fill_(finished, eos)
-        sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
-        last, origin = ahead.gather(2, choice.expand(2, -1, -1))
-        state = state.reorder(origin.flatten())
-        path.go_on(last, gains.flatten(1), choice)
+            logits, state = model.step(last.flatten(), state)
+            # Only the best W words of a beam can be among the best W.
+            log_probs = _log_probs(logits, banned)
+            if rules != _NO_RULES:
+                log_probs = rules.apply(log_probs, path.prefixes(), eos)
+            gains = _best(log_probs.view(batch, beam_size, -1), words)
+            if ended:
+                finished = (last == eos)[..., None]
+                # A finished beam has one continuation, which adds nothing: the end token once more.
+                itself = torch.where(torch.arange(beam_size, device=device) == 0, 0.0, -torch.inf)
+                gains = torch.where(finished, itself, gains)
+                words.masked_fill_(finished, eos)
+            sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
+            last, origin = ahead.gather(2, choice.expand(2, -1, -1))
+            state = state.reorder(origin.flatten())
+            path.go_on(last, gains.flatten(1), choice)
 
-    return ranked(sums)
+        return ranked(sums)
 
 
 @dataclass(frozen=True, slots=True)
