@@ -61,14 +61,8 @@ def merge(store: Store, other: str | Path) -> Merged:
     if _is_same(url, store.url):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
-    with Store(url, read_only=True) as source:
-        _merge_all(store, source, merged)
-    return merged
-
-
-def _merge_all(store: Store, source: Store, merged: Merged) -> None:
-    with source.reading() as there:
-        fingerprints = {}
+    fingerprints: dict[int, str] = {}
+    with Store(url, read_only=True) as source, source.reading() as there:
         for dataset in there.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all():
             fingerprints[dataset["id"]] = dataset["fingerprint"]
             with store.writing() as here:
@@ -77,6 +71,7 @@ def _merge_all(store: Store, source: Store, merged: Merged) -> None:
         for run in there.execute(select(RunRow).order_by(RunRow.id)).mappings().all():
             with store.writing() as here:
                 _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
+    return merged
 
 
 def _is_same(one: URL, other: URL) -> bool:

@@ -292,10 +292,8 @@ class HeldOutScore(Base):
     reason: Mapped[str | None]
 
 
-class ImageScores(Base):
-    """One metric of every image of one split, packed (see `PackedScores`)."""
-
-    __tablename__ = "image_scores"
+class _OfImages:
+    """A number of every image of one split, by metric, packed (see `PackedScores`)."""
 
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
@@ -303,18 +301,17 @@ class ImageScores(Base):
     scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
 
 
-class ImageInfluences(Base):
-    """The influence of every image on a corpus score of one split (`SplitResult.influences`), packed as `ImageScores`.
+class ImageScores(_OfImages, Base):
+    __tablename__ = "image_scores"
+
+
+class ImageInfluences(_OfImages, Base):
+    """The influence of every image on a corpus score (`SplitResult.influences`).
 
     Nothing for metrics that are means of `ImageScores`, and for splits of one image.
     """
 
     __tablename__ = "image_influences"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    split: Mapped[str] = mapped_column(primary_key=True)
-    metric: Mapped[str] = mapped_column(primary_key=True)
-    scores: Mapped[dict[int, float]] = mapped_column(PackedScores)
 
 
 class AttentionMap(Base):
