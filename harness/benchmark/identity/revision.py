@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "bd145b88"
+SOURCES = "f01c7f6e"
 
 
 @cache
