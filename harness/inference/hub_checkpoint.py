@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import yaml
 
+from harness.data.hub import require_files
 from harness.utils.errors import BenchError
-from harness.utils.files import require_file
 from harness.utils.hashing import digest
 from zoo.errors import first_sentence
 
@@ -62,9 +62,7 @@ class Checkpoint:
             MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
         )
 
-        for file in self.folder.glob("*.*"):
-            if not file.is_dir():  # the libraries that read them would wait for a pipe
-                require_file(file, f"of the model {self.asked}")
+        require_files(self.folder, f"of the model {self.asked}")
         family = self.family
         if family not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
             if family not in CONFIG_MAPPING and "auto_map" in self._config:

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "f01c7f6e"
+SOURCES = "18b7e0b4"
 
 
 @cache

@@ -29,7 +29,7 @@ class BertScorer:
     """A BERT-like encoder, up to the layer that bert-score recommends for its name, or else the last.
 
     Raises:
-        WeightsAbsent: they are not on this machine.
+        WeightsMissing: they are not on this machine.
         BenchError: the package is not installed, or the model is of another kind.
         ZooError: the weights are damaged.
     """

@@ -20,6 +20,7 @@ from harness.data.images import load_image
 from harness.metrics.contract import Array
 from harness.metrics.more.measured import CLIP_NAMES, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
+from harness.utils.json_io import read_json
 from zoo.errors import first_line
 from zoo.models.hub import load_network
 
@@ -33,7 +34,7 @@ class ClipScorer:
     """A CLIP model; embeddings of images and texts are kept, since the captions of many runs are of the same images.
 
     Raises:
-        WeightsAbsent: they are not on this machine.
+        WeightsMissing: they are not on this machine.
         BenchError: they are of another model, or its tokenizer or image processor cannot be used.
         ZooError: they are damaged.
     """
@@ -42,7 +43,9 @@ class ClipScorer:
         from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
         folder = weights.folder()
-        if (family := weights.family()) != "clip":
+        config = read_json(folder / "config.json")
+        family = config.get("model_type") if isinstance(config, dict) else None
+        if family != "clip":
             raise BenchError(
                 f"{weights.option} {weights.asked} is no CLIP model of transformers ({family})",
                 f"name one: {weights.option} openai/clip-vit-large-patch14",
