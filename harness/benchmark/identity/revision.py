@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "18b7e0b4"
+SOURCES = "0e66232c"
 
 
 @cache
