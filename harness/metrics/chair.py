@@ -20,14 +20,13 @@ import numpy as np
 import yaml
 
 from harness.data.formats import is_image_id
-from harness.data.scenes.dataset import is_scenes, scene_nouns, scene_objects
+from harness.data.scenes.dataset import read_scenes, scene_nouns
 from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 
-SCENES_FILE = "dataset_scenes.json"
 UNKNOWN = "what the images show is not known: name COCO's objects with --instances instances_val2014.json"
 _FORMAT = 'give COCO\'s instances_val2014.json: "images", "annotations" and "categories"'
 _COCO: Final = Path(__file__).with_name("chair.yaml")
@@ -93,17 +92,13 @@ class KnownObjects:
         return f"{len(absent)} images are not in {self.label.partition('#')[0]} ({few}); --instances may be repeated"
 
 
-def objects_of_scenes(path: Path) -> KnownObjects | None:
-    """The objects of the embedded data set, exactly as drawn; None where the file is of another data set.
-
-    Raises:
-        BenchError: the file cannot be read, or was changed after it was generated.
-    """
-    content = read_json(path)
-    if not is_scenes(content):
+def objects_of_scenes(annotations: Path | None) -> KnownObjects | None:
+    """The objects of the embedded data set, exactly as drawn; None and BenchError as `read_scenes`."""
+    if (scenes := read_scenes(annotations)) is None:
         return None
     nouns, plurals = scene_nouns()
-    return KnownObjects(ObjectWords.of(nouns, plurals=plurals), scene_objects(content), "scenes", False)
+    shown = {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes.items()}
+    return KnownObjects(ObjectWords.of(nouns, plurals=plurals), shown, "scenes", False)
 
 
 def objects_of_coco(paths: Sequence[Path]) -> KnownObjects:

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "0e66232c"
+SOURCES = "c1c0fd1f"
 
 
 @cache
