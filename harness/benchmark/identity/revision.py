@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "c1c0fd1f"
+SOURCES = "02c4096d"
 
 
 @cache
