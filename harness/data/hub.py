@@ -189,6 +189,18 @@ def quick_hub() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
+def open_part(kind: Any, folder: Path, what: str, hint: str = "fetch the model again") -> Any:
+    """A tokenizer or processor of transformers from a model's folder, without code of its own.
+
+    Raises:
+        BenchError: the library cannot use it, for whatever reason, which follows on `what`.
+    """
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the library may raise anything
+        raise BenchError(f"{what}: {first_line(error)}", hint) from error
+
+
 @dataclass(frozen=True)
 class HubPreprocessing:
     """Preprocessing of a pretrained model; `folder` holds its preprocessor_config.json."""
@@ -199,14 +211,7 @@ class HubPreprocessing:
     def _processor(self) -> Any:
         from transformers import AutoImageProcessor
 
-        try:
-            return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
-                str(self.folder), local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:  # the library may raise anything
-            raise BenchError(
-                f"{self.folder} holds no usable image processor: {first_line(error)}", "fetch the model again"
-            ) from error
+        return open_part(AutoImageProcessor, self.folder, f"{self.folder} holds no usable image processor")
 
     def key(self) -> str:
         """A description of the processor and its settings."""
