@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "9c048d2f"
+SOURCES = "64e6d516"
 
 
 @cache
