@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "64e6d516"
+SOURCES = "7b24a476"
 
 
 @cache
