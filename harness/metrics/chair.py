@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from harness.data.formats import is_image_id
+from harness.data.formats import is_image_id, named
 from harness.data.scenes.dataset import read_scenes, scene_nouns
 from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.ptb import tokenize_ptb
@@ -52,9 +52,9 @@ def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], 
     """Statistics (N, 4) of one caption of each image, in the order of `captions`."""
     shown = objects.shown(references)
     rows = []
-    for image_id, named in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
-        wrong = sum(category not in shown[image_id] for category in named)
-        rows.append([wrong, len(named), wrong > 0, 1])
+    for image_id, said in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
+        wrong = sum(category not in shown[image_id] for category in said)
+        rows.append([wrong, len(said), wrong > 0, 1])
     return Statistics(CHAIR, np.array(rows, np.float64).reshape(-1, 4))
 
 
@@ -77,19 +77,17 @@ class KnownObjects:
         """The objects of each image that has `references`; those must be in `by_image`."""
         if not self.with_references:
             return {image_id: self.by_image[image_id] for image_id in references}
-        named = iter(self.words.mentioned([text for texts in references.values() for text in texts]))
+        told = iter(self.words.mentioned([text for texts in references.values() for text in texts]))
         return {
-            image_id: self.by_image[image_id].union(*(next(named) for _ in texts))
+            image_id: self.by_image[image_id].union(*(next(told) for _ in texts))
             for image_id, texts in references.items()
         }
 
     def lacking(self, images: Iterable[int]) -> str | None:
         """Why some of the images have no known objects, None where all have."""
-        absent = [image_id for image_id in images if image_id not in self.by_image]
-        if not absent:
-            return None
-        few = ", ".join(map(str, absent[:3])) + (", ..." if len(absent) > 3 else "")
-        return f"{len(absent)} images are not in {self.label.partition('#')[0]} ({few}); --instances may be repeated"
+        absent = [str(image_id) for image_id in images if image_id not in self.by_image]
+        what = f"that {self.label.partition('#')[0]} does not list"
+        return f"{named(absent, what)}; --instances may be repeated" if absent else None
 
 
 def objects_of_scenes(annotations: Path | None) -> KnownObjects | None:

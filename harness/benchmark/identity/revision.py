@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "7b24a476"
+SOURCES = "c5cc12dc"
 
 
 @cache
