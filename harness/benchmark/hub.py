@@ -13,13 +13,14 @@ from PIL import Image
 
 from harness.benchmark.caption_images import Captioned, readable
 from harness.benchmark.context import RunContext
-from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, SavedHubModel, described, refuse_options
+from harness.benchmark.hub_model import HubModel, HubOptions, SavedHubModel, described, refuse_options
 from harness.benchmark.saved_model import find_run, read_description
 from harness.benchmark.scoring import score_split
 from harness.benchmark.timing import time_hub
 from harness.benchmark.training_costs import no_training
 from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
+from harness.data.hub import PREFIX
 from harness.data.images import load_image
 from harness.inference.hub_captioner import HubCaptioner, caption_with_hub
 from harness.measure.captioning_costs import Counted, Timed, counted, time_generation

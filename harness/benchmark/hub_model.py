@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
-from harness.benchmark.pretrained import WEIGHTS_FILES, WeightsMissing, fetch, folder_name
+from harness.benchmark.pretrained import WEIGHTS_FILES, fetch, folder_name
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
-from harness.data.hub import REPOSITORY, cached_snapshot
+from harness.data.hub import PREFIX, HubPlace, WeightsMissing, parse_place
 from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prompt, choose_prompt, choose_rules
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute, expanded, shortened
+from harness.utils.files import shortened
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
@@ -56,24 +56,17 @@ def refuse_options(options: HubOptions, why: str, hint: str) -> None:
         raise BenchError(f"--hub {name} is for models of hf:, and {why}", hint)
 
 
-PREFIX = "hf:"
-
-
 @dataclass(frozen=True, slots=True)
-class HubModel:
+class HubModel(HubPlace):
     """One checkpoint as it was asked for.
 
     Attributes:
-        where: a repository on the hub, or the absolute path of a folder.
-        revision: of the repository: a branch, a tag or a commit; None: its default branch.
         prompt: a template's name, a text, or None for the family's default.
         clean: what is done to captions: rules of `harness.inference.hub_checkpoint`.
         attention: its implementation, one of `ATTENTION`; None: the network's own choice.
         dtype: of weights and arithmetic, one of `DTYPES`; None: that of the run.
     """
 
-    where: str
-    revision: str | None = None
     prompt: str | None = None
     clean: tuple[str, ...] = ()
     attention: str | None = None
@@ -81,52 +74,13 @@ class HubModel:
 
     @classmethod
     def parse(cls, name: str, options: HubOptions | None = None) -> Self:
-        """The checkpoint of a word of `--models`; an existing folder goes before a repository of the same name.
-
-        Raises:
-            BenchError: it is neither a folder nor the name of a repository.
-        """
-        rest = name.removeprefix(PREFIX)
-        folder = expanded(rest)
-        if rest and folder.is_dir():
-            return cls(str(absolute(folder)), None, **(options or {}))
-        found = REPOSITORY.fullmatch(rest)
-        if found is None:
-            raise BenchError(
-                f"{name}: there is no such folder, and it is no repository's name",
-                "write hf:FOLDER, hf:ORG/NAME or hf:ORG/NAME@REVISION",
-            )
-        return cls(found[1], found[2], **(options or {}))
+        """The checkpoint of a word of `--models`; BenchError as `parse_place`."""
+        return cls(*parse_place(PREFIX, name.removeprefix(PREFIX)), **(options or {}))
 
     @property
     def row(self) -> str:
         """The name of its row; of a folder its last part."""
-        return f"{PREFIX}{Path(self.where).name if self._is_folder else self._asked}"
-
-    @property
-    def _is_folder(self) -> bool:
-        return Path(self.where).is_absolute()
-
-    @property
-    def _asked(self) -> str:
-        return self.where if self.revision is None else f"{self.where}@{self.revision}"
-
-    def folder(self) -> Path:
-        """Where it lies: the folder itself, or the hub's cache. Nothing is fetched.
-
-        Raises:
-            WeightsMissing: it is not on this machine.
-        """
-        if self._is_folder:
-            if not Path(self.where).is_dir():
-                raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
-            return Path(self.where)
-        if (folder := cached_snapshot(self.where, self.revision)) is None:
-            raise WeightsMissing(
-                f"the weights of {self.row} are not on this machine",
-                f"fetch them: bench prefetch model {PREFIX}{self._asked}; or name a folder: {PREFIX}FOLDER",
-            )
-        return folder
+        return f"{PREFIX}{self.asked}"
 
     def checkpoint(self) -> Checkpoint:
         """Its files, checked.
@@ -135,7 +89,7 @@ class HubModel:
             WeightsMissing: they are not on this machine.
             BenchError: they are of no model that can caption.
         """
-        found = Checkpoint(self.folder(), self.row)
+        found = Checkpoint(self.located(), self.row)
         found.check()
         return found
 
@@ -158,12 +112,12 @@ class HubModel:
 
     def name(self) -> str:
         """The repository with its commit, or a folder's name with a digest over the sizes and times of its files."""
-        if self._is_folder:
+        if self.is_folder:
             return folder_name(self.where)
         try:
-            return f"{self.where}@{self.folder().name[:12]}"
+            return f"{self.where}@{self.located().name[:12]}"
         except WeightsMissing:
-            return self._asked
+            return self.asked
 
     def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
         """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""
@@ -208,7 +162,7 @@ class HubModel:
         return {
             "family": "hf" if prompt is None else self.checkpoint().family,
             "name": self.row,
-            "source": "" if self._is_folder else f"https://huggingface.co/{self.where}",
+            "source": "" if self.is_folder else f"https://huggingface.co/{self.where}",
             "summary": f"{self.name()} through transformers, without training here{asked}",
             "visual": "pixels",
             "pretraining": asdict(self.pretraining()),
@@ -254,7 +208,7 @@ def prefetch_hub(name: str) -> Path:
         BenchError: it is a folder, the repository does not exist or cannot be reached.
     """
     model = HubModel.parse(name)
-    if Path(model.where).is_absolute():
+    if model.is_folder:
         raise BenchError(f"{name} is a folder on this machine: there is nothing to fetch", f"bench run --models {name}")
     elsewhere = f"name a folder in --models: {PREFIX}FOLDER"
     files = (*WEIGHTS_FILES, "*.jinja", "*.model")

@@ -46,14 +46,15 @@ class Released:
 
     Attributes:
         pretraining: what the weights saw; Karpathy's validation and test splits were left out.
-        specials: names of padding, begin, end and unknown word in the vocabulary, a preparation that has such names,
-            or None if the first three are the number 0, which the vocabulary leaves out.
+        preparation: of captions; None if begin, end and padding are the number 0, which the vocabulary leaves out.
+        specials: names of padding, begin, end and unknown word in the vocabulary, if not those of the preparation.
         backbone_tensors: beginning of the names of a backbone's tensors; None if no checkpoint holds one.
     """
 
     pretraining: Pretraining
     decoding: Decoding
-    specials: tuple[str, str, str, str] | str | None
+    preparation: str | None
+    specials: tuple[str, ...] = ()
     backbone_tensors: str | None = None
     interpolation: Interpolation = "bicubic"
 
@@ -65,17 +66,10 @@ class Released:
         Raises:
             BenchError, ZooError: the vocabulary lacks special tokens, or is not the checkpoint's.
         """
-        if self.specials is None:
+        if self.preparation is None:
             state, words = converter_of(family).separate_specials(state, entries)
             return state, Vocabulary(tuple(words))
-        if isinstance(self.specials, str):
-            return state, Vocabulary.of_entries(entries, self.specials)
-        if missing := [name for name in self.specials if name not in entries]:
-            raise BenchError(
-                f"the vocabulary lacks {', '.join(missing)}", f"it must hold {', '.join(self.specials)} and all words"
-            )
-        pad, bos, eos, unk = map(entries.index, self.specials)
-        return state, Vocabulary(tuple(word for word in entries if word not in self.specials), pad, bos, eos, unk)
+        return state, Vocabulary.of_entries(entries, self.preparation, self.specials)
 
 
 def _trained(visual: str, source: str, overlap: Mapping[str, str]) -> Pretraining:
@@ -86,6 +80,7 @@ RELEASED = {
     "dlct": Released(
         _trained(_DETECTOR, "Luo et al., AAAI 2021; the repository luo3300612/image-captioning-DLCT", _OVERLAP),
         Decoding(beam_size=5, max_len=20, length_penalty=0.0),
+        "words",
         _MESHED,
     ),
     "expansionnet_v2": Released(
@@ -108,6 +103,7 @@ RELEASED = {
     "rstnet": Released(
         _trained(_DETECTOR, "Zhang et al., CVPR 2021; the authors' repository zhangxuying1004/RSTNet", _OVERLAP),
         Decoding(beam_size=5, max_len=20, length_penalty=0.0),
+        "words",
         _MESHED,
     ),
     "x_lan": Released(

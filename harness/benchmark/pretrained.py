@@ -11,10 +11,10 @@ import torch
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
-from harness.data.hub import HubPreprocessing, hub_is_reachable
+from harness.data.hub import HubPreprocessing, WeightsMissing, cached_snapshot, hub_is_reachable, require_files
 from harness.data.vocabularies import HubVocabulary
 from harness.utils.errors import BenchError
-from harness.utils.files import absolute, expanded, require_file
+from harness.utils.files import absolute, expanded
 from harness.utils.hashing import digest
 from zoo import Captioner, Pretraining, create_model, model_card
 from zoo.errors import first_line
@@ -22,10 +22,6 @@ from zoo.registry import NOT_DOCUMENTED
 
 WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 """What is fetched of a model: no pickled weights, no code."""
-
-
-class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which the row is skipped
-    """The weights are not on this machine; the run is skipped with a hint how to fetch them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +83,7 @@ class Pretrained:
             BenchError: the tokenizer or image processor is damaged.
         """
         folder = self.folder()
-        for file in folder.glob("*.*"):
-            if not file.is_dir():  # the libraries that read them would wait for a pipe
-                require_file(file, f"of the pretrained model {self.model}")
+        require_files(folder, f"of the pretrained model {self.model}")
         arguments = {"folder": str(folder), "max_len": context.preset.size["max_len"]}
         model: Any = create_model(self.model, vocab_size=0, visual_dim=0, **arguments)
         model.to(context.execution.device, torch.float32)  # some are published in half precision, and none runs in it
@@ -109,15 +103,12 @@ class Pretrained:
         given = expanded(self.where)
         if given.is_dir():
             return given.resolve()
-        from huggingface_hub import snapshot_download
-
-        try:
-            return Path(snapshot_download(self.where, local_files_only=True))
-        except Exception as error:  # of the library: not cached, not a name of a repository, an unreadable cache ...
+        if (folder := cached_snapshot(self.where, None)) is None:
             raise WeightsMissing(
                 f"the weights of {self.model} are not on this machine ({self.where})",
                 f"fetch them: bench prefetch model {self.model}; or name a folder: --pretrained {self.model}=FOLDER",
-            ) from error
+            )
+        return folder
 
 
 def folder_name(where: str) -> str:

@@ -12,7 +12,7 @@ import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.captions import CaptionsFile, find_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.hub_model import PREFIX, HubModel, HubOptions, refuse_options
+from harness.benchmark.hub_model import HubModel, HubOptions, refuse_options
 from harness.benchmark.identity.run_key import (
     built_with,
     code_of_hub,
@@ -29,6 +29,7 @@ from harness.config.load import shipped_preset
 from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
 from harness.config.preset import Preset
 from harness.config.tuning import Tuned
+from harness.data.hub import PREFIX
 from harness.data.pixels import without_control
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary

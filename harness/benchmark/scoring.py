@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from harness.benchmark.context import BenchmarkData
-from harness.metrics.chair import SCENES_FILE, KnownObjects, objects_of_scenes
+from harness.data.scenes.dataset import annotations_of, read_scenes
+from harness.metrics.chair import KnownObjects, objects_of_scenes
 from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
-from harness.metrics.facts import Expected, expected_words, measure_facts, measure_words, scenes_of
+from harness.metrics.facts import Expected, expected_words, measure_facts, measure_words
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
 from harness.metrics.rounds import Round, held_out_rounds
 from harness.utils.errors import BenchError
@@ -171,9 +172,7 @@ def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> 
     Raises:
         BenchError: a file of objects cannot be used, or the data set's own was changed.
     """
-    root = data.dataset.root  # of the images, which may have a folder of their own
-    file = next((folder / SCENES_FILE for folder in (root, root.parent) if (folder / SCENES_FILE).is_file()), None)
-    objects = None if settings.instances or file is None else objects_of_scenes(file)
+    objects = None if settings.instances else objects_of_scenes(annotations_of(data.dataset.root))
     return MoreEvaluator(settings, objects, device)
 
 
@@ -218,8 +217,7 @@ def add_facts(
     Those of photographs are judged by words of the references and, anew wherever they are given, by COCO's `objects`.
     """
     left = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
-    root = data.dataset.root
-    scenes = scenes_of((root, root.parent)) if left else None
+    scenes = read_scenes(annotations_of(data.dataset.root)) if left else None
     if scenes is None:
         if left:
             _add_words(specs, data, store, objects)

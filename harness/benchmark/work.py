@@ -25,11 +25,11 @@ from harness.benchmark.earlier_stages import NOTE, adopt_training, without_what_
 from harness.benchmark.engines import Failure
 from harness.benchmark.identity.reuse import check_versions
 from harness.benchmark.identity.sources import check_plugins
-from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
 from harness.data.chunks import Spread
+from harness.data.hub import WeightsMissing
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator

@@ -91,9 +91,10 @@ def measure(
     as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
     from harness.benchmark.hub import checkpoint_job, find_checkpoints
-    from harness.benchmark.hub_model import PREFIX, hub_options
+    from harness.benchmark.hub_model import hub_options
     from harness.benchmark.plan import choose_device
     from harness.config.model_patterns import expand_models, split_patterns
+    from harness.data.hub import PREFIX
     from harness.measure.captioning_costs import Effort
     from harness.measure.isolated import BenchmarkJob, run_isolated
     from harness.utils.plugins import load_plugins

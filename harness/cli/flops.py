@@ -104,8 +104,8 @@ def flops(
     """
     import torch
 
-    from harness.benchmark.hub_model import PREFIX
     from harness.config.model_patterns import expand_models, split_patterns
+    from harness.data.hub import PREFIX
     from harness.measure.flops.counting import count_flops
     from harness.measure.inputs import example_for
     from harness.measure.memory import create_within_memory

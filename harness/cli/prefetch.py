@@ -38,8 +38,9 @@ def model(
     source: Annotated[str | None, typer.Option("--from", help="Another repository on the Hugging Face Hub.")] = None,
 ) -> None:
     """Fetch a pretrained model's weights, tokenizer and settings into the hub's cache; no code, no pickles."""
-    from harness.benchmark.hub_model import PREFIX, prefetch_hub
+    from harness.benchmark.hub_model import prefetch_hub
     from harness.benchmark.pretrained import prefetch_model
+    from harness.data.hub import PREFIX
 
     if name.startswith(PREFIX):
         if source is not None:

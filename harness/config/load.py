@@ -37,6 +37,7 @@ _MEANT: Final = {
     **dict.fromkeys(("grad_clip", "clip_grad", "clip"), "clip_norm"),
 }
 """The last part of the setting that each of these words means elsewhere."""
+_ANY_SETTING: Final = "schedule.stages.0.epochs=3"
 _CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
@@ -140,7 +141,7 @@ def nearest_settings(word: str, preset: str = "quick") -> list[str]:
     """
     word = word.lstrip("-").replace("-", "_").lower()
     word = _MEANT.get(word, word)
-    shipped = list(_settings(_load_shipped(preset), ""))
+    shipped = dict(_settings(_load_shipped(preset), ""))
     names = {path.rpartition(".")[2] for path in shipped}
     near = [word] if word in names else difflib.get_close_matches(word, sorted(names), n=3, cutoff=0.7)
     found = [path for name in near for path in shipped if path.rpartition(".")[2] == name or path == name]
@@ -148,8 +149,8 @@ def nearest_settings(word: str, preset: str = "quick") -> list[str]:
     return first[:3]
 
 
-def _settings(node: object, path: str) -> Iterator[str]:
-    """The dotted paths of every setting below a node."""
+def _settings(node: object, path: str) -> Iterator[tuple[str, object]]:
+    """The dotted path and the value of every setting below a node."""
     if isinstance(node, BaseModel):
         children = {name: getattr(node, name) for name in type(node).model_fields}
     elif isinstance(node, dict):
@@ -157,7 +158,7 @@ def _settings(node: object, path: str) -> Iterator[str]:
     elif _are_stages(node):
         children = {str(place): stage for place, stage in enumerate(node)}
     else:
-        yield path
+        yield path, node
         return
     for name, child in children.items():
         yield from _settings(child, f"{path}.{name}".removeprefix("."))
@@ -177,24 +178,13 @@ def _keep_stages(content: dict[str, Any]) -> None:
     content["schedule"]["stages"] = [stage for stage in stages if stage["name"] in chosen]
 
 
-def _example(name: str, path: tuple[int | str, ...]) -> str:
-    """The shipped value at a path, as `--set` takes it; another setting's where the path names no single value."""
-    node: Any = _load_shipped(name)
-    for place, part in enumerate(path):
-        if isinstance(node, BaseModel):
-            node = getattr(node, str(part), None)
-        elif isinstance(node, dict):
-            node = node.get(part)
-        elif _are_stages(node) and isinstance(part, int) and part < len(node):
-            node = node[part]
-        else:  # an element of a list, which is set as a whole
-            path = path[:place]
-            break
-    if isinstance(node, dict) and node:
-        path, node = (*path, next(iter(node))), next(iter(node.values()))
-    if not isinstance(node, int | float | tuple) or _are_stages(node):
-        return "schedule.stages.0.epochs=3"
-    return f"{'.'.join(map(str, path))}={canonical_json(node)}"
+def _example(name: str, place: tuple[int | str, ...]) -> str:
+    """The shipped value at a place, or the first one below it, as `--set` takes it; another setting's where none is."""
+    asked = ".".join(map(str, place)) + "."
+    for path, value in _settings(_load_shipped(name), ""):
+        if f"{path}.".startswith(asked) or asked.startswith(f"{path}."):  # an element of a list is set with the list
+            return f"{path}={canonical_json(value)}" if isinstance(value, int | float | tuple) else _ANY_SETTING
+    return _ANY_SETTING
 
 
 def _apply(content: dict[str, Any], override: str) -> None:
@@ -217,7 +207,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise BenchError(
             f"--set {shortened(override)!r}: no such setting",
-            "write --set KEY.PATH=VALUE, as in --set schedule.stages.0.epochs=3",
+            f"write --set KEY.PATH=VALUE, as in --set {_ANY_SETTING}",
         ) from error
 
 

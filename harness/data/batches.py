@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +18,9 @@ from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
-PREFETCHED = 2
+PREFETCHED = 3
+"""Items: one in the making, and two that wait."""
+_END: Final[Any] = object()
 T = TypeVar("T")
 
 
@@ -203,46 +204,18 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD, width: int = 0) -> T
     return torch.from_numpy(padded)
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The last entry in the queue of `prefetched`: the end, or an exception to raise."""
-
-    error: Exception | None
-
-
-def prefetched(source: Iterable[T]) -> Iterator[T]:
+def prefetched(source: Iterable[T]) -> Generator[T, None, None]:
     """Run an iterator in a thread, at most `PREFETCHED` items ahead.
 
     Order and items stay the same, an exception is raised again here, and the thread ends with this generator, whether
     it is exhausted, closed or dropped.
     """
-    ready: queue.Queue[T | _End] = queue.Queue(PREFETCHED)
-    stopped = threading.Event()
-
-    def offer(entry: T | _End) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(entry, timeout=0.1)
-                break
-
-    def work() -> None:
-        try:
-            for item in source:
-                offer(item)
-                if stopped.is_set():
-                    break
-        except Exception as error:  # the consumer raises it
-            offer(_End(error))
-        else:
-            offer(_End(None))
-
-    worker = threading.Thread(target=work, name="batch-prefetch", daemon=True)
-    worker.start()
+    items = iter(source)
+    thread = ThreadPoolExecutor(1, "batch-prefetch")
     try:
-        while not isinstance(entry := ready.get(), _End):
-            yield entry
-        if entry.error is not None:
-            raise entry.error
+        ahead = deque(thread.submit(next, items, _END) for _ in range(PREFETCHED))
+        while (item := ahead.popleft().result()) is not _END:
+            ahead.append(thread.submit(next, items, _END))
+            yield item
     finally:
-        stopped.set()
-        worker.join()
+        thread.shutdown(cancel_futures=True)

@@ -52,8 +52,7 @@ def read_references(path: Path, *, split: str | None = None) -> References:
 
 def references_of(content: Any, path: Path, *, split: str | None = None) -> References:
     """As `read_references`, of the content of a file."""
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list) or not all(isinstance(image, dict) for image in images):
+    if (images := images_of(content)) is None:
         raise BenchError(
             f"{path} holds no reference captions",
             "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json)",
@@ -90,11 +89,15 @@ def read_image_ids(path: Path) -> list[int]:
     Raises:
         BenchError: the file cannot be read, lists no images, or has an id twice.
     """
-    content = read_json(path)
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list) or not images or not all(isinstance(image, dict) for image in images):
+    if not (images := images_of(read_json(path))):
         raise BenchError(f'{path} has no list of objects named "images"')
     return image_ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
+
+
+def images_of(content: Any) -> list[dict[str, Any]] | None:
+    """The list of objects that a file's content has as "images"; None where it has none."""
+    images = content.get("images") if isinstance(content, dict) else None
+    return images if isinstance(images, list) and all(isinstance(image, dict) for image in images) else None
 
 
 def named(ids: Sequence[str], what: str) -> str:
@@ -103,7 +106,7 @@ def named(ids: Sequence[str], what: str) -> str:
     return f"{len(ids)} {noun} {what} ({', '.join(ids[:_SHOWN])}{', ...' if len(ids) > _SHOWN else ''})"
 
 
-def _coco(path: Path, images: list[Mapping[str, Any]], annotations: Any) -> dict[int, tuple[str, ...]]:
+def _coco(path: Path, images: Sequence[Mapping[str, Any]], annotations: Any) -> dict[int, tuple[str, ...]]:
     if not isinstance(annotations, list) or not all(isinstance(entry, dict) for entry in annotations):
         raise BenchError(f'{path}: "annotations" is not a list of objects')
     captions: dict[int, list[str]] = {image_id: [] for image_id in image_ids(path, images, "id")}

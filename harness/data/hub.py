@@ -20,117 +20,140 @@ from PIL import Image
 
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
-from harness.utils.json_io import read_json
+from harness.utils.storage import sha256_of
 from zoo.errors import first_line
 
-REPOSITORY: Final = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+PREFIX: Final = "hf:"
+"""Begins the row of a checkpoint of transformers' own interface."""
+_REPOSITORY: Final = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _PARTS: Final = ("*.json", "*.txt", "*.model", "*.safetensors")
 _CONNECT_TIMEOUT_S = 3.0
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
-class WeightsAbsent(BenchError):  # noqa: N818 - a state of things, for which a metric is NULL
+class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which a row is skipped or a metric is NULL
     """The weights are not on this machine; the hint says how to fetch them."""
 
 
 @dataclass(frozen=True, slots=True)
-class HubWeights:
-    """Weights as they were asked for.
+class HubPlace:
+    """Where weights are, as it was asked for.
 
     Attributes:
-        option: that named them, for messages.
         where: a repository on the hub, or the absolute path of a folder.
         revision: of the repository: a branch, a tag or a commit; None: its default branch.
     """
 
-    option: str
     where: str
     revision: str | None = None
 
-    @classmethod
-    def parse(cls, option: str, text: str) -> Self:
-        """From `FOLDER` or `ORG/NAME[@REVISION]`; an existing folder goes before a repository of the same name.
+    @property
+    def begin(self) -> str:
+        """What stands before the place on the command line."""
+        return PREFIX
 
-        Raises:
-            BenchError: it is neither.
-        """
-        folder = expanded(text)
-        if text and folder.is_dir():
-            return cls(option, str(absolute(folder)))
-        found = REPOSITORY.fullmatch(text)
-        if found is None:
-            raise BenchError(
-                f"{option} {text}: there is no such folder, and it is no repository's name",
-                f"write {option} FOLDER, {option} ORG/NAME or {option} ORG/NAME@REVISION",
-            )
-        return cls(option, found[1], found[2])
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is no repository."""
+        return Path(self.where).is_absolute()
 
     @property
     def asked(self) -> str:
         """The folder's name, or the repository with the revision asked for."""
-        if Path(self.where).is_absolute():
+        if self.is_folder:
             return Path(self.where).name
         return self.where if self.revision is None else f"{self.where}@{self.revision}"
+
+    def located(self) -> Path:
+        """The folder, or that of the repository in the hub's cache; nothing is fetched.
+
+        Raises:
+            WeightsMissing: it is not on this machine.
+        """
+        if self.is_folder:
+            if not Path(self.where).is_dir():
+                raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
+            return Path(self.where)
+        if (folder := cached_snapshot(self.where, self.revision)) is None:
+            raise WeightsMissing(
+                f"the weights of {self.begin}{self.asked} are not on this machine",
+                f"fetch them: bench prefetch model {PREFIX}{self.asked}; or name a folder: {self.begin}FOLDER",
+            )
+        return folder
+
+
+def parse_place(begin: str, text: str) -> tuple[str, str | None]:
+    """`where` and `revision` of `FOLDER` or `ORG/NAME[@REVISION]`; a folder goes before a repository of the same name.
+
+    Args:
+        begin: what stands before it on the command line.
+
+    Raises:
+        BenchError: it is neither.
+    """
+    folder = expanded(text)
+    if text and folder.is_dir():
+        return str(absolute(folder)), None
+    if found := _REPOSITORY.fullmatch(text):
+        return found[1], found[2]
+    raise BenchError(
+        f"{begin}{text}: there is no such folder, and it is no repository's name",
+        f"write {begin}FOLDER, {begin}ORG/NAME or {begin}ORG/NAME@REVISION",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HubWeights(HubPlace):
+    """Weights that an option names, such as `--clip`."""
+
+    option: str = ""
+
+    @classmethod
+    def parse(cls, option: str, text: str) -> Self:
+        """See `parse_place`."""
+        return cls(*parse_place(f"{option} ", text), option)
+
+    @property
+    def begin(self) -> str:
+        """See `HubPlace.begin`."""
+        return f"{self.option} "
 
     def folder(self) -> Path:
         """Where the files lie.
 
         Raises:
-            WeightsAbsent: they are not on this machine.
+            WeightsMissing: they are not on this machine.
             BenchError: there are no weights as .safetensors, or a file is none that can be read.
         """
-        found = self._located()
-        for file in found.glob("*.*"):
-            if not file.is_dir():  # the libraries that read them would wait for a pipe
-                require_file(file, f"of {self.option} {self.asked}")
+        found = self.located()
+        require_files(found, f"of {self.begin}{self.asked}")
         if not any((found / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
             raise BenchError(
-                f"{self.option} {self.asked} has no weights as model.safetensors, and others are not read",
+                f"{self.begin}{self.asked} has no weights as model.safetensors, and others are not read",
                 "name a revision that has them (refs/pr/N where the hub converted them), or save them so",
             )
         return found
-
-    def family(self) -> str:
-        """`model_type` of the configuration.
-
-        Raises:
-            BenchError: there is none.
-        """
-        content = read_json(self._located() / "config.json")
-        family = content.get("model_type") if isinstance(content, dict) else None
-        if not isinstance(family, str):
-            raise BenchError(
-                f"{self.option} {self.asked}: config.json names no model_type",
-                f"name the folder of a complete model: {self.option} FOLDER",
-            )
-        return family
 
     def name(self) -> str:
         """What is signed: the repository with its commit, or a folder's name with a digest of its files.
 
         Raises:
-            WeightsAbsent: they are not on this machine.
+            WeightsMissing: they are not on this machine.
         """
-        folder = self._located()
-        if not Path(self.where).is_absolute():
+        folder = self.located()
+        if not self.is_folder:
             return f"{self.where}@{folder.name[:12]}"
         digest = hashlib.sha256()
         for file in sorted({file for pattern in _PARTS for file in folder.glob(pattern)}):
-            with file.open("rb") as content:
-                digest.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+            digest.update(f"{file.name} {sha256_of(file)}\n".encode())
         return f"{folder.name}#{digest.hexdigest()[:8]}"
 
-    def _located(self) -> Path:
-        if Path(self.where).is_absolute():
-            if not Path(self.where).is_dir():
-                raise WeightsAbsent(f"the folder {self.where} is no longer there", "name where it was moved to")
-            return Path(self.where)
-        if (folder := cached_snapshot(self.where, self.revision)) is None:
-            raise WeightsAbsent(
-                f"the weights of {self.asked} are not on this machine",
-                f"fetch them: bench prefetch model hf:{self.asked}; or name a folder: {self.option} FOLDER",
-            )
-        return folder
+
+def require_files(folder: Path, what: str) -> None:
+    """BenchError where one of a folder's files is none that can be read: libraries would wait for a pipe."""
+    for file in folder.glob("*.*"):
+        if not file.is_dir():
+            require_file(file, what)
 
 
 def cached_snapshot(repository: str, revision: str | None) -> Path | None:
@@ -166,6 +189,18 @@ def quick_hub() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
+def open_part(kind: Any, folder: Path, what: str, hint: str = "fetch the model again") -> Any:
+    """A tokenizer or processor of transformers from a model's folder, without code of its own.
+
+    Raises:
+        BenchError: the library cannot use it, for whatever reason, which follows on `what`.
+    """
+    try:
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the library may raise anything
+        raise BenchError(f"{what}: {first_line(error)}", hint) from error
+
+
 @dataclass(frozen=True)
 class HubPreprocessing:
     """Preprocessing of a pretrained model; `folder` holds its preprocessor_config.json."""
@@ -176,14 +211,7 @@ class HubPreprocessing:
     def _processor(self) -> Any:
         from transformers import AutoImageProcessor
 
-        try:
-            return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
-                str(self.folder), local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:  # the library may raise anything
-            raise BenchError(
-                f"{self.folder} holds no usable image processor: {first_line(error)}", "fetch the model again"
-            ) from error
+        return open_part(AutoImageProcessor, self.folder, f"{self.folder} holds no usable image processor")
 
     def key(self) -> str:
         """A description of the processor and its settings."""

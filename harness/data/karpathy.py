@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import id_key, image_ids, named, references_of, sanitise_caption
+from harness.data.formats import id_key, image_ids, images_of, named, references_of, sanitise_caption
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
@@ -65,12 +65,10 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
 
 def _of_server(content: Any) -> Any:
     """A server's list of images, {"images": [{"id", "file_name"}]}, as one split, named test; else what was given."""
-    entries = content.get("images") if isinstance(content, dict) else None
-    listed = isinstance(entries, list) and all(
-        isinstance(entry, dict) and {"id", "file_name"} <= entry.keys() and not {"split", "imgid"} & entry.keys()
-        for entry in entries
-    )
-    if not listed or entries is None:
+    entries = images_of(content)
+    if entries is None or not all(
+        {"id", "file_name"} <= entry.keys() and not {"split", "imgid"} & entry.keys() for entry in entries
+    ):
         return content
     return content | {"images": [{**entry, "cocoid": entry["id"], "split": "test"} for entry in entries]}
 
@@ -86,8 +84,7 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
 
 
 def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]:
-    entries = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+    if (entries := images_of(content)) is None:
         raise BenchError(
             f'{file} is not in Karpathy\'s format: it has no list of objects named "images"',
             f"write it in that: bench data convert {file} --images FOLDER --out dataset.json",

@@ -166,12 +166,7 @@ def check_predictions(
         BenchError: predictions and references differ and `allow_subset` is not given, or no image is left.
     """
     wanted = references.captions
-    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
-    problems = dict(predictions.problems)
-    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
-    extra = [str(i) for i in predictions.captions if i not in wanted]
-    problems |= {what: ids for what, ids in (("missing", missing), ("without references", extra)) if ids}
-    notes = [named(ids, what) for what, ids in problems.items()]
+    notes = mismatches(predictions, wanted, "without references")
     both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
     if shift := _constant_offset(predictions.captions, wanted):
         notes.append(f"every id is {abs(shift):,} {'higher' if shift > 0 else 'lower'} than a reference's")
@@ -192,6 +187,15 @@ def check_predictions(
             "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
         )
     return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
+
+
+def mismatches(predictions: Predictions, wanted: Collection[int], unlisted: str) -> list[str]:
+    """What is wrong with captions of these images, each with its first ids; `unlisted` says it of other images."""
+    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
+    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
+    extra = [str(i) for i in predictions.captions if i not in wanted]
+    problems = predictions.problems | {"missing": missing, unlisted: extra}
+    return [named(ids, what) for what, ids in problems.items() if ids]
 
 
 def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:

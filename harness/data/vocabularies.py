@@ -21,11 +21,11 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import Split
 from tokenizers.trainers import BpeTrainer
 
+from harness.data.hub import open_part
 from harness.data.vocabulary import FORMAT, PAD, PREPARATIONS, UNKNOWN, Vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json
-from zoo.errors import first_line
 
 _SUBWORDS = "captionbench subwords 1"
 _PRETRAINED = "captionbench pretrained tokenizer 1"
@@ -159,12 +159,10 @@ class HubVocabulary(Vocabulary):
 
         if not any((folder / name).is_file() for name in _FILES):  # the library would create an empty tokenizer
             raise BenchError(f"{folder} holds no usable tokenizer: none of {', '.join(_FILES)}", _HINT)
-        try:
-            found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-            text = found.backend_tokenizer.to_str()
-        except Exception as error:  # the library may raise anything
-            raise BenchError(f"{folder} holds no usable tokenizer: {first_line(error)}", _HINT) from error
-        return cls((), PAD, bos, eos, eos, tokenizer=text)
+        found = open_part(AutoTokenizer, folder, f"{folder} holds no usable tokenizer")
+        if not found.is_fast:
+            raise BenchError(f"{folder} holds no usable tokenizer: {type(found).__name__} is written in Python", _HINT)
+        return cls((), PAD, bos, eos, eos, tokenizer=found.backend_tokenizer.to_str())
 
     @cached_property
     def _library(self) -> Tokenizer:

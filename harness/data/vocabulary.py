@@ -150,16 +150,19 @@ class Vocabulary:
         return cls(tuple(sorted(kept, key=lambda word: (-counts[word], word))), preparation=preparation)
 
     @classmethod
-    def of_entries(cls, entries: Sequence[str], preparation: str) -> Vocabulary:
-        """A vocabulary whose special tokens are among the words, under the names that the preparation gives them.
+    def of_entries(cls, entries: Sequence[str], preparation: str, names: Sequence[str] = ()) -> Vocabulary:
+        """A vocabulary whose special tokens are among the words.
+
+        Args:
+            names: of padding, begin, end and unknown word; by default those that the preparation gives them.
 
         Raises:
             BenchError: a special token is missing, or a word is listed twice.
         """
-        names = PREPARATIONS[preparation].specials or ()
-        missing = [name for name in names if name not in entries]
-        if missing:
-            raise BenchError(f"the vocabulary lacks {', '.join(missing)}", f"it must hold {', '.join(names)}")
+        names = names or PREPARATIONS[preparation].specials or ()
+        if missing := [name for name in names if name not in entries]:
+            must = f"it must hold {', '.join(names)} and all words"
+            raise BenchError(f"the vocabulary lacks {', '.join(missing)}", must)
         if len(set(entries)) != len(entries):
             raise BenchError("the vocabulary lists a word twice")
         pad, bos, eos, unk = map(entries.index, names)

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import yaml
 
+from harness.data.hub import require_files
 from harness.utils.errors import BenchError
-from harness.utils.files import require_file
 from harness.utils.hashing import digest
 from zoo.errors import first_sentence
 
@@ -62,9 +62,7 @@ class Checkpoint:
             MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
         )
 
-        for file in self.folder.glob("*.*"):
-            if not file.is_dir():  # the libraries that read them would wait for a pipe
-                require_file(file, f"of the model {self.asked}")
+        require_files(self.folder, f"of the model {self.asked}")
         family = self.family
         if family not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
             if family not in CONFIG_MAPPING and "auto_map" in self._config:
@@ -93,11 +91,8 @@ class Checkpoint:
 
     @cached_property
     def _config(self) -> dict[str, Any]:
-        path = self.folder / "config.json"
-        try:
-            config = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BenchError(f"{self.asked} is no usable model: config.json cannot be read", _FETCH) from error
+        if (config := _json_of(self.folder / "config.json")) is None:
+            raise BenchError(f"{self.asked} is no usable model: config.json cannot be read", _FETCH)
         if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
             raise BenchError(f"{self.asked} is no usable model: config.json names no model_type", _FETCH)
         return config
@@ -120,7 +115,7 @@ class Checkpoint:
         except Exception as error:  # the library may raise anything
             if "trust_remote_code" in str(error):
                 raise self._wants_code() from error
-            damaged = next(filter(_is_damaged, sorted(self.folder.glob("*.json"))), None)
+            damaged = next((file for file in sorted(self.folder.glob("*.json")) if _json_of(file) is None), None)
             why = first_sentence(error) if damaged is None else f"{damaged.name} is no JSON"
             raise BenchError(f"{self.asked} has no usable processor: {why}", _FETCH) from error
         if not (hasattr(found, "tokenizer") and hasattr(found, "image_processor")):
@@ -169,13 +164,12 @@ class Checkpoint:
         )
 
 
-def _is_damaged(path: Path) -> bool:
-    """Whether a file holds no JSON."""
+def _json_of(path: Path) -> Any:
+    """The content of a file; None where it holds no JSON."""
     try:
-        json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return True
-    return False
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import importlib.metadata
 import locale
 import os
 import platform
-import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 import harness
 from harness.config.execution import usable_cores
 from harness.measure.energy import NvmlError, nvml_device
+from harness.utils.files import first_match
 
 _PACKAGES = ("torch", "timm", "numpy", "transformers", "fvcore", "pillow", "pycocoevalcap", "safetensors", "sqlalchemy")
 
@@ -31,7 +31,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "os": _operating_system(),
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "cpu": _first_match(Path("/proc/cpuinfo"), r"^model name\s*:\s*(.+)$") or platform.processor() or None,
+        "cpu": first_match(Path("/proc/cpuinfo"), r"^model name\s*:\s*(.+)$") or platform.processor() or None,
         "cores": os.cpu_count(),
         "usable_cores": usable_cores(),
         "threads": torch.get_num_threads(),
@@ -91,7 +91,7 @@ def _device(device: torch.device) -> dict[str, Any]:
         "name": properties.name,
         "memory_gib": round(properties.total_memory / 2**30, 2),
         "cuda": torch.version.cuda,
-        "driver": _first_match(Path("/proc/driver/nvidia/version"), r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)*)"),
+        "driver": first_match(Path("/proc/driver/nvidia/version"), r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)*)"),
     }
 
 
@@ -103,11 +103,3 @@ def describe_state(device: torch.device) -> dict[str, Any]:
             return state | found.state()
     except NvmlError:
         return state
-
-
-def _first_match(file: Path, pattern: str) -> str | None:
-    try:
-        found = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    except OSError:
-        return None
-    return found[1].strip() if found else None

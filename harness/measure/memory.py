@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from harness.measure.estimate import MOMENTS, WEIGHT
 from harness.utils.errors import BenchError
+from harness.utils.files import first_match
 from harness.utils.plugins import contain_exits
 from results.records import Quantity
 from zoo import Captioner, create_model
@@ -67,11 +67,8 @@ def _left_by_groups(root: Path) -> Iterator[int]:
 
 
 def _number(file: Path, pattern: str) -> int | None:
-    try:
-        found = re.search(pattern, file.read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) if found else None
+    found = first_match(file, pattern)
+    return None if found is None else int(found)
 
 
 class LiveTensors(TorchDispatchMode):
@@ -190,10 +187,10 @@ class PeakMemory:
     def _host_peak(self) -> Quantity:
         if self._obstacle is not None:
             return Quantity(None, reason=self._obstacle, unit="MiB")
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", (_PROC / "status").read_text(encoding="utf-8"), re.MULTILINE)
+        found = _number(_PROC / "status", r"^VmHWM:\s+(\d+) kB$")
         if found is None:
             return Quantity(None, reason="the kernel does not report VmHWM", unit="MiB")
-        return Quantity(int(found[1]) / 1024, unit="MiB")
+        return Quantity(found / 1024, unit="MiB")
 
     def _device_peak(self, peak: Callable[[torch.device], int]) -> Quantity:
         if self._device.type != "cuda":

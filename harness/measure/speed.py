@@ -7,7 +7,6 @@ sheets count two operations per multiply-accumulate.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from statistics import median
 
@@ -15,6 +14,7 @@ import torch
 
 from harness.measure.estimate import FORWARD_AND_BACKWARD, PassCosts, Speed
 from harness.measure.inputs import batch_of
+from harness.measure.latency import seconds_of
 from harness.measure.model_modes import preserve_state
 from zoo import Captioner, Visual
 from zoo.decoding import greedy
@@ -108,16 +108,6 @@ def median_seconds(work: Callable[[], object], device: torch.device, min_s: floa
     """
     work()
     calls: list[float] = []
-    started = before = _now(device)
-    while (elapsed := before - started) < min_s or (len(calls) < LEAST_CALLS and elapsed < PATIENCE * min_s):
-        work()
-        now = _now(device)
-        calls.append(now - before)
-        before = now
+    while (elapsed := sum(calls)) < min_s or (len(calls) < LEAST_CALLS and elapsed < PATIENCE * min_s):
+        calls.append(seconds_of(work, device))
     return median(calls)
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()

@@ -19,15 +19,14 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from harness.data.formats import is_image_id
-from harness.data.scenes.dataset import is_scenes, scene_nouns, scene_objects
+from harness.data.formats import is_image_id, named
+from harness.data.scenes.dataset import read_scenes, scene_nouns
 from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 
-SCENES_FILE = "dataset_scenes.json"
 UNKNOWN = "what the images show is not known: name COCO's objects with --instances instances_val2014.json"
 _FORMAT = 'give COCO\'s instances_val2014.json: "images", "annotations" and "categories"'
 _COCO: Final = Path(__file__).with_name("chair.yaml")
@@ -53,9 +52,9 @@ def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], 
     """Statistics (N, 4) of one caption of each image, in the order of `captions`."""
     shown = objects.shown(references)
     rows = []
-    for image_id, named in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
-        wrong = sum(category not in shown[image_id] for category in named)
-        rows.append([wrong, len(named), wrong > 0, 1])
+    for image_id, said in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
+        wrong = sum(category not in shown[image_id] for category in said)
+        rows.append([wrong, len(said), wrong > 0, 1])
     return Statistics(CHAIR, np.array(rows, np.float64).reshape(-1, 4))
 
 
@@ -78,32 +77,26 @@ class KnownObjects:
         """The objects of each image that has `references`; those must be in `by_image`."""
         if not self.with_references:
             return {image_id: self.by_image[image_id] for image_id in references}
-        named = iter(self.words.mentioned([text for texts in references.values() for text in texts]))
+        told = iter(self.words.mentioned([text for texts in references.values() for text in texts]))
         return {
-            image_id: self.by_image[image_id].union(*(next(named) for _ in texts))
+            image_id: self.by_image[image_id].union(*(next(told) for _ in texts))
             for image_id, texts in references.items()
         }
 
     def lacking(self, images: Iterable[int]) -> str | None:
         """Why some of the images have no known objects, None where all have."""
-        absent = [image_id for image_id in images if image_id not in self.by_image]
-        if not absent:
-            return None
-        few = ", ".join(map(str, absent[:3])) + (", ..." if len(absent) > 3 else "")
-        return f"{len(absent)} images are not in {self.label.partition('#')[0]} ({few}); --instances may be repeated"
+        absent = [str(image_id) for image_id in images if image_id not in self.by_image]
+        what = f"that {self.label.partition('#')[0]} does not list"
+        return f"{named(absent, what)}; --instances may be repeated" if absent else None
 
 
-def objects_of_scenes(path: Path) -> KnownObjects | None:
-    """The objects of the embedded data set, exactly as drawn; None where the file is of another data set.
-
-    Raises:
-        BenchError: the file cannot be read, or was changed after it was generated.
-    """
-    content = read_json(path)
-    if not is_scenes(content):
+def objects_of_scenes(annotations: Path | None) -> KnownObjects | None:
+    """The objects of the embedded data set, exactly as drawn; None and BenchError as `read_scenes`."""
+    if (scenes := read_scenes(annotations)) is None:
         return None
     nouns, plurals = scene_nouns()
-    return KnownObjects(ObjectWords.of(nouns, plurals=plurals), scene_objects(content), "scenes", False)
+    shown = {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes.items()}
+    return KnownObjects(ObjectWords.of(nouns, plurals=plurals), shown, "scenes", False)
 
 
 def objects_of_coco(paths: Sequence[Path]) -> KnownObjects:

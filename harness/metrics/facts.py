@@ -14,20 +14,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from harness.data.graphs.graph import SceneGraph
-from harness.data.graphs.scenes import ANNOTATIONS, BACKGROUND, NUMBERS, SHAPE_OF, read_scene_caption
-from harness.data.scenes.dataset import is_scenes, scenes_by_id
+from harness.data.graphs.scenes import BACKGROUND, NUMBERS, SHAPE_OF, read_scene_caption
 from harness.data.scenes.drawing import TEXTURES
 from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import IMAGE_SIZE, Item, Scene
 from harness.metrics.chair import ObjectWords, coco_words
 from harness.metrics.contract import OVERALL, Array, Metric, Statistics
-from harness.utils.json_io import read_json
 from results.records import Quantity, SplitResult
 from results.runs.facts import (
     FACT_METRICS,
@@ -324,17 +321,6 @@ class Facts(Metric):
     def score(self, totals: Array) -> Array:
         """Precision, recall and F of each kind of (..., 24) sums."""
         return fact_scores(totals.reshape(*totals.shape[:-1], len(KINDS), 4)).reshape(*totals.shape[:-1], -1)
-
-
-def scenes_of(folders: Iterable[Path]) -> dict[int, Scene] | None:
-    """The scenes of the embedded data set by image id, from the first folder that has it; None where none has.
-
-    Raises:
-        BenchError: its file cannot be read, or was changed after it was generated.
-    """
-    file = next((folder / ANNOTATIONS for folder in folders if (folder / ANNOTATIONS).is_file()), None)
-    content = {} if file is None else read_json(file)
-    return scenes_by_id(content) if is_scenes(content) else None
 
 
 def measure_facts(

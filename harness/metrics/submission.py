@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from harness.data.formats import named, read_image_ids, sanitise_caption
-from harness.data.predictions import EMPTY, Predictions
+from harness.data.formats import read_image_ids, sanitise_caption
+from harness.data.predictions import EMPTY, Predictions, mismatches
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from results.runs.reading import run_keys
@@ -98,13 +98,7 @@ def write_submission(
             f"--images {images} lists {len(wanted):,} images, and the split {split} of {server} has {splits[split]:,}",
             f"give the server's own list: {_LISTS[server]}{others}",
         )
-    known = set(wanted)
-    listed = {image_id for ids in predictions.problems.values() for image_id in ids}
-    problems = [named(ids, what) for what, ids in predictions.problems.items()]
-    missing = [str(i) for i in wanted if i not in predictions.captions and str(i) not in listed]
-    extra = [str(i) for i in predictions.captions if i not in known]
-    problems += [named(ids, what) for ids, what in ((missing, "missing"), (extra, f"not in {images.name}")) if ids]
-    if problems:
+    if problems := mismatches(predictions, dict.fromkeys(wanted), f"not in {images.name}"):
         raise BenchError("the server would refuse this: " + "; ".join(problems), "give one caption for every image")
     if not algorithm.replace("-", "").isalnum() or not algorithm.isascii():
         raise BenchError(f"--name {algorithm!r} cannot be part of a file name", "use letters, digits and hyphens")

@@ -80,13 +80,15 @@ def is_whole(weights: Path) -> bool:
         return False
 
 
-def save_checkpoint(folder: Path, number: int, model: nn.Module, state: dict[str, Any]) -> None:
+def save_checkpoint(folder: Path, number: int, weights: Mapping[str, Tensor], state: dict[str, Any]) -> None:
     """Write checkpoint `number` under `folder`, then remove all but it and the one before.
 
     Raises:
         BenchError: the disk does not take it; earlier ones are as they were.
     """
-    _save(folder, number, model.state_dict(), state)
+    with _writing(folder, number) as unfinished:
+        _save_tensors(weights, unfinished / MODEL)
+        _save_state(unfinished, state)
 
 
 class CheckpointWriter:
@@ -118,11 +120,12 @@ class CheckpointWriter:
             BenchError: the disk did not take the one before, or this one where it is written at once.
         """
         self.wait()
+        weights = dict(model.state_dict())
         if self._thread is None:
-            save_checkpoint(self._folder, number, model, state)
+            save_checkpoint(self._folder, number, weights, state)
         else:
-            tensors, state = tree_map_only(Tensor, _copied, (dict(model.state_dict()), state))
-            self._written = self._thread.submit(_save, self._folder, number, tensors, state)
+            weights, state = tree_map_only(Tensor, _copied, (weights, state))
+            self._written = self._thread.submit(save_checkpoint, self._folder, number, weights, state)
 
     def wait(self) -> None:
         """Until what was saved last is whole on the disk; BenchError where that failed."""
@@ -133,12 +136,6 @@ class CheckpointWriter:
 
 def _copied(value: Tensor) -> Tensor:
     return value.detach().to("cpu", copy=True)
-
-
-def _save(folder: Path, number: int, tensors: Mapping[str, Tensor], state: dict[str, Any]) -> None:
-    with _writing(folder, number) as unfinished:
-        _save_tensors(tensors, unfinished / MODEL)
-        _save_state(unfinished, state)
 
 
 def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) -> None:

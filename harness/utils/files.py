@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def expanded(path: str | Path) -> Path:
 def absolute(path: Path) -> Path:
     """The absolute path with all links followed; those of a loop stay, and opening the file then says so."""
     return Path(os.path.realpath(path))
+
+
+def first_match(file: Path, pattern: str) -> str | None:
+    """What the group of a pattern finds first in the lines of a file, as the system's are; None where nothing is."""
+    try:
+        found = re.search(pattern, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    except OSError:
+        return None
+    return found[1].strip() if found else None
 
 
 def disk_of(place: Path) -> tuple[Path, int]:

@@ -164,16 +164,12 @@ def place_in_plugin(error: BaseException) -> str | None:
         frames = [
             f"{Path(frame.f_code.co_filename).name}, line {line}"
             for frame, line in traceback.walk_tb(cause.__traceback__)
-            if _is_of_plugin(frame)
+            if _plugin_of(frame) is not None
         ]
         if frames:
             return frames[-1]
         cause = cause.__cause__
     return None
-
-
-def _is_of_plugin(frame: FrameType) -> bool:
-    return _plugin_of(frame) is not None
 
 
 def _plugin_of(frame: FrameType) -> Plugin | None:
@@ -260,7 +256,7 @@ def _exit_by_exception(status: int) -> NoReturn:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and os.getpid() == _PROCESS:
-        if _is_of_plugin(frame):
+        if _plugin_of(frame) is not None:
             raise SystemExit(status)
         frame = frame.f_back
     _exit(status)

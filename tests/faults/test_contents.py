@@ -16,7 +16,6 @@ import torch
 from harness.benchmark.pretrained import Pretrained
 from harness.data import open_dataset
 from harness.data.backbones.backbone import open_backbone
-from harness.data.backbones.timm_backbone import _read
 from harness.data.formats import read_references
 from harness.data.predictions import read_predictions
 from harness.data.regions.folder import RegionFolder
@@ -144,9 +143,6 @@ def test_vocabularies_of_odd_types_are_refused(tmp_path: Path, content: Any) -> 
     assert len(str(caught.value)) < 800
 
 
-READERS = (_read, read_checkpoint)
-
-
 def _saved(content: Any, **how: Any) -> bytes:
     file = io.BytesIO()
     torch.save(content, file, **how)
@@ -164,12 +160,11 @@ def test_damaged_bytes_of_weights_are_sentences(tmp_path: Path) -> None:
         for _ in range(draw.randrange(1, 6)):
             content[draw.randrange(len(content))] = draw.randrange(256)
         file.write_bytes(content)
-        for read in READERS:
-            try:
-                read(file)
-            except (BenchError, ZooError) as error:
-                refused += str(file) in str(error)
-    assert refused > 100
+        try:
+            read_checkpoint(file)
+        except ZooError as error:
+            refused += str(file) in str(error)
+    assert refused > 50
 
 
 @pytest.mark.parametrize("content", [{1: torch.zeros(2)}, [torch.zeros(2)], {"a": 1}, {}, torch.zeros(3), 5, None])
@@ -177,9 +172,6 @@ def test_files_without_named_tensors_are_refused(tmp_path: Path, content: Any) -
     (tmp_path / "weights.pth").write_bytes(_saved(content))
     with pytest.raises(ZooError, match="not a state dict"):
         read_checkpoint(tmp_path / "weights.pth")
-    if content != {}:  # no tensors at all: what is missing is named when they are loaded
-        with pytest.raises(BenchError, match="no state dict"):
-            _read(tmp_path / "weights.pth")
 
 
 def test_tensors_of_too_few_axes_name_themselves() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.captioner import Captioner
@@ -41,7 +42,6 @@ CONVERTERS = {
     "x_transformer": "x_linear:X_TRANSFORMER",
 }
 """Module of this package and name, by family, the part of a model's name before the slash."""
-_STATE_DICTS = ("model_state_dict", "state_dict")
 _PLAIN = (dict, list, str, int)
 
 
@@ -76,11 +76,16 @@ def read_sizes(name: str, state_dict: Mapping[str, Tensor]) -> dict[str, Any]:
     return converter_of(name).sizes(without_prefix(state_dict))
 
 
-def read_checkpoint(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint: a torch file of a state dict, alone or as `model_state_dict` or `state_dict`.
+def read_checkpoint(
+    path: Path, what: str = "the checkpoint", places: Sequence[str] = ("model_state_dict", "state_dict")
+) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, or of a torch file: a state dict, alone or under one of `places`.
 
     The states of optimiser, scheduler and data loader are ignored. Only tensors and plain containers are read
     (`weights_only`), so that a file cannot execute code.
+
+    Args:
+        what: what the file is, as messages begin.
 
     Raises:
         ZooError: the file does not exist, cannot be read this way, or contains something else, NaN and infinity too.
@@ -88,23 +93,24 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ZooError(f"there is no checkpoint at {path}")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        is_safe = path.suffix == ".safetensors"
+        found: Any = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged bytes lead it to
         raise ZooError(
-            f"the checkpoint {path} cannot be read: {unreadable(error)}",
-            f"it must be a torch file of tensors and plain containers, with the weights under {_STATE_DICTS[0]!r}",
+            f"{what} {path} cannot be read: {unreadable(error)}",
+            f"it must be a .safetensors file, or a torch file of tensors and plain containers, as under {places[0]!r}",
         ) from error
-    if isinstance(found, dict):
-        place = next((key for key in _STATE_DICTS if key in found), None)
-        weights = found if place is None else found[place]
-        if isinstance(weights, dict) and weights and all(map(_is_weight, weights.items())):
-            refuse_not_finite(weights, f"the checkpoint {path}")
-            return dict(weights)
+    weights = found
+    for place in places:
+        if isinstance(weights, dict) and isinstance(weights.get(place), dict):
+            weights = weights[place]
+    if isinstance(weights, dict) and weights and all(map(_is_weight, weights.items())):
+        refuse_not_finite(weights, f"{what} {path}")
+        return dict(weights)
     shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
-    places = " or ".join(map(repr, _STATE_DICTS))
     raise ZooError(
-        f"the checkpoint {path} is not a state dict, and has no tensors under {places}: {shown}",
-        f"save a dictionary {{{_STATE_DICTS[0]!r}: model.state_dict()}}",
+        f"{what} {path} is not a state dict, and has no tensors under {' or '.join(map(repr, places))}: {shown}",
+        f"save a dictionary {{{places[0]!r}: model.state_dict()}}",
     )
 
 

@@ -84,7 +84,8 @@ def open_backbone(
         normalisation: "imagenet", "half" (x / 127.5 - 1) or "clip"; None for the backbone's own.
 
     Raises:
-        BenchError: unknown name, option or normalisation; unreadable, missing or mismatching weights.
+        BenchError: unknown name, option or normalisation; missing or mismatching weights.
+        ZooError: unreadable weights.
     """
     if image_size is not None and image_size < 1:
         raise BenchError(f"--image-size must be at least 1, not {image_size}", hint="for example --image-size 224")

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors
-import safetensors.torch
 import timm
 import torch
 from torch import Tensor, nn
@@ -22,9 +20,9 @@ from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.precision import autocast
-from zoo.errors import first_line, unreadable
-from zoo.weights.converter import timm_swin
-from zoo.weights.safety import refuse_not_finite
+from zoo.errors import first_line
+from zoo.weights import read_checkpoint
+from zoo.weights.converter import timm_swin, without_prefix
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
@@ -187,42 +185,16 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
     return model
 
 
-def _read(path: Path) -> dict[str, Tensor]:
-    """A checkpoint's tensors; `.safetensors`, or a torch file, read without executing code."""
-    require_file(path, "--backbone-weights")
-    try:
-        found: Any
-        if path.suffix == ".safetensors":
-            found = safetensors.torch.load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises whatever the damaged bytes lead it to
-        raise BenchError(
-            f"backbone weights {path} cannot be read: {unreadable(error)}",
-            hint="give a .safetensors file, or a .pth file that holds nothing but tensors",
-        ) from error
-    for nested in ("state_dict", "model"):
-        if isinstance(found, dict) and isinstance(found.get(nested), dict):
-            found = found[nested]
-    if not isinstance(found, dict) or not all(
-        isinstance(key, str) and isinstance(value, Tensor) for key, value in found.items()
-    ):
-        raise BenchError(
-            f"backbone weights {path} hold no state dict of tensors",
-            hint="save them with torch.save(model.state_dict(), FILE)",
-        )
-    return {key.removeprefix("module."): value for key, value in found.items()}
-
-
 def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
     """Load strictly, except the classifier's entries, which a backbone does not need.
 
     Raises:
-        BenchError: the file cannot be read, or its tensors do not fit.
-        ZooError: they hold NaN or infinity.
+        BenchError: the file is none, or its tensors do not fit.
+        ZooError: it cannot be read, or its tensors hold NaN or infinity.
     """
+    require_file(path, "--backbone-weights")
     wanted = model.state_dict()
-    given = _read(path)
+    given = without_prefix(read_checkpoint(path, "backbone weights", ("state_dict", "model")))
     if _SWIN_MARK in given and _SWIN_MARK not in wanted:
         given = timm_swin({key: value for key, value in given.items() if not key.startswith("head.")}, "")
     found = {
@@ -244,7 +216,6 @@ def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
             f"backbone weights {path} do not fit the model: {'; '.join(problems[:4])}{more}",
             hint="check that --backbone names the architecture that the weights were trained with, and its options",
         )
-    refuse_not_finite(found, f"backbone weights {path}")
     model.load_state_dict(found, strict=False)
 
 

@@ -7,14 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from harness.config.features import FeatureConfig, GraphConfig
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.graphs.graph import GraphSource, SceneGraph, check_file, read_graphs
 from harness.data.graphs.scenes import scenes_graphs
+from harness.data.graphs.sentences import padded
 from harness.data.prepare_features import Prepared, skip_or_refuse
 from harness.data.regions.features import RegionFeatures
 from harness.data.vocabulary import Vocabulary
@@ -97,10 +95,10 @@ class WithGraph:
         except KeyError as error:
             raise BenchError(f"no graph for image {error.args[0]}", "it was skipped or is not listed") from None
         seen = self.source.visual(image_ids, replace(spec, graph="none"))
-        relations = _padded([self._relations(graph) for graph in graphs], 3)
+        relations = padded([self._relations(graph) for graph in graphs], 3)
         if self._kind == "labels":
             return replace(seen, relations=relations)
-        return replace(seen, relations=relations, attributes=_padded(list(map(self._attributes, graphs)), self._width))
+        return replace(seen, relations=relations, attributes=padded(list(map(self._attributes, graphs)), self._width))
 
     def _relations(self, graph: SceneGraph) -> list[tuple[int, ...]]:
         told = [(subject, obj, self._numbers.get(word)) for subject, obj, word in graph.relations]
@@ -117,15 +115,6 @@ class WithGraph:
             if word in self._numbers:
                 rows.setdefault(place, []).append(self._numbers[word])
         return [(place, *said) for place, said in sorted(rows.items())]
-
-
-def _padded(rows: Sequence[Sequence[Sequence[int]]], width: int) -> Tensor:
-    """Rows of each image as one tensor (B, most, width), -1 where padded."""
-    padded = torch.full((len(rows), max(map(len, rows), default=0), width), -1)
-    for image, own in enumerate(rows):
-        for place, row in enumerate(own):
-            padded[image, place, : len(row)] = torch.tensor(row)
-    return padded
 
 
 def _words(graph: SceneGraph) -> Iterable[str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from harness.data.dataset import Dataset
 from harness.data.graphs.graph import GraphSource, SceneGraph
-from harness.data.scenes.dataset import ScenesConfig, compose_scenes, config_of, scene_words
+from harness.data.scenes.dataset import ScenesConfig, annotations_of, compose_scenes, config_of, scene_words
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, TEXTURES
 from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import Chance, Scene
@@ -21,7 +21,6 @@ from harness.utils.files import shortened
 from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 
-ANNOTATIONS = "dataset_scenes.json"
 SIZES: Final = ("large", "small")
 PREDICATES: Final = ("left of", "right of", "above", "below", "inside", "on")
 _OF_PAIR: Final = {"left": "left of", "right": "right of"}
@@ -141,8 +140,7 @@ def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphS
 
 def _drawn_by(dataset: Dataset) -> ScenesConfig:
     """What the images of the data set were drawn by."""
-    folders = (dataset.root, dataset.root.parent)
-    file = next((folder / ANNOTATIONS for folder in folders if (folder / ANNOTATIONS).is_file()), None)
+    file = annotations_of(dataset.root)
     try:
         return config_of(None if file is None else read_json(file))
     except ValueError as error:

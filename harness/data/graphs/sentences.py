@@ -131,23 +131,25 @@ class GraphTensors:
     @classmethod
     def of(cls, graphs: Sequence[NumberedGraph]) -> GraphTensors:
         """Graphs padded to the largest of them."""
-        most = max((len(graph.objects) for graph in graphs), default=0)
         words = max((len(said) for graph in graphs for said in graph.attributes), default=0)
-        pairs = max((len(graph.relations) for graph in graphs), default=0)
-        objects = torch.full((len(graphs), max(most, 1)), ABSENT)
-        attributes = torch.full((len(graphs), max(most, 1), max(words, 1)), ABSENT)
-        relations = torch.full((len(graphs), max(pairs, 1), 3), ABSENT)
-        for row, graph in enumerate(graphs):
-            objects[row, : len(graph.objects)] = torch.tensor(graph.objects)
-            for place, said in enumerate(graph.attributes):
-                attributes[row, place, : len(said)] = torch.tensor(said)
-            for place, relation in enumerate(graph.relations):
-                relations[row, place] = torch.tensor(relation)
-        return cls(objects, attributes, relations)
+        return cls(
+            padded([[(number,) for number in graph.objects] for graph in graphs], 1, least=1)[..., 0],
+            padded([graph.attributes for graph in graphs], max(words, 1), least=1),
+            padded([graph.relations for graph in graphs], 3, least=1),
+        )
 
     def each(self, change: Callable[[Tensor], Tensor]) -> GraphTensors:
         """What `change` makes of every tensor."""
         return replace(self, **{part.name: change(getattr(self, part.name)) for part in fields(self)})
+
+
+def padded(rows: Sequence[Sequence[Sequence[int]]], width: int, least: int = 0) -> Tensor:
+    """Rows of each image or graph as one tensor (B, most, width), of `least` rows or more, -1 where padded."""
+    whole = torch.full((len(rows), max(least, *map(len, rows), 0), width), ABSENT)
+    for number, own in enumerate(rows):
+        for place, row in enumerate(own):
+            whole[number, place, : len(row)] = torch.tensor(row)
+    return whole
 
 
 def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:

@@ -28,6 +28,7 @@ from harness.data.scenes.language import describe, nouns, plurals
 from harness.data.scenes.layout import DOMAINS, IMAGE_SIZE, SEEN, UNSEEN, Chance, Scene, compose
 from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
+from harness.utils.json_io import read_json
 from harness.utils.workspace import locked
 
 CAPTIONS = 5
@@ -36,6 +37,7 @@ _NOISE = 12
 """Maximum change of a pixel's brightness, of 255."""
 _COLOUR_JITTER = 14
 """Maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it."""
+ANNOTATIONS = "dataset_scenes.json"
 VERSION = 1  # raise it with any change to images or captions: results of different versions must not be compared
 
 
@@ -144,7 +146,7 @@ def _write(folder: Path, config: ScenesConfig) -> None:
         (folder / "images" / entry["filename"]).write_bytes(png)
         entries.append(entry)
     content = {"dataset": "scenes", "version": VERSION, "config": asdict(config), "images": entries}
-    with (folder / "dataset_scenes.json").open("w", encoding="utf-8") as file:
+    with (folder / ANNOTATIONS).open("w", encoding="utf-8") as file:
         file.write(canonical_json(content))
         file.flush()
         os.fsync(file.fileno())
@@ -199,17 +201,20 @@ def _shifted(colour: Colour, shift: int) -> Colour:
     return red, green, blue
 
 
-def is_scenes(content: object) -> bool:
-    """Whether a parsed JSON file is the embedded data set's."""
-    return isinstance(content, dict) and content.get("dataset") == "scenes" and "config" in content
+def annotations_of(images: Path) -> Path | None:
+    """The annotations of drawn scenes, in the folder of their images or the one that holds it; None where none are."""
+    return next((folder / ANNOTATIONS for folder in (images, images.parent) if (folder / ANNOTATIONS).is_file()), None)
 
 
-def scenes_by_id(content: Mapping[str, Any]) -> dict[int, Scene]:
-    """The scene of every image of `dataset_scenes.json`, by image id: composed again, without drawing.
+def read_scenes(file: Path | None) -> dict[int, Scene] | None:
+    """The scene of every image, by image id: composed again, without drawing; None where the file is of other data.
 
     Raises:
-        BenchError: the file was written by another generator, or was changed since.
+        BenchError: the file cannot be read, was written by another generator, or was changed since.
     """
+    content = None if file is None else read_json(file)
+    if not isinstance(content, dict) or content.get("dataset") != "scenes" or "config" not in content:
+        return None
     try:
         scenes = dict(enumerate(compose_scenes(config_of(content))))
         found = {entry["imgid"]: len(entry["boxes"]) for entry in content["images"]}
@@ -220,13 +225,6 @@ def scenes_by_id(content: Mapping[str, Any]) -> dict[int, Scene]:
     if found != {image_id: len(scene.items) for image_id, scene in scenes.items()}:
         raise BenchError("the file of scenes was changed after it was generated", "let `bench run` generate it anew")
     return scenes
-
-
-def scene_objects(content: Mapping[str, Any]) -> dict[int, frozenset[str]]:
-    """The shapes of every image of `dataset_scenes.json`, by image id; errors as of `scenes_by_id`."""
-    return {
-        image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes_by_id(content).items()
-    }
 
 
 def scene_nouns() -> tuple[dict[str, tuple[str, ...]], Mapping[str, str]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from harness.measure.environment import package_version
 from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
@@ -17,6 +17,7 @@ from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 from zoo.captioner import Captioner, Visual
 
+Counts = TypeVar("Counts", FlopCounts, PartCount)
 _PACKAGES = ("torch", "fvcore", "timm", "transformers")
 """What counts, and what models are made of."""
 
@@ -34,23 +35,16 @@ class KeptCounts:
 
     def flops(self, model: Captioner, visual: Visual, *, caption_length: int, beam_size: int) -> FlopCounts:
         """As `count_flops`."""
-        path = self._path(model, visual, "flops", caption_length, beam_size)
-        try:
-            return _restored(read_json(path))
-        except (BenchError, TypeError, AttributeError):
-            counts = count_flops(model, visual, caption_length=caption_length, beam_size=beam_size)
-        write_text(path, json.dumps(asdict(counts)))
-        return counts
+
+        def count() -> FlopCounts:
+            return count_flops(model, visual, caption_length=caption_length, beam_size=beam_size)
+
+        return _kept(FlopCounts, self._path(model, visual, "flops", caption_length, beam_size), count)
 
     def caption(self, model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
         """As `count_caption`."""
         path = self._path(model, visual, "caption", length, beam_size)
-        try:
-            return PartCount(**read_json(path))
-        except (BenchError, TypeError):
-            count = count_caption(model, visual, length, beam_size)
-        write_text(path, json.dumps(asdict(count)))
-        return count
+        return _kept(PartCount, path, lambda: count_caption(model, visual, length, beam_size))
 
     def _path(self, model: Captioner, visual: Visual, what: str, length: int, beam_size: int) -> Path:
         parameters = [
@@ -70,8 +64,11 @@ class KeptCounts:
         return self._folder / f"{digest(key, 32)}.json"
 
 
-def _restored(saved: dict[str, Any]) -> FlopCounts:
-    parts: dict[str, Any] = {
-        name: PartCount(**part) if isinstance(part, dict) else part for name, part in saved.items()
-    }
-    return FlopCounts(**parts)
+def _kept(kind: type[Counts], path: Path, count: Callable[[], Counts]) -> Counts:
+    adapter = TypeAdapter(kind)
+    try:
+        return adapter.validate_python(read_json(path))
+    except (BenchError, ValidationError):
+        counts = count()
+    write_text(path, adapter.dump_json(counts).decode())
+    return counts

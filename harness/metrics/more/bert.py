@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from harness.data.hub import HubWeights
+from harness.data.hub import HubWeights, open_part
 from harness.metrics.more.measured import BERT_NAME, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
-from zoo.errors import first_line
 from zoo.models.hub import load_network
 
 _NO_LIMIT: Final = 1_000_000
@@ -29,7 +28,7 @@ class BertScorer:
     """A BERT-like encoder, up to the layer that bert-score recommends for its name, or else the last.
 
     Raises:
-        WeightsAbsent: they are not on this machine.
+        WeightsMissing: they are not on this machine.
         BenchError: the package is not installed, or the model is of another kind.
         ZooError: the weights are damaged.
     """
@@ -57,14 +56,12 @@ class BertScorer:
         layer = min(utils.model2layers.get(name, len(layers)), len(layers))
         body.layer = nn.ModuleList(layers[:layer])
         self._network = network.to(device, torch.float32).eval()
-        try:
-            tokenizer: Any = AutoTokenizer
-            self._tokenizer = tokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # the library may raise anything
-            raise BenchError(
-                f"{weights.option} {weights.asked} has no usable tokenizer: {first_line(error)}",
-                "name the folder of a complete model: tokenizer.json beside the weights",
-            ) from error
+        self._tokenizer = open_part(
+            AutoTokenizer,
+            folder,
+            f"{weights.option} {weights.asked} has no usable tokenizer",
+            "name the folder of a complete model: tokenizer.json beside the weights",
+        )
         if self._tokenizer.model_max_length > _NO_LIMIT:  # the package would hand it to the tokenizer as it is
             self._tokenizer.model_max_length = network.config.max_position_embeddings - 2  # RoBERTa's start at 2
         self.depends_on = f"bert:{weights.name()}, layer {layer}"

@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from harness.data.hub import HubWeights
+from harness.data.hub import HubWeights, open_part
 from harness.data.images import load_image
 from harness.metrics.contract import Array
 from harness.metrics.more.measured import CLIP_NAMES, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
-from zoo.errors import first_line
+from harness.utils.json_io import read_json
 from zoo.models.hub import load_network
 
 PROMPT: Final = "A photo depicts "
@@ -33,7 +33,7 @@ class ClipScorer:
     """A CLIP model; embeddings of images and texts are kept, since the captions of many runs are of the same images.
 
     Raises:
-        WeightsAbsent: they are not on this machine.
+        WeightsMissing: they are not on this machine.
         BenchError: they are of another model, or its tokenizer or image processor cannot be used.
         ZooError: they are damaged.
     """
@@ -42,7 +42,9 @@ class ClipScorer:
         from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
         folder = weights.folder()
-        if (family := weights.family()) != "clip":
+        config = read_json(folder / "config.json")
+        family = config.get("model_type") if isinstance(config, dict) else None
+        if family != "clip":
             raise BenchError(
                 f"{weights.option} {weights.asked} is no CLIP model of transformers ({family})",
                 f"name one: {weights.option} openai/clip-vit-large-patch14",
@@ -51,16 +53,15 @@ class ClipScorer:
         network: Any = load_network(CLIPModel, folder)
         self._network = network.to(device, torch.float32).eval()
         self._device = device
-        try:
-            tokenizer: Any = AutoTokenizer
-            processor: Any = AutoImageProcessor
-            self._tokenizer = tokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-            self._processor = processor.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # the library may raise anything
-            raise BenchError(
-                f"{weights.option} {weights.asked} has no usable tokenizer and image processor: {first_line(error)}",
+        self._tokenizer, self._processor = (
+            open_part(
+                kind,
+                folder,
+                f"{weights.option} {weights.asked} has no usable tokenizer and image processor",
                 "name the folder of a complete model: preprocessor_config.json and tokenizer.json beside the weights",
-            ) from error
+            )
+            for kind in (AutoTokenizer, AutoImageProcessor)
+        )
         self._longest: int = network.config.text_config.max_position_embeddings
         self._texts: dict[str, Array] = {}
         self._images: dict[Path, Array] = {}

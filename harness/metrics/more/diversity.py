@@ -34,26 +34,27 @@ ONE_CAPTION: Final = "one caption of each image: several of each are needed to c
 _ROUNDING: Final = 1e-12
 
 
-def measure_diversity(captions: Sequence[str]) -> dict[str, Quantity]:
+def measure_diversity(captions: Mapping[int, str]) -> Measured:
     """Measures of one system's captions, one of each image, in PTB tokens without punctuation.
 
     Returns:
         `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
         `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
     """
-    words = [tokens.split() for tokens in tokenize_ptb(list(captions))]
+    words = [tokens.split() for tokens in tokenize_ptb(list(captions.values()))]
+    if not words:
+        return not_measured(NAMES, "there is no caption")
     single = [word for caption in words for word in caption]
     double = [pair for caption in words for pair in pairwise(caption)]
-    if not words:
-        reason = "there is no caption"
-        return dict.fromkeys(NAMES, Quantity(None, reason))
-    return {
-        "caption_words": Quantity(len(single) / len(words), unit="words"),
-        "caption_words_sd": Quantity(pstdev(map(len, words)), unit="words"),
-        "distinct-1": _distinct(single, "word"),
-        "distinct-2": _distinct(double, "pair of words"),
-        "vocabulary_used": Quantity(float(len(set(single))), unit="words"),
-    }
+    lengths = np.array(list(map(len, words)), np.float64)
+    return mean_measured(NAMES[0], lengths, list(captions), unit="words") | Measured(
+        {
+            "caption_words_sd": Quantity(pstdev(map(len, words)), unit="words"),
+            "distinct-1": _distinct(single, "word"),
+            "distinct-2": _distinct(double, "pair of words"),
+            "vocabulary_used": Quantity(float(len(set(single))), unit="words"),
+        }
+    )
 
 
 def _distinct(grams: Sequence[object], what: str) -> Quantity:

@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import numpy as np
-
 from harness.data.hub import HubWeights
 from harness.data.images import BadImage
 from harness.metrics.chair import CHAIR, UNKNOWN, KnownObjects, chair, objects_of_coco
@@ -19,7 +17,6 @@ from harness.metrics.more.measured import (
     BERT_NAME,
     CLIP_NAMES,
     Measured,
-    mean_measured,
     measured,
     not_measured,
     stored_name,
@@ -112,7 +109,7 @@ class MoreEvaluator:
     def measure(self, system: ScoredCaptions) -> Measured:
         """Every metric of `results.runs.more_metrics`, in its order."""
         captions, references = system.captions, system.references
-        found = self._words(captions)
+        found = measure_diversity(captions)
         found |= measure_self_cider(system.sets, references, tokenize_ptb)
         found |= measure_hallucination(captions, references, self.objects)
         bert = self._bert
@@ -133,14 +130,6 @@ class MoreEvaluator:
             else:
                 found |= {stored_name(name, scorer.depends_on) for name in names}
         return found
-
-    def _words(self, captions: Mapping[int, str]) -> Measured:
-        values = measure_diversity(list(captions.values()))
-        if not captions:
-            return Measured(values)
-        lengths = np.array([len(text.split()) for text in tokenize_ptb(list(captions.values()))], np.float64)
-        mean = mean_measured("caption_words", lengths, list(captions), unit="words")
-        return Measured(values | mean.values, mean.per_image)
 
     @cached_property
     def _clip(self) -> ClipScorer | Measured:

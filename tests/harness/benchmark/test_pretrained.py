@@ -24,13 +24,13 @@ import zoo
 from harness.benchmark.context import Execution, ModelInputs, RunContext
 from harness.benchmark.hub_model import HubModel, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.identity.signature import pretraining_field
-from harness.benchmark.pretrained import Pretrained, WeightsMissing, parse_places, prefetch_model
+from harness.benchmark.pretrained import Pretrained, parse_places, prefetch_model
 from harness.benchmark.rows import plan_runs, resolve_models
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
-from harness.data.hub import HubPreprocessing
+from harness.data.hub import HubPreprocessing, WeightsMissing
 from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -388,7 +388,7 @@ def test_a_repository_that_is_not_here_is_skipped_with_what_to_type(tmp_path: Pa
     assert (model.kind, model.name) == ("hub", "hf:org/name")
     assert model.hub is not None
     with pytest.raises(WeightsMissing, match="hf:org/name are not on this machine") as caught:
-        model.hub.folder()
+        model.hub.located()
     assert "bench prefetch model hf:org/name" in (caught.value.hint or "")
     assert model.hub.signature({})["prompt"] == "unknown"
     with pytest.raises(BenchError, match="HF_HUB_OFFLINE"):

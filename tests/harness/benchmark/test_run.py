@@ -16,11 +16,12 @@ from torch import Tensor
 from harness.benchmark import run as module
 from harness.benchmark.baselines import majority_caption
 from harness.benchmark.context import RunContext
-from harness.benchmark.pretrained import Pretrained, WeightsMissing
+from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run import build_model, hold_to_laws, model_arguments
 from harness.benchmark.run import run as execute
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
+from harness.data.hub import WeightsMissing
 from harness.inference.generate import Captions
 from harness.measure.captioning_costs import Counted, Timed
 from harness.training.state import TrainState

@@ -236,7 +236,7 @@ def test_facts_of_finished_runs(store: Store, scenes: RunContext, monkeypatch: p
 def test_words_of_finished_runs_where_no_scenes_are_known(
     store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "scenes_of", lambda _: None)
+    monkeypatch.setattr(scoring, "read_scenes", lambda _: None)
     specs = [
         finish(store, make_spec("says"), scenes, "a red dog and an elephant"),
         finish(store, make_spec("people", "human", role="reference"), scenes),
@@ -254,7 +254,7 @@ def test_words_of_finished_runs_where_no_scenes_are_known(
     monkeypatch.setattr(scoring, "measure_words", lambda *_: pytest.fail("measured again"))
     add_facts(specs, scenes.data, store, quiet())
     monkeypatch.undo()
-    monkeypatch.setattr(scoring, "scenes_of", lambda _: None)
+    monkeypatch.setattr(scoring, "read_scenes", lambda _: None)
     images = {sample.image_id: frozenset({"dog"}) for sample in scenes.data.evaluated["test"]}
     add_facts(specs, scenes.data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
     facts = finished(store)[0].facts["test"]["overall"]

@@ -12,8 +12,8 @@ import pytest
 
 from harness.benchmark import work as module
 from harness.benchmark.context import RunContext
-from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.work import LOCK, LOG_TAIL_LINES, RunReporter, Work, mark_interrupted, next_free, work_off
+from harness.data.hub import WeightsMissing
 from harness.metrics.contract import METRICS
 from harness.utils.errors import INTERRUPTED, BenchError
 from harness.utils.workspace import Workspace, locked

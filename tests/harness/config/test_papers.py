@@ -1,45 +1,38 @@
-"""The page of the paper track is what the presets say, and every preset can be planned at its paper's sizes."""
+"""The papers' page has every preset and printed table, and every preset can be planned at its paper's sizes."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import shutil
-from itertools import pairwise
-from pathlib import Path
+from itertools import pairwise, takewhile
 
 import pytest
-import yaml
 
 from harness.config.load import list_presets, load_preset
-from harness.config.papers import PAGE, SOURCE, page
-from harness.utils.errors import BenchError
 from results.published.scores import scores
 from tests.harness.conftest import ROOT, bench
 from zoo import list_models, select_models
 
-DOCS = ROOT / "docs"
+PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
 PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
 
 
-def test_the_page_is_current() -> None:
-    assert (DOCS / PAGE).read_text(encoding="utf-8") == page(DOCS), "python -m harness.config.papers docs"
+def rows_behind(heading: str) -> list[list[str]]:
+    """The cells of the table behind a line of the page that begins so, without its head."""
+    behind = PAGE.partition(f"\n{heading}")[2].partition("|---|")[2].splitlines()[1:]
+    lines = takewhile(lambda line: line.startswith("|"), behind)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [("aoanet-paper:", "other-paper:", "differ in aoanet-paper, other-paper"), ("  decoding:", "  search:", "topics")],
-)
-def test_a_preset_or_topic_without_an_entry_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
-    shutil.copy(DOCS / SOURCE, tmp_path)
-    text = (tmp_path / SOURCE).read_text(encoding="utf-8")
-    (tmp_path / SOURCE).write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(BenchError, match=said):
-        page(tmp_path)
+def test_every_preset_of_a_paper_has_a_command_and_says_what_differs() -> None:
+    commands = re.findall(r"^bench run --preset (\S+)", PAGE, re.MULTILINE)
+    stated = [(name.strip("`"), topic) for name, topic, *_ in rows_behind("A generated unknown word")]
+    assert sorted(commands) == sorted(PAPER)
+    assert stated == [(name, topic) for name in commands for topic in ("captions", "decoding", "training")]
 
 
 def test_commands_of_tables_name_models_of_their_presets() -> None:
-    commands = [shlex.split(span) for span in re.findall(r"`(bench run [^`]+)`", page(DOCS))]
+    commands = [shlex.split(span) for span in re.findall(r"`(bench run [^`]+)`", PAGE)]
     assert len(commands) > 10
     for words in commands:
         options = list(pairwise(words))
@@ -64,12 +57,11 @@ def test_commands_of_tables_name_models_of_their_presets() -> None:
     ],
 )
 def test_every_printed_table_has_a_command(paper: str, title: str) -> None:
-    tables = yaml.safe_load((DOCS / SOURCE).read_text(encoding="utf-8"))["tables"]
-    [entries] = (each for name, each in tables.items() if name.startswith(title))
-    stated = {name for each in entries for name in re.findall(r"\b(?:[IVX]+|\d)\b", each["where"])}
+    entries = rows_behind(f"**{title}")
+    stated = {name for where, *_ in entries for name in re.findall(r"\b(?:[IVX]+|\d)\b", where)}
     printed = {each.table for each in scores() if each.paper == paper} - {"Text"}
     assert {table.removeprefix("Table ") for table in printed} <= stated
-    assert all(re.search("`bench |as Table", each["how"]) for each in entries)
+    assert all(re.search("`bench |as Table", command) for *_, command in entries)
 
 
 def plan(name: str) -> str:

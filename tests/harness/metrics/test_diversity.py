@@ -11,8 +11,12 @@ from harness.metrics.ptb import tokenize_ptb
 from results.records import Quantity
 
 
+def diversity_of(*captions: str) -> dict[str, Quantity]:
+    return measure_diversity(dict(enumerate(captions))).values
+
+
 def test_words_and_pairs_are_counted_over_all_captions() -> None:
-    found = {name: cost.value for name, cost in measure_diversity(["A dog runs.", "a dog, a cat", "Dog"]).items()}
+    found = {name: cost.value for name, cost in diversity_of("A dog runs.", "a dog, a cat", "Dog").items()}
     # Words: a dog runs | a dog a cat | dog. Pairs: a-dog dog-runs | a-dog dog-a a-cat.
     assert found == {
         "caption_words": pytest.approx(8 / 3),
@@ -24,10 +28,10 @@ def test_words_and_pairs_are_counted_over_all_captions() -> None:
 
 
 def test_what_has_no_n_gram_is_null_with_its_reason() -> None:
-    found = measure_diversity(["", "dog"])
+    found = diversity_of("", "dog")
     assert (found["caption_words"].value, found["distinct-1"].value) == (0.5, 1.0)
     assert (found["distinct-2"].value, found["distinct-2"].reason) == (None, "no caption has a pair of words")
-    assert {each.value for each in measure_diversity([]).values()} == {None}
+    assert {each.value for each in diversity_of().values()} == {None}
 
 
 REFERENCES = {1: ["X y.", "x"], 2: ["z w"]}

@@ -31,7 +31,7 @@ def test_bundled_runtime_serves_without_java_on_path():
 def test_the_java_asked_for_is_never_replaced(tmp_path, monkeypatch):
     broken = script(tmp_path / "mine", "echo no JVM here >&2; exit 4")
     monkeypatch.setenv("BENCH_JAVA", str(broken))
-    with pytest.raises(JavaError, match="mine -version ended with status 4: no JVM here") as raised:
+    with pytest.raises(JavaError, match="mine -version: the Java process ended with status 4: no JVM here") as raised:
         find_java()
     assert "BENCH_JAVA" in (raised.value.hint or "")
     monkeypatch.setenv("BENCH_JAVA", str(script(tmp_path / "good", "echo version >&2")))
@@ -45,5 +45,5 @@ def test_reasons_of_a_java_that_does_not_run(tmp_path, monkeypatch):
         java_version(tmp_path)
     hanging = script(tmp_path / "hanging", "exec sleep 30")
     monkeypatch.setattr("harness.metrics.java.PROBE_TIMEOUT_S", 0.3)
-    with pytest.raises(JavaError, match=r"no answer in 0\.3 s"):
+    with pytest.raises(JavaError, match=r"no answer within 0\.3 s"):
         java_version(hanging)

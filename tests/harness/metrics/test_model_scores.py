@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-from harness.data.hub import HubWeights, WeightsAbsent
+from harness.data.hub import HubWeights, WeightsMissing
 from harness.metrics.more.bert import BertScorer
 from harness.metrics.more.clip import PROMPT, ClipScorer
 from harness.utils.errors import BenchError
@@ -101,7 +101,7 @@ def test_a_roberta_and_a_long_caption(tmp_path):
 def test_weights_elsewhere_of_another_kind_or_pickled_are_refused(clip_folder, bert_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     weights = HubWeights.parse("--clip", "org/name@1234abc")
-    with pytest.raises(WeightsAbsent, match="org/name@1234abc are not on this machine") as refused:
+    with pytest.raises(WeightsMissing, match="org/name@1234abc are not on this machine") as refused:
         ClipScorer(weights, CPU)
     assert "bench prefetch model hf:org/name@1234abc" in refused.value.hint
     with pytest.raises(BenchError, match="no such folder"):

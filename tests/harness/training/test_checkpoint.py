@@ -44,9 +44,9 @@ def _names(folder: Path) -> list[str]:
 
 def test_what_was_saved_comes_back_and_all_but_the_last_two_go(tmp_path: Path) -> None:
     first, second, empty = _model(0), _model(1), _model(2)
-    save_checkpoint(tmp_path, 1, first, {"position": {"step": 1}})
-    save_checkpoint(tmp_path, 2, first, {"position": {"step": 2}})
-    save_checkpoint(tmp_path, 3, second, {"position": {"step": 3}})
+    save_checkpoint(tmp_path, 1, first.state_dict(), {"position": {"step": 1}})
+    save_checkpoint(tmp_path, 2, first.state_dict(), {"position": {"step": 2}})
+    save_checkpoint(tmp_path, 3, second.state_dict(), {"position": {"step": 3}})
     assert load_checkpoint(tmp_path, empty) == {"position": {"step": 3}}
     assert _equal(empty, second)
     assert _names(tmp_path) == ["step-000000002", "step-000000003"]
@@ -64,12 +64,12 @@ def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path: Path, value: 
 
 def test_an_unfinished_write_is_ignored_and_cleared(tmp_path: Path) -> None:
     saved, read = _model(0), _model(1)
-    save_checkpoint(tmp_path, 1, saved, {"number": 1})
+    save_checkpoint(tmp_path, 1, saved.state_dict(), {"number": 1})
     unfinished = tmp_path / ".step-000000002"
     unfinished.mkdir()
     (unfinished / "model.safetensors").write_bytes(b"half")
     assert load_checkpoint(tmp_path, read) == {"number": 1}
-    save_checkpoint(tmp_path, 2, saved, {"number": 2})
+    save_checkpoint(tmp_path, 2, saved.state_dict(), {"number": 2})
     assert _names(tmp_path) == ["step-000000001", "step-000000002"]
 
 
@@ -124,12 +124,12 @@ def test_a_full_disk_is_named_and_what_was_saved_before_stays(tmp_path: Path, li
     """The system lets no file grow beyond `limit` bytes: weights fail to be written, or the state after them."""
     saved, read = _model(0), _model(1)
     state = {"number": 1, "moments": torch.zeros(100)}
-    save_checkpoint(tmp_path, 1, saved, state)
+    save_checkpoint(tmp_path, 1, saved.state_dict(), state)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         with pytest.raises(BenchError, match="cannot be written"):
-            save_checkpoint(tmp_path, 2, saved, state)
+            save_checkpoint(tmp_path, 2, saved.state_dict(), state)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert _names(tmp_path) == ["step-000000001"]
@@ -154,7 +154,7 @@ def test_a_disk_full_until_the_file_is_removed_is_called_full(
     monkeypatch.setattr(f"harness.training.checkpoint.{writer}", fill)
     monkeypatch.setattr("harness.training.checkpoint.shutil.disk_usage", usage)
     with pytest.raises(BenchError, match="cannot be written: the disk is full"):
-        save_checkpoint(tmp_path / "checkpoint", 1, _model(0), {"number": 1})
+        save_checkpoint(tmp_path / "checkpoint", 1, _model(0).state_dict(), {"number": 1})
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_random_numbers_of_a_gpu_go_on_on_another_one(monkeypatch: pytest.Monkey
 )
 def test_after_damage_the_checkpoint_before_goes_on(tmp_path: Path, file: str, damage: Callable[[Path], None]) -> None:
     saved, read = _model(0), _model(1)
-    save_checkpoint(tmp_path, 1, saved, {"number": 1})
-    save_checkpoint(tmp_path, 2, _model(2), {"number": 2})
+    save_checkpoint(tmp_path, 1, saved.state_dict(), {"number": 1})
+    save_checkpoint(tmp_path, 2, _model(2).state_dict(), {"number": 2})
     damage(tmp_path / "step-000000002" / file)
     with pytest.raises(BenchError, match="step-000000002 is damaged") as caught:
         load_checkpoint(tmp_path, read)
@@ -205,4 +205,4 @@ def test_errors_of_a_gpu_are_not_those_of_the_disk(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("harness.training.checkpoint.torch.save", save)
     with pytest.raises(torch.OutOfMemoryError):
-        save_checkpoint(tmp_path, 1, nn.Linear(2, 2), {})
+        save_checkpoint(tmp_path, 1, nn.Linear(2, 2).state_dict(), {})
