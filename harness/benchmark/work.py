@@ -28,7 +28,7 @@ from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.pretrained import WeightsMissing
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
-from harness.benchmark.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
+from harness.benchmark.scoring import add_missing_scores
 from harness.data.chunks import Spread
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS
@@ -46,8 +46,7 @@ from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
 from results.records import EpochRecord, RunSpec
-from results.statistics.significance import SUMS
-from results.store.rescoring import missing_influences, missing_metrics
+from results.store.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
@@ -251,26 +250,17 @@ def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: R
 
 
 def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -> str:
-    """A note on scores and influences that a finished run lacked, and that were added now or cannot be had."""
+    """A note on scores that a finished run lacked, and that were added now or cannot be had."""
     store, opening = services.store, config.opening
     tried = set(METRICS) - services.unscored - (set() if opening.spice else {"SPICE"})
-    scores = missing_metrics(store, spec.key, tried)
-    influences = missing_influences(store, spec.key, tried & set(SUMS))
-    if not scores and not influences:
+    missing = missing_metrics(store, spec.key, tried)
+    if not missing:
         return ""
-    context, evaluator, notes = services.context(config), services.evaluator(opening), []
+    context, evaluator = services.context(config), services.evaluator(opening)
     services.warm_up(opening, context)
-    if scores:
-        reasons = add_missing_scores(spec, scores, context.data, evaluator, store)
-        services.unscored |= {metric for metric, reason in reasons.items() if reason}
-        notes = [f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items()]
-    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(SUMS)):
-        reasons = add_missing_influences(spec, missing, context.data, evaluator, store)
-        services.unscored |= {metric for metric, reason in reasons.items() if reason not in {None, OTHER_SCORE}}
-        for reason in dict.fromkeys(reasons.values()):
-            metrics = ", ".join(metric for metric in SUMS if reasons.get(metric, "") == reason)
-            notes.append(f"; influences on {metrics}: {reason or 'added'}")
-    return "".join(notes)
+    reasons = add_missing_scores(spec, missing, context.data, evaluator, store)
+    services.unscored |= {metric for metric, reason in reasons.items() if reason}
+    return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 
 
 class RunReporter(Reporter):
