@@ -10,9 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -367,57 +366,39 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
     """Print and write the findings, and end with the exit code; `again` is the command for a change that is meant."""
     from rich.console import Console
 
-    from reports.text import regression
+    from reports.text import recording, regression
 
     code = 1 if judged is not None and judged.findings else 0
     if ends is not None:
         code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
+    both: dict[str, tuple[Any, Any]] = {"recording": (recording, judged), "ends": (regression, ends)}
+    parts = {name: part for name, part in both.items() if part[1] is not None}
+
+    def show(console: Console) -> None:
+        for words, found in parts.values():
+            words.print_findings(found, console)
+
     if folder is not None:
         with write_errors(folder, "--findings"):
             folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in _findings(judged, ends, code).items():
+        content = {
+            "exit_code": code,
+            "conclusion": " ".join(words.conclusion(found) for words, found in parts.values()),
+        }
+        content |= {name: words.content(found) if name in parts else None for name, (words, found) in both.items()}
+        files: dict[str, str | Callable[[Console], None]] = {
+            "txt": show,
+            "md": "\n".join(words.markdown(found) for words, found in parts.values()),
+            "xml": regression.junit(words.junit_suite(found) for words, found in parts.values()),
+            "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        }
+        for ending, text in files.items():
             deliver(text, folder / f"findings.{ending}", "--findings")
-    _print(judged, ends, Console(highlight=False))
+    show(Console(highlight=False))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
     if meant and again:
         typer.echo(f"If it is meant:\n{again}")
     sys.exit(code)
-
-
-def _print(judged: Judged | None, ends: GateResult | None, console: Console) -> None:
-    from reports.text import recording, regression
-
-    if judged is not None:
-        recording.print_judged(judged, console)
-    if ends is not None:
-        regression.print_gate_result(ends, console)
-
-
-def _findings(
-    judged: Judged | None, ends: GateResult | None, code: int
-) -> Mapping[str, str | Callable[[Console], None]]:
-    """The findings of each file, by the ending of its name."""
-    from reports.text import recording, regression
-
-    pages, suites, said = [], [], []
-    content: dict[str, Any] = {"exit_code": code, "conclusion": "", "recording": None, "ends": None}
-    if judged is not None:
-        pages.append(recording.markdown(judged))
-        suites.append(recording.junit_suite(judged))
-        said.append(recording.conclusion(judged))
-        content["recording"] = recording.content(judged)
-    if ends is not None:
-        pages.append(regression.markdown(ends))
-        suites.append(regression.junit_suite(ends))
-        said.append(regression.conclusion(ends))
-        content["ends"] = regression.content(ends)
-    content["conclusion"] = " ".join(said)
-    return {
-        "txt": partial(_print, judged, ends),
-        "md": "\n".join(pages),
-        "xml": regression.junit(suites),
-        "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-    }
 
 
 def _tolerances(given: Sequence[str]) -> dict[str, float]:
