@@ -140,13 +140,6 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     )
 
 
-def refuse_without_more(more: str, **options: object) -> None:
-    """BenchError where an option is given that only `more` reads."""
-    given = [f"--{name}" for name, value in options.items() if value is not None]
-    if given:
-        raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
-
-
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
     """What finds the tuned values that `--tuned` names, if it names any.
 

@@ -9,13 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.inputs import (
-    chosen_features,
-    find_tuned,
-    number_of_jobs,
-    refuse_undecodable,
-    refuse_without_more,
-)
+from harness.cli.inputs import chosen_features, find_tuned, number_of_jobs, refuse_undecodable
 from harness.cli.options import Reuse, RunOptions, with_run_options
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
@@ -119,8 +113,9 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
             "leave out --storage, or write another URL",
         )
     seeds = options.seeds or settings.seeds
-    if not options.more_metrics:
-        refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
+    of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
+    if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):
+        raise BenchError(f"{', '.join(unread)}: read by --more-metrics alone", "add --more-metrics, or leave it out")
     needed = seeds * (2 if options.control else 1)
     if options.first_seed + needed - 1 > MAX_SEED:
         raise BenchError(
