@@ -113,7 +113,7 @@ def run(
             if remote is not None:
                 remote.push(folder, f"runs/{spec.key}")
 
-        macs = macs_per_image(model, one_image(model, context), counted.counts, context)
+        macs = macs_per_image(model, counted.counts, context)
         with PeakMemory(context.execution.device) as memory:
             summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step, longer)
         costs = counted.costs | training_costs(summary, memory, macs, context)

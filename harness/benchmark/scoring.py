@@ -34,11 +34,6 @@ def within(data: BenchmarkData, split: str, captions: Collection[int]) -> Benchm
     return replace(data, evaluated={**data.evaluated, split: kept})
 
 
-def _scored(spec: RunSpec, split: str, captions: Collection[int], data: BenchmarkData) -> BenchmarkData:
-    """The data with the images that a run was scored on: all of them but where a file of captions lacked some."""
-    return within(data, split, captions) if spec.kind == "captions" else data
-
-
 def score_split(
     split: str,
     captions: dict[int, str],
@@ -87,8 +82,9 @@ def add_missing_scores(
     for split, metrics in missing.items():
         if spec.model == "human":
             result, _ = score_people(split, data, evaluator)
-        else:
-            result, _ = score_split(split, captions[split], _scored(spec, split, captions[split], data), evaluator)
+        else:  # a file of captions may have lacked images
+            seen = within(data, split, captions[split]) if spec.kind == "captions" else data
+            result, _ = score_split(split, captions[split], seen, evaluator)
         results.append(_only(result, metrics))
         reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
     add_scores(store, spec.key, results)
