@@ -265,7 +265,6 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
         recording = record(gate, made, reporter)
         (made / FILE).write_text(recording.text(), encoding="utf-8")
         with write_errors(baseline, "--baseline"):
-            baseline.mkdir(parents=True, exist_ok=True)
             for new in (*(weights_of(made, model) for model in request.models), made / FILE):
                 with replacing(baseline / new.name) as temporary:
                     shutil.copyfile(new, temporary)
@@ -283,8 +282,6 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     if _WORKFLOW.exists():
         typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
         return
-    check_out(_WORKFLOW, "--init")
-    _WORKFLOW.parent.mkdir(parents=True, exist_ok=True)
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
     typer.echo(f"written: {_WORKFLOW}")
     if (installed := requirement()).startswith("captionbench=="):
@@ -379,8 +376,6 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
             words.print_findings(found, console)
 
     if folder is not None:
-        with write_errors(folder, "--findings"):
-            folder.mkdir(parents=True, exist_ok=True)
         content = {
             "exit_code": code,
             "conclusion": " ".join(words.conclusion(found) for words, found in parts.values()),
@@ -438,8 +433,6 @@ def _update_ends(
         named = ", ".join(f"{run.name} ({why.get(run.who, 'not measured')})" for run in lost)
         raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or move {path} away")
     text = write_out(new)
-    with write_errors(path, "--baseline"):
-        path.parent.mkdir(parents=True, exist_ok=True)
     deliver(text, path, "--baseline")
     for run in added:
         typer.echo(f"added: {run.name}")
