@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -166,9 +166,9 @@ def flops(
         return count_checkpoint(checkpoints[name], picture, max_len=tokens, beam_size=width, position=position)
 
     found = {name: attempted(counted, name) for name in own}
-    of_hub = {model.row: attempted(counted_checkpoint, name) for name, model in checkpoints.items()}
+    of_hub = {name: attempted(counted_checkpoint, name) for name in checkpoints}
+    shown = {name: checkpoints[name].row if name in checkpoints else name for name in names}
     if output == "csv":
-        shown = [checkpoints[name].row if name in checkpoints else name for name in names]
         typer.echo(as_csv(shown, found, of_hub, looked_through), nl=False)
     lead = "\n" if output == "markdown" else ""
     if output != "csv" and own:
@@ -182,7 +182,8 @@ def flops(
     if output != "csv" and of_hub:
         step = f"Step {max(position or tokens, 2)}"
         header = ["Model", "Params", "Vision", "Prefill", step, "Greedy", f"Beam {width}"]
-        typer.echo(format_table(header, [checkpoint_row(*each) for each in of_hub.items()], output), nl=False)
+        rows = [checkpoint_row(shown[name], count) for name, count in of_hub.items()]
+        typer.echo(format_table(header, rows, output), nl=False)
         prompts = dict.fromkeys(count.prompt for count in of_hub.values() if not isinstance(count, str))
         wide, high = picture
         note = (
@@ -193,7 +194,7 @@ def flops(
         print_notes([note], output, lead)
     failures = {name: count for name, count in (found | of_hub).items() if isinstance(count, str)}
     for name, reason in failures.items():
-        typer.echo(f"failed: {name}: {reason}", err=True)
+        typer.echo(f"failed: {shown[name]}: {reason}", err=True)
     if failures:
         raise typer.Exit(1)
 
@@ -273,17 +274,21 @@ def counting_notes(counts: Mapping[str, FlopCounts], backbone: BackboneCount | N
 
 
 def as_csv(
-    names: Sequence[str],
+    shown: Mapping[str, str],
     found: Mapping[str, FlopCounts | str],
     of_hub: Mapping[str, CheckpointCount | str],
     backbone: BackboneCount | None,
 ) -> str:
-    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
+    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end.
+
+    Args:
+        shown: the names of rows, by the words that models were asked for by.
+    """
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
     header += ["uncounted", "uncounted_share", "failure", *["start_mac"] * bool(of_hub)]
     rows = []
-    for name in names:
-        own, other, row = found.get(name, ""), of_hub.get(name, ""), dict[str, Any](model=name)
+    for name, model in shown.items():
+        own, other, row = found.get(name, ""), of_hub.get(name, ""), dict[str, Any](model=model)
         if not isinstance(own, str):
             row |= {f"{part}_mac": getattr(own, part).macs for part in (*_PARTS, "start")}
             if backbone is not None:
