@@ -11,7 +11,8 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -319,6 +320,13 @@ def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> 
         if not held:
             with suppress(StoreError):  # what ends is the command, whatever the store says
                 services.store.interrupt(key, INTERRUPTED)
+
+
+def said_ends(ended: Iterable[Ended]) -> str:
+    """How many runs ended how."""
+    counts = Counter[str](ended)
+    said = {"finished": "finished", "reused": "re-used", "skipped": "skipped", "failed": "failed"}
+    return ", ".join(f"{counts[how]} {word}" for how, word in said.items() if counts[how] or how != "skipped")
 
 
 def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]:

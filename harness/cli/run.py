@@ -47,6 +47,7 @@ def run(options: RunOptions) -> None:
     from harness.benchmark.benchmark import run_benchmark, said_budget
     from harness.benchmark.plan import choose_device
     from harness.benchmark.run_config import RunConfig
+    from harness.benchmark.work import said_ends
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter, RunTable
     from reports.html.report import write_report
@@ -75,16 +76,14 @@ def run(options: RunOptions) -> None:
             elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
             reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
 
-        summary = run_benchmark(request, reporter, on_plan)
+        ended, lacking = run_benchmark(request, reporter, on_plan)
     with Store(place.database) as store:
-        print_leaderboard(store, reporter.console, judging=judging, keys=summary.planned)
+        print_leaderboard(store, reporter.console, judging=judging, keys=ended)
         page = write_report(store, place.report, judging=judging)
-        print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
-    counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
-    counts |= {"failed": summary.failed}
-    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what != "skipped")
-    reporter.note(f"{said}; report: {page.absolute().as_uri()}")
-    if summary.failed or summary.skipped or summary.lacking:
+        measured = [key for key, how in ended.items() if how in {"finished", "reused"}]
+        print_ablations(store, request.preset.name, measured, reporter.console)
+    reporter.note(f"{said_ends(ended.values())}; report: {page.absolute().as_uri()}")
+    if {"failed", "skipped"} & {*ended.values()} or lacking:
         sys.exit(1)
 
 
