@@ -26,12 +26,11 @@ from harness.benchmark.engines import Engine, Failure
 from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.benchmark.run import open_model
-from harness.benchmark.run_config import Opening, RunConfig
+from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
 from harness.benchmark.tune.study import Study, Trial, read_study, save_study, study_file
 from harness.benchmark.work import Services
-from harness.config.execution import ExecutionConfig
 from harness.config.tuning import (
     TRIAL_SEED,
     AppliedTuning,
@@ -56,18 +55,16 @@ _REPORTED = "reported.json"
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is the same for all models that are tuned together; picklable. `label` is the signature's."""
+    """What is the same for all models that are tuned together; picklable.
+
+    `config` says how trials are executed, `label` is the signature's.
+    """
 
     workspace: Workspace
-    opening: Opening
-    execution: ExecutionConfig
+    config: RunConfig
     space: SearchSpace
     budget: Budget
     label: str
-
-    def config(self) -> RunConfig:
-        """How its trials are executed."""
-        return RunConfig(opening=self.opening, execution=self.execution)
 
     def file(self, model: RequestedModel, context: RunContext) -> Path:
         """The study of a model."""
@@ -114,7 +111,7 @@ def trial_spec(
 
 def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
     """Do all trials that are left, and wait for other commands that do them; gives by model why it could not go on."""
-    context, reporter = services.context(search.config()), services.reporter
+    context, reporter = services.context(search.config), services.reporter
     files = {model.name: search.file(model, context) for model in models}
     start = default_params(context.preset, search.space, context.updates())
     trials, left = _Trials(files, start, search, engine, services), list(models)
@@ -227,12 +224,13 @@ class TrialWork:
             )
         if self.services is None:
             self.services = Services(self.search.workspace, Reporter())
-        self.services.load(self.search.execution.plugins)
-        check_plugins(self.search.execution.digests)
+        execution = self.search.config.execution
+        self.services.load(execution.plugins)
+        check_plugins(execution.digests)
         with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
             reports = Reports(order, self.search.budget)
             try:
-                score = train_trial(order, self.services.context(self.search.config()), reports, self.services)
+                score = train_trial(order, self.services.context(self.search.config), reports, self.services)
                 how: dict[str, Any] = {"state": "finished", "score": score}
             except TrialPruned:
                 how = {"state": "pruned", "score": [*reports.values.values()][-1]}

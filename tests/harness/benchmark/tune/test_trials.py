@@ -51,7 +51,7 @@ class Tuner:
     def __init__(self, context: RunContext, folder: Path, jobs: int) -> None:
         workspace, config = Workspace(folder), run_config(context)
         self.said, self.context = StringIO(), context
-        self.search = Search(workspace, config.opening, config.execution, SearchSpace(), BUDGET, "6x30#abcdef")
+        self.search = Search(workspace, config, SearchSpace(), BUDGET, "6x30#abcdef")
         self.services = FixedServices(workspace, context, self.said)
         self.engine = HereEngine(jobs)
         self.engine.slots(2, context.execution.device, 1, lambda: 0)
