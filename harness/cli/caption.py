@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_split, warn
+from harness.cli.inputs import open_split, progress_aside, warn
 from harness.cli.options import HubOption, PluginOption, StorageOption, WorkspaceOption, refuse_typed
 from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.config.limits import MAX_BEAM
@@ -78,8 +78,6 @@ def caption(
             context, ("split", "data_images"), "read with --data alone", "leave it out, or give --data for the pictures"
         )
 
-    from rich.console import Console
-
     from harness.benchmark.caption_images import caption_dataset, of_files, of_numbered_files
     from harness.benchmark.hub import caption_with_checkpoint, find_hub
     from harness.benchmark.hub_model import hub_options
@@ -87,7 +85,6 @@ def caption(
     from harness.config.features import graph_config, region_config
     from harness.inference.attention import draw_attention
     from harness.utils.plugins import load_plugins
-    from harness.utils.progress import Reporter
 
     load_plugins(plugin)
     place = Workspace(workspace, storage=storage)
@@ -116,7 +113,7 @@ def caption(
             "not for models of hf:, which see pictures in their own way",
             "leave it out",
         )
-    with Reporter(Console(stderr=True, highlight=False)) as reporter:
+    with progress_aside() as reporter:
         if checkpoint is not None:
             found = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
         else:

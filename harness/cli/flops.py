@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from harness.cli.inputs import optional_preset
+from harness.cli.inputs import optional_preset, progress_aside
 from harness.cli.options import (
     ChangeOption,
     HubOption,
@@ -365,13 +365,10 @@ def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: flo
 
 def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
-    from rich.console import Console
-
     from harness.measure.flops.backbone import count_backbone
-    from harness.utils.progress import Reporter
 
     rows = []
-    with Reporter(Console(stderr=True, highlight=False)) as reporter, reporter.task("counting", len(ROWS) + 1) as task:
+    with progress_aside() as reporter, reporter.task("counting", len(ROWS) + 1) as task:
         backbone = count_backbone(_BACKBONE).count.macs
         task.reach(1, _BACKBONE)
         for number, name in enumerate(ROWS, 2):

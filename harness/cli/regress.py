@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 import harness
-from harness.cli.inputs import open_results, warn
+from harness.cli.inputs import open_results, progress_aside, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
 from harness.cli.output import OutFolder, check_out, deliver, write_errors
 from harness.utils.atomic import replacing
@@ -30,7 +30,6 @@ from results.errors import without_passwords
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.utils.progress import Reporter
     from results.comparison.baseline import Baseline
     from results.comparison.gate import GateResult
     from results.comparison.recording import Judged, Request
@@ -226,18 +225,9 @@ def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     from harness.utils.processes import on_threads
 
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
-        reporter = _quiet()
+        reporter = progress_aside()
         found = record(Gate.open(expected.request, Workspace(Path(scratch)), reporter), baseline, reporter, expected)
     return judge_recording(expected, found, time.monotonic() - started)
-
-
-def _quiet() -> Reporter:
-    """Progress on standard error: standard output has the findings."""
-    from rich.console import Console
-
-    from harness.utils.progress import Reporter
-
-    return Reporter(Console(stderr=True, highlight=False))
 
 
 def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
@@ -258,7 +248,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     if strange := next((path for path in sorted(kept) if path.exists()), None):
         raise BenchError(f"{strange} is there, and no baseline's", "name another folder: --baseline FOLDER")
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
-        reporter, made = _quiet(), Path(scratch) / "baseline"
+        reporter, made = progress_aside(), Path(scratch) / "baseline"
         made.mkdir()
         gate = Gate.open(request, Workspace(Path(scratch)), reporter)
         train_weights(gate, made, reporter)

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "e9a00494"
+SOURCES = "56ab04dd"
 
 
 @cache
