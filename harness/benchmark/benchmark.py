@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 
 import torch
 
@@ -30,25 +29,17 @@ _RELEASE_S = 5.0
 """How long a worker that was ended may take to let go of the lock of its run."""
 
 
-@dataclass(slots=True)
-class Summary:
-    """How the runs ended, by key; `lacking` says why metrics that were asked for could not be measured."""
-
-    planned: list[str] = field(default_factory=list)
-    finished: list[str] = field(default_factory=list)
-    reused: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    lacking: dict[str, str] = field(default_factory=dict)
-
-
 def run_benchmark(
     request: Request,
     reporter: Reporter,
     on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None,
-) -> Summary:
-    """Execute the whole request against its workspace; every run ends as a row of the store."""
-    asked, summary = resolve(request, reporter), Summary()
+) -> tuple[dict[str, Ended], dict[str, str]]:
+    """Execute the whole request against its workspace; every run ends as a row of the store.
+
+    Returns:
+        How each run ended, by key; and by name why metrics that were asked for could not be measured.
+    """
+    asked, ended, lacking = resolve(request, reporter), dict[str, Ended](), dict[str, str]()
     with ExitStack() as stack:
         engine = stack.enter_context(closing(request.engine))
         engine.check(request.workspace)
@@ -67,7 +58,6 @@ def run_benchmark(
             reporter.note(note)
         _refuse_missing_members(specs, services)
         store.plan(specs)
-        summary.planned = [spec.key for spec in specs]
         on_plan(services, specs)
         if others := describe_state(device).get("other_processes"):
             reporter.note(f"{others} other processes use {device}: times will be longer", style="yellow")
@@ -76,30 +66,30 @@ def run_benchmark(
         ensembles = [spec.key for spec in specs if "members" in spec.config]
         for key in titles:
             if work.is_done(key):
-                getattr(summary, work(key)).append(key)
+                ended[key] = work(key)
             elif key not in ensembles:
                 left.append(key)
         try:
             ending = stack.enter_context(closing(engine.perform(work, lambda: _next(left, titles, services))))
             with limit_threads(RunConfig.of(specs[0]).execution.jobs):
-                for key, ended in ending:
-                    getattr(summary, _told(key, ended, titles, services)).append(key)
+                for key, answer in ending:
+                    ended[key] = _told(key, answer, titles, services)
         except KeyboardInterrupt:
             mark_interrupted(engine.at_work, services, _RELEASE_S)
             raise
         # Ensembles, once all that they may be made of has ended.
         for key in (key for key in ensembles if not work.is_done(key)):
             reporter.note(titles[key])
-            getattr(summary, work(key)).append(key)
+            ended[key] = work(key)
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
-        there = [spec for spec in specs if spec.key in {*summary.finished, *summary.reused}]
+        there = [spec for spec in specs if ended[spec.key] in {"finished", "reused"}]
         add_facts(there, context.data, store, reporter, None if more is None else more.objects)
         if more is not None:
-            summary.lacking = add_more_metrics(there, more, context.data, store, reporter)
-            for name, reason in summary.lacking.items():
+            lacking = add_more_metrics(there, more, context.data, store, reporter)
+            for name, reason in lacking.items():
                 reporter.note(f"not measured: {name}: {reason}", style="yellow")
-        return summary
+        return ended, lacking
 
 
 def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> None:
@@ -142,10 +132,10 @@ def _next(left: list[str], titles: Mapping[str, str], services: Services) -> str
     return key
 
 
-def _told(key: str, ended: Ended | Failure, titles: Mapping[str, str], services: Services) -> Ended:
+def _told(key: str, answer: Ended | Failure, titles: Mapping[str, str], services: Services) -> Ended:
     """How a run ended; that of a process that died is a failed row."""
-    if not isinstance(ended, Failure):
-        return ended
-    services.store.fail(key, ended.error_class, ended.reason, "")
-    services.reporter.note(f"{titles[key]}: failed: {ended}", style="red")
+    if not isinstance(answer, Failure):
+        return answer
+    services.store.fail(key, answer.error_class, answer.reason, "")
+    services.reporter.note(f"{titles[key]}: failed: {answer}", style="red")
     return "failed"

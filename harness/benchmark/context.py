@@ -204,7 +204,6 @@ def open_context(
     opening: Opening,
     workspace: Workspace,
     reporter: Reporter,
-    execution: ExecutionConfig | None = None,
     *,
     spread: Spread | None = None,
     make: bool = True,
@@ -275,8 +274,7 @@ def open_context(
     )
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     set_products(device, opening.precision)
-    where = Execution(device, opening.precision, execution or ExecutionConfig())
-    return RunContext(data, inputs, where, preset, signature)
+    return RunContext(data, inputs, Execution(device, opening.precision), preset, signature)
 
 
 def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbone]:

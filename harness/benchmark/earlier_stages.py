@@ -30,7 +30,7 @@ from harness.utils.atomic import replacing, write_text
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results import Store
-from results.records import EpochRecord, Quantity, RunSpec
+from results.records import EpochRecord, Quantity, RunSpec, stages_of
 from results.runs.reading import finished
 from results.runs.run import Run
 
@@ -58,7 +58,7 @@ def adopt_training(
     Its epochs are recorded for this run too, with the time that they took. None where no run has such stages or trunk.
     """
     folder = workspace.run_folder(spec.key)
-    planned = _stages(spec.config)
+    planned = stages_of(spec.config)
     if last_checkpoint(folder / CHECKPOINTS) is not None:
         return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
     (folder / NOTE).unlink(missing_ok=True)
@@ -72,20 +72,20 @@ def adopt_training(
         for run in finished(store, spec.dataset, model=spec.model, seed=spec.seed)
         if _trained_alike(run, spec) and run.environment.get("training") == trained_as
     ]
-    known = [run for run in alike if _stages(run.config) == planned[: len(_stages(run.config))]]
-    for run in sorted(known, key=lambda run: len(_stages(run.config)), reverse=True):
+    known = [run for run in alike if stages_of(run.config) == planned[: len(stages_of(run.config))]]
+    for run in sorted(known, key=lambda run: len(stages_of(run.config)), reverse=True):
         weights = workspace.run_folder(run.key) / WEIGHTS
         if not is_whole(weights):
             continue
         for epoch in run.epochs:
             on_epoch(epoch)
         write_text(folder / NOTE, run.key)
-        state = _after(run.epochs, finished=len(_stages(run.config)) == len(planned))
+        state = _after(run.epochs, finished=len(stages_of(run.config)) == len(planned))
         if state.finished:
             with replacing(folder / WEIGHTS) as temporary:
                 shutil.copyfile(weights, temporary)
         save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": asdict(state)})
-        names = ", ".join(stage["name"] for stage in _stages(run.config))
+        names = ", ".join(stage["name"] for stage in stages_of(run.config))
         reporter.note(f"  {names}: not trained again, the weights are those of {run.key}")
         return run.key
     trunks = [trunk for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
@@ -111,7 +111,7 @@ def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> _Trunk | None:
     checkpoint = last_checkpoint(workspace.run_folder(run.key) / TRUNK)
     if checkpoint is None or (position := read_position(checkpoint)) is None:
         return None
-    theirs, ours = (_stages(config) for config in (run.config, spec.config))
+    theirs, ours = (stages_of(config) for config in (run.config, spec.config))
     if len(theirs) != 1 or len(ours) != 1:
         return None
     epochs, steps = position["epoch"], position["step"] // position["epoch"]
@@ -148,19 +148,13 @@ def without_what_was_not_seen(costs: Mapping[str, Quantity], begun_by: str) -> d
 def _trained_alike(run: Run, spec: RunSpec) -> bool:
     """Whether a run was trained under the conditions and by the code of the planned one, whatever its stages are."""
     return (
-        len(_stages(run.config)) > 0
+        len(stages_of(run.config)) > 0
         and "pretrained" not in run.config
         and _of_stages(run.config, run.signature) == _of_stages(spec.config, spec.signature)
         and run.code is not None
         and spec.code is not None
         and (run.code.model, run.code.revision) == (spec.code.model, spec.code.revision)
     )
-
-
-def _stages(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The stages of a run's configuration; none where there is no schedule."""
-    stages: list[dict[str, Any]] = config.get("preset", {}).get("schedule", {}).get("stages", [])
-    return stages
 
 
 def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:

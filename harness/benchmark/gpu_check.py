@@ -7,7 +7,6 @@ hangs is one part. On a processor the parts run at toy sizes: that tries the che
 from __future__ import annotations
 
 import copy
-import io
 import json
 import tempfile
 import time
@@ -22,7 +21,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from rich.console import Console
 from torch import Tensor
 from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import HashStore
@@ -49,7 +47,7 @@ from harness.training.trainer import Trainer
 from harness.utils.atomic import write_text
 from harness.utils.precision import autocast, set_products
 from harness.utils.processes import make_worker, starting_worker
-from harness.utils.progress import Reporter
+from harness.utils.progress import silent
 from zoo import Captioner, Visual, create_model, list_models, model_card
 from zoo.captioner import VisualSpec
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
@@ -598,5 +596,5 @@ def _trainer(model: Captioner, folder: Path, cut: int | None, check: Check) -> T
         precision="fp32",
         seed=0,
         on_epoch=lambda _: None,
-        reporter=Reporter(Console(file=io.StringIO())),
+        reporter=silent(),
     )

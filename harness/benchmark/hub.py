@@ -142,7 +142,6 @@ PICTURE = (640, 480)
 class CheckpointCount:
     """Cost of one image."""
 
-    row: str
     parameters: int
     counts: GenerationCounts
     prompt: str
@@ -179,7 +178,7 @@ def count_checkpoint(
 
     counts = count_generation(captioner.vision, generate, beam_size=beam_size, max_len=max_len, step_position=at)
     parameters = sum(parameter.numel() for parameter in captioner.network.parameters())
-    return CheckpointCount(model.row, parameters, counts, captioner.prompt.name)
+    return CheckpointCount(parameters, counts, captioner.prompt.name)
 
 
 def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:

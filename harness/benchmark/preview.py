@@ -18,7 +18,6 @@ from harness.benchmark.identity.reuse import settle
 from harness.benchmark.identity.signature import training_fields
 from harness.benchmark.plan import Asked, Request, plan
 from harness.benchmark.training_costs import pass_costs, usual_length
-from harness.config.execution import ExecutionConfig
 from harness.data.dataset import SCENES
 from harness.data.features import Features
 from harness.data.graphs.images import check_source
@@ -125,7 +124,7 @@ def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
     missing = missing_features(
         dataset, request.features, backbone, sees=looking(opening, dataset), cache_dir=workspace.cache
     )
-    context = open_context(opening, workspace, reporter, ExecutionConfig(), make=False)
+    context = open_context(opening, workspace, reporter, make=False)
     found = Preview(dataset.name, _shape(context), first=missing)
     if missing and regions is not None:
         return replace(found, unknown="the regions, which identify them, are not in the cache")

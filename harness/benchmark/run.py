@@ -25,7 +25,7 @@ from harness.benchmark.saved_model import (
     save_ensemble,
 )
 from harness.benchmark.scoring import score_people, score_split
-from harness.benchmark.timing import one_image, time_model
+from harness.benchmark.timing import one_image, time_model, weights_folder
 from harness.benchmark.train import fit
 from harness.benchmark.training_costs import macs_per_image, members_training, no_training, training_costs
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
@@ -80,7 +80,7 @@ def run(
     if spec.kind == "reference":
         return _score_reference(spec, context.data, evaluator)
     members, remote = spec.config.get("members", []), workspace.remote
-    folder = workspace.run_folder(spec.model if spec.kind == "stored" and not members else spec.key)
+    folder = weights_folder(spec, workspace)
     if spec.kind == "hub":
         from harness.benchmark.hub import run_hub  # imports transformers, which other runs do without
 
@@ -113,7 +113,7 @@ def run(
             if remote is not None:
                 remote.push(folder, f"runs/{spec.key}")
 
-        macs = macs_per_image(model, one_image(model, context), counted.counts, context)
+        macs = macs_per_image(model, counted.counts, context)
         with PeakMemory(context.execution.device) as memory:
             summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step, longer)
         costs = counted.costs | training_costs(summary, memory, macs, context)

@@ -14,19 +14,17 @@ from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
 from harness.metrics.facts import Expected, expected_words, measure_facts, measure_words
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
-from harness.metrics.rounds import Round, held_out_rounds
+from harness.metrics.rounds import held_out_rounds
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity, RunSpec, SplitResult
 from results.runs.facts import PARSED, WORDS
-from results.store.rescoring import add_influences, add_scores, missing_metrics, stored_captions
+from results.store.rescoring import add_scores, missing_metrics, stored_captions
 from results.store.store import Store
 
 T = TypeVar("T")
 SPICE_ONCE: Final = "SPICE takes too long to be computed again with each reference left out"
 SINGLE: Final = "no image has a second reference"
-OTHER_SCORE: Final = "the stored score is not what its captions score now"
-_NOT_LACKING: Final = "not lacking"
 _NO_FACTS: Final = frozenset({"a", "an", "the", "and", "is", "are", "of"})
 """Words that state nothing, wherever they stand: a rule that does not know them lacks nothing."""
 
@@ -35,11 +33,6 @@ def within(data: BenchmarkData, split: str, captions: Collection[int]) -> Benchm
     """The data with these images of the split alone."""
     kept = tuple(sample for sample in data.evaluated[split] if sample.image_id in captions)
     return replace(data, evaluated={**data.evaluated, split: kept})
-
-
-def _scored(spec: RunSpec, split: str, captions: Collection[int], data: BenchmarkData) -> BenchmarkData:
-    """The data with the images that a run was scored on: all of them but where a file of captions lacked some."""
-    return within(data, split, captions) if spec.kind == "captions" else data
 
 
 def score_split(
@@ -90,8 +83,9 @@ def add_missing_scores(
     for split, metrics in missing.items():
         if spec.model == "human":
             result, _ = score_people(split, data, evaluator)
-        else:
-            result, _ = score_split(split, captions[split], _scored(spec, split, captions[split], data), evaluator)
+        else:  # a file of captions may have lacked images
+            seen = within(data, split, captions[split]) if spec.kind == "captions" else data
+            result, _ = score_split(split, captions[split], seen, evaluator)
         results.append(_only(result, metrics))
         reasons |= {metric: quantity.reason for metric, quantity in results[-1].scores[OVERALL].items()}
     add_scores(store, spec.key, results)
@@ -107,32 +101,6 @@ def _only(result: SplitResult, metrics: Collection[str]) -> SplitResult:
     scores = {domain: kept(found) for domain, found in result.scores.items()}
     per_image, held_out, influences = kept(result.per_image), kept(result.held_out), kept(result.influences)
     return replace(result, scores=scores, per_image=per_image, held_out=held_out, influences=influences)
-
-
-def add_missing_influences(
-    spec: RunSpec, missing: Mapping[str, Collection[str]], data: BenchmarkData, evaluator: Evaluator, store: Store
-) -> dict[str, str | None]:
-    """Compute the influences on the `missing` metrics of each split from stored captions, and store them.
-
-    Gives by metric why they are still missing, None where they are not.
-    """
-
-    def rounds(tokens: dict[int, list[str]], said: dict[int, str]) -> list[Round]:
-        return held_out_rounds(tokens) if people else [Round(tokens, said)]
-
-    people, captions = spec.model == "human", stored_captions(store, spec.key)
-    reasons: dict[str, str | None] = {}
-    for split, metrics in missing.items():
-        without = {metric: _NOT_LACKING for metric in ("METEOR", "SPICE") if metric not in metrics}
-        references = _references(split, _scored(spec, split, captions[split], data))
-        said = {} if people else captions[split]
-        found = evaluator.evaluate_rounds(references, said, None, rounds, without=without)
-        influences = {metric: values for metric, values in found.influences.items() if metric in metrics}
-        refused = add_influences(store, spec.key, split, influences)
-        for metric in sorted(metrics):
-            reason = OTHER_SCORE if metric in refused else found.scores[OVERALL][metric].reason
-            reasons[metric] = reasons.get(metric) or reason
-    return reasons
 
 
 def _held_out(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from harness.measure.captioning_costs import Effort, Timed, time_captioning, tim
 from harness.measure.energy import missing_energy
 from harness.measure.latency import missing_latency
 from harness.utils.plugins import contain_exits
+from harness.utils.workspace import Workspace
 from results.records import RunSpec
 from results.store.rescoring import add_costs, runs_without_cost
 from zoo import Captioner, Visual
@@ -85,7 +87,7 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     by_model: dict[str, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
         # In the workspace, or perhaps in its remote storage.
-        if spec.kind == "hub" or workspace.remote is not None or workspace.run_folder(_folder(spec)).is_dir():
+        if spec.kind == "hub" or workspace.remote is not None or weights_folder(spec, workspace).is_dir():
             by_model.setdefault(spec.model, []).append(spec)
         else:
             add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
@@ -106,8 +108,10 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     reporter.note(f"timed captions of {len(chosen)} models, one at a time")
 
 
-def _folder(spec: RunSpec) -> str:
-    return spec.model if spec.kind == "stored" and "members" not in spec.config else spec.key
+def weights_folder(spec: RunSpec, workspace: Workspace) -> Path:
+    """Where the weights of a run lie: of a stored run that is scored again, in that one's folder."""
+    again = spec.kind == "stored" and "members" not in spec.config
+    return workspace.run_folder(spec.model if again else spec.key)
 
 
 def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
@@ -128,8 +132,7 @@ def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
 
 
 def _time_stored(spec: RunSpec, services: Services) -> Timed:
-    workspace, key = services.workspace, _folder(spec)
-    folder = workspace.run_folder(key)
+    folder = weights_folder(spec, services.workspace)
     try:
         config = RunConfig.of(spec)
         alone = replace(config.execution, jobs=1)
@@ -138,7 +141,7 @@ def _time_stored(spec: RunSpec, services: Services) -> Timed:
             if spec.kind == "hub":
                 captioner = described(spec.config).open(context.execution.device, context.execution.precision)
                 return time_hub(captioner, context)
-            workspace.fetch_run(key)
+            services.workspace.fetch_run(folder.name)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return _untimed(str(error) or type(error).__name__)

@@ -62,16 +62,26 @@ def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     return found
 
 
-def macs_per_image(model: Captioner, visual: Visual, counts: FlopCounts | None, context: RunContext) -> float | None:
+def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunContext) -> float | None:
     """Mean multiply-accumulates of one presentation of an image, over all stages, validation aside; None if uncounted.
 
     Args:
-        counts: of the model on that image.
+        counts: of the model on one image.
     """
     if counts is None:
         return None
     length = min(usual_length(context), model.max_len)
-    costs, _ = _pass_costs(model, visual, counts, length)
+    if isinstance(model, HasBackbone):  # a backbone of its own is counted
+        costs, _ = pass_costs(model, cells=1, caption_length=length)
+    else:
+        decoder = counts.teacher_forced.macs - counts.encoder.macs  # of captions as long as they may be
+        costs = PassCosts(
+            parameters=counts.parameters,
+            encoder=counts.encoder.macs,
+            start=counts.start.macs,
+            step=counts.step.macs,
+            caption=round(decoder * length / counts.caption_length),
+        )
     data = DataShape(
         train=len(context.data.train),
         val=0,
@@ -128,41 +138,22 @@ def _work(summary: TrainState, macs_per_image: float | None, context: RunContext
     }
 
 
-def _pass_costs(model: Captioner, visual: Visual, counts: FlopCounts, length: int) -> tuple[PassCosts, Visual]:
-    """From the counts there are, which are of captions as long as they may be; a backbone of its own is counted."""
-    if isinstance(model, HasBackbone):
-        return pass_costs(model, cells=1, caption_length=length)
-    decoder = counts.teacher_forced.macs - counts.encoder.macs
-    costs = PassCosts(
-        parameters=counts.parameters,
-        encoder=counts.encoder.macs,
-        start=counts.start.macs,
-        step=counts.step.macs,
-        caption=round(decoder * length / counts.caption_length),
-    )
-    return costs, visual
-
-
 def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
     """The costs of one image, and an example image to probe speed with.
 
     Args:
         cells: grid cells or regions, for models that do not find them themselves.
     """
-    backbone, visual = 0, example_for(model, length=cells)
-    counted = model
+    visual = example_for(model, length=cells)
+    body, seen = model, visual
     if isinstance(model, HasBackbone):
         visual = visual.to(next(model.parameters()).device)
         with torch.inference_mode(), eval_mode(model):
             tokens = model.encode(visual).features.shape[1]
-        whole = count_encoder(model, visual).macs
-        counted = model.body
-        inner = example_visual(counted.visual, length=tokens)
-    else:
-        inner = visual
-    counts = count_flops(counted, inner, caption_length=caption_length, beam_size=1)
-    if counted is not model:
-        backbone = whole - counts.encoder.macs
+        body = model.body
+        seen = example_visual(body.visual, length=tokens)
+    counts = count_flops(body, seen, caption_length=caption_length, beam_size=1)
+    backbone = 0 if body is model else count_encoder(model, visual).macs - counts.encoder.macs
     return PassCosts(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         encoder=counts.encoder.macs,

@@ -11,7 +11,8 @@ import shutil
 import socket
 import time
 import traceback
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -27,7 +28,7 @@ from harness.benchmark.identity.reuse import check_versions
 from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
-from harness.benchmark.scoring import OTHER_SCORE, add_missing_influences, add_missing_scores
+from harness.benchmark.scoring import add_missing_scores
 from harness.data.chunks import Spread
 from harness.data.hub import WeightsMissing
 from harness.measure.environment import describe_environment
@@ -46,8 +47,7 @@ from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
 from results.records import EpochRecord, RunSpec
-from results.statistics.significance import SUMS
-from results.store.rescoring import missing_influences, missing_metrics
+from results.store.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
@@ -251,26 +251,17 @@ def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: R
 
 
 def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -> str:
-    """A note on scores and influences that a finished run lacked, and that were added now or cannot be had."""
+    """A note on scores that a finished run lacked, and that were added now or cannot be had."""
     store, opening = services.store, config.opening
     tried = set(METRICS) - services.unscored - (set() if opening.spice else {"SPICE"})
-    scores = missing_metrics(store, spec.key, tried)
-    influences = missing_influences(store, spec.key, tried & set(SUMS))
-    if not scores and not influences:
+    missing = missing_metrics(store, spec.key, tried)
+    if not missing:
         return ""
-    context, evaluator, notes = services.context(config), services.evaluator(opening), []
+    context, evaluator = services.context(config), services.evaluator(opening)
     services.warm_up(opening, context)
-    if scores:
-        reasons = add_missing_scores(spec, scores, context.data, evaluator, store)
-        services.unscored |= {metric for metric, reason in reasons.items() if reason}
-        notes = [f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items()]
-    if missing := missing_influences(store, spec.key, (tried - services.unscored) & set(SUMS)):
-        reasons = add_missing_influences(spec, missing, context.data, evaluator, store)
-        services.unscored |= {metric for metric, reason in reasons.items() if reason not in {None, OTHER_SCORE}}
-        for reason in dict.fromkeys(reasons.values()):
-            metrics = ", ".join(metric for metric in SUMS if reasons.get(metric, "") == reason)
-            notes.append(f"; influences on {metrics}: {reason or 'added'}")
-    return "".join(notes)
+    reasons = add_missing_scores(spec, missing, context.data, evaluator, store)
+    services.unscored |= {metric for metric, reason in reasons.items() if reason}
+    return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
 
 
 class RunReporter(Reporter):
@@ -329,6 +320,13 @@ def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> 
         if not held:
             with suppress(StoreError):  # what ends is the command, whatever the store says
                 services.store.interrupt(key, INTERRUPTED)
+
+
+def said_ends(ended: Iterable[Ended]) -> str:
+    """How many runs ended how."""
+    counts = Counter[str](ended)
+    said = {"finished": "finished", "reused": "re-used", "skipped": "skipped", "failed": "failed"}
+    return ", ".join(f"{counts[how]} {word}" for how, word in said.items() if counts[how] or how != "skipped")
 
 
 def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]:

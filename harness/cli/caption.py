@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_split, warn
-from harness.cli.options import (
-    HubOption,
-    PluginOption,
-    StorageOption,
-    WorkspaceOption,
-)
+from harness.cli.inputs import open_split, progress_aside, warn
+from harness.cli.options import HubOption, PluginOption, StorageOption, WorkspaceOption, refuse_typed
 from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
@@ -35,6 +30,7 @@ bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predi
 
 
 def caption(
+    context: typer.Context,
     run: Annotated[
         str,
         typer.Option(help="A run's key or folder, a model (its newest run), or hf:."),
@@ -77,13 +73,10 @@ def caption(
     """
     if bool(images) == (data is not None):
         raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
-    of_data = {"--split": split, "--images": data_images}
-    if images and (unused := [name for name, value in of_data.items() if value is not None]):
-        raise BenchError(
-            f"{', '.join(unused)}: read with --data alone", "leave it out, or give --data for the pictures"
+    if images:
+        refuse_typed(
+            context, ("split", "data_images"), "read with --data alone", "leave it out, or give --data for the pictures"
         )
-
-    from rich.console import Console
 
     from harness.benchmark.caption_images import caption_dataset, of_files, of_numbered_files
     from harness.benchmark.hub import caption_with_checkpoint, find_hub
@@ -92,7 +85,6 @@ def caption(
     from harness.config.features import graph_config, region_config
     from harness.inference.attention import draw_attention
     from harness.utils.plugins import load_plugins
-    from harness.utils.progress import Reporter
 
     load_plugins(plugin)
     place = Workspace(workspace, storage=storage)
@@ -114,10 +106,14 @@ def caption(
     own = of_numbered_files if seen else of_files
     pictures = own(images) if images else open_split(data or "", data_images, "test" if split is None else split, place)
     checkpoint = find_hub(run, place, hub_options(hub or ()))
-    given = {"--attention": attention, "--regions": regions, "--graphs": graphs, "--backbone-weights": backbone_weights}
-    if checkpoint is not None and (unknown := [name for name, value in given.items() if value]):
-        raise BenchError(f"{unknown[0]} is not for models of hf:, which see pictures in their own way", "leave it out")
-    with Reporter(Console(stderr=True, highlight=False)) as reporter:
+    if checkpoint is not None:
+        refuse_typed(
+            context,
+            ("attention", "regions", "graphs", "backbone_weights"),
+            "not for models of hf:, which see pictures in their own way",
+            "leave it out",
+        )
+    with progress_aside() as reporter:
         if checkpoint is not None:
             found = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
         else:

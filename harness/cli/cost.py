@@ -30,7 +30,6 @@ from harness.utils.workspace import DEFAULT
 if TYPE_CHECKING:
     from harness.measure.isolated import BenchmarkJob, BenchmarkResult
     from results.published.scores import PublishedScore
-    from results.records import Quantity
     from results.runs.run import Run
 
 MAX_BATCH = 65_536
@@ -188,23 +187,18 @@ def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> st
     for answer in answers:
         median, margin, speed, memory = (answer.costs[name] for name in _COLUMNS)
         noise = "~" if answer.costs["latency_noisy"].value else ""
-        quartiles = "-" if median.low is None or median.high is None else f"{_ms(median.low)}-{_ms(median.high)}"
+        quartiles = "-".join(_shown(side, 1e3) for side in (median.low, median.high) if side is not None) or "-"
         row = [answer.model, str(answer.batch), str(answer.width), *[answer.precision] * several]
-        row += [noise + _shown(median, 1e3), _shown(margin, 1e3), quartiles, _shown(speed), _shown(memory)]
-        rows.append(row + [_shown(answer.costs[name]) for name in _ON_DEVICES] * devices)
+        row += [noise + _shown(median.value, 1e3), _shown(margin.value, 1e3), quartiles]
+        row += [_shown(speed.value), _shown(memory.value)]
+        rows.append(row + [_shown(answer.costs[name].value) for name in _ON_DEVICES] * devices)
     return format_table(header, rows, form)
 
 
-def _shown(quantity: Quantity, factor: float = 1.0) -> str:
+def _shown(value: float | None, factor: float = 1.0) -> str:
     from reports.tables.numbers import significant
 
-    return "-" if quantity.value is None else significant(quantity.value * factor)
-
-
-def _ms(seconds: float) -> str:
-    from reports.tables.numbers import significant
-
-    return significant(1e3 * seconds)
+    return "-" if value is None else significant(value * factor)
 
 
 def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
@@ -275,6 +269,7 @@ def _write_answers(
 
 
 def _row(detail: Run) -> list[str]:
+    from reports.tables.columns import quantity_cell
     from reports.tables.numbers import duration, significant
 
     def shown(name: str) -> str:
@@ -288,15 +283,9 @@ def _row(detail: Run) -> list[str]:
         f"{name} {significant(speed)}" if len(speeds) > 1 else significant(speed) for name, speed in speeds.items()
     ]
     speed, wait = ", ".join(named) or "-", shown("train_data_wait")
-    return [detail.model, str(detail.seed), shown("train_seconds"), speed, wait, _estimate(detail)]
-
-
-def _estimate(detail: Run) -> str:
-    """Hours of an A100, between their bounds where the run has some."""
-    from reports.tables.columns import quantity_cell
-
-    cell = quantity_cell(detail.costs, _ESTIMATE)
-    return "-" if cell.value is None else cell.text
+    estimate = quantity_cell(detail.costs, _ESTIMATE)  # between its bounds where it has some
+    hours = "-" if estimate.value is None else estimate.text
+    return [detail.model, str(detail.seed), shown("train_seconds"), speed, wait, hours]
 
 
 def _notes(details: Sequence[Run]) -> list[str]:

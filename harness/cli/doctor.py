@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
-from harness.cli.options import WorkspaceOption
+from harness.cli.options import WorkspaceOption, refuse_typed
 from harness.cli.output import OutFile, check_out
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
@@ -48,6 +48,7 @@ class Check:
 
 
 def doctor(
+    context: typer.Context,
     workspace: WorkspaceOption = DEFAULT,
     gpu: Annotated[bool, typer.Option("--gpu", help="Check a GPU, in ten minutes at most: see below.")] = False,
     device: Annotated[
@@ -67,9 +68,7 @@ def doctor(
     if gpu:
         _check_gpu("cuda" if device is None else device, Path("gpu.json") if out is None else out)
         return
-    for option, value in (("--device", device), ("--out", out)):
-        if value is not None:
-            raise BenchError(f"{option} is for the check of a GPU", "add --gpu")
+    refuse_typed(context, ("device", "out"), "for the check of a GPU alone", "add --gpu")
     place = Workspace(workspace)
     checks = [
         Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.inputs import refuse_without_more
 from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
 from harness.cli.output import OutFile, OutFolder, check_out, deliver, format_table
 from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
@@ -135,8 +134,9 @@ def evaluate(
         raise BenchError("captions and their references are needed", "bench evaluate FILE --references FILE")
     as_rows = len(predictions) > 1 or report is not None or cards is not None
     if not more:
-        unread = None if as_rows else images  # the gallery of rows shows them
-        refuse_without_more("--more", clip=clip, bert=bert, instances=instances, images=unread, sets=sets)
+        of_rows = {"images"} if as_rows else set()  # a gallery shows them
+        of_more = [name for name in ("clip", "bert", "instances", "images", "sets") if name not in of_rows]
+        refuse_typed(context, of_more, "read by --more alone", "add --more, or leave it out")
     settings_of_more = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
         other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor")
@@ -303,12 +303,12 @@ def _compare(
             cards=cards,
             allow_subset=allow_subset,
         )
-        summary = run_benchmark(asked, reporter)
+        ended, lacking = run_benchmark(asked, reporter)
         with Store(place.database) as store:
             print_leaderboard(store, reporter.console)
             if report is not None:
                 reporter.note(f"report: {write_report(store, report).absolute().as_uri()}")
-        if summary.failed or summary.lacking:
+        if "failed" in ended.values() or lacking:
             raise typer.Exit(1)
 
 

@@ -144,7 +144,6 @@ def figures(
     db: DatabaseOption = None,
 ) -> None:
     """Write the report's trade-offs and learning curves, one SVG file a plot."""
-    from harness.utils.atomic import write_text
     from reports.html.report import figures as drawn_figures
 
     with open_results(workspace, db) as store:
@@ -153,10 +152,9 @@ def figures(
         raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
     for name in drawn:
         check_out(out / name)
-    with write_errors(out):
-        for name, svg in drawn.items():
-            write_text(out / name, svg)
-            typer.echo(out / name)
+    for name, svg in drawn.items():
+        deliver(svg, out / name)
+        typer.echo(out / name)
 
 
 def encodings(
@@ -183,7 +181,6 @@ def encodings(
     from harness.benchmark.caption_images import encode_dataset
     from harness.benchmark.saved_model import find_run
     from harness.inference.encodings import draw_encodings
-    from harness.utils.atomic import write_text
     from harness.utils.hashing import canonical_json
     from harness.utils.plugins import load_plugins
 
@@ -208,9 +205,7 @@ def encodings(
         )
     content = canonical_json({"data": pictures.fingerprint, "runs": told}) + "\n"
     for name, text in {"encodings.json": content, "encodings.svg": draw_encodings(panels)}.items():
-        check_out(out / name)
-        with write_errors(out):
-            write_text(out / name, text)
+        deliver(text, out / name)
     columns = ("run", "images", "vectors", "channels", "trace", "trace_within")
     rows = [[f"{row[name]:.2f}" if "trace" in name else str(row[name]) for name in columns] for row in told]
     typer.echo(format_table(["run", "images", "vectors", "channels", "trace", "within"], rows, "table"), nl=False)

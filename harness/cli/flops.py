@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from harness.cli.inputs import optional_preset
+from harness.cli.inputs import optional_preset, progress_aside
 from harness.cli.options import (
     ChangeOption,
     HubOption,
@@ -28,9 +27,10 @@ from zoo.registry import model_card
 
 if TYPE_CHECKING:
     from harness.benchmark.hub import CheckpointCount
-    from harness.benchmark.hub_model import HubModel
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts
+
+T = TypeVar("T")
 
 TABLE_VI = "expansionnet-table-vi"
 EXAMPLES = f"""
@@ -119,20 +119,20 @@ def flops(
         print_table_vi(output)
         return
     load_plugins(plugin)
-    found = CountedModels(expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)))
-    if hub or any(name.startswith(PREFIX) for name in found.names):
+    names, checkpoints = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)), {}
+    if hub or any(name.startswith(PREFIX) for name in names):
         from harness.benchmark.hub import find_checkpoints
         from harness.benchmark.hub_model import hub_options
 
-        found.hub = find_checkpoints(found.names, hub_options(hub or (), ("prompt",)))
-    if found.hub and operators:
+        checkpoints = find_checkpoints(names, hub_options(hub or (), ("prompt",)))
+    if checkpoints and operators:
         raise BenchError("--operators is not for models of hf:", "leave it out")
-    if not with_backbone and (backbone is not None or (image_size is not None and not found.hub)):
+    if not with_backbone and (backbone is not None or (image_size is not None and not checkpoints)):
         raise BenchError(
             f"{'--image-size' if backbone is None else '--backbone'} is about the backbone, which is not counted",
             "add --with-backbone, or leave it out",
         )
-    settings, own = optional_preset(preset, change), [name for name in found.names if name not in found.hub]
+    settings, own = optional_preset(preset, change), [name for name in names if name not in checkpoints]
     if settings is not None and settings.recipe is not None and own and not any(map(settings.recipe.covers, own)):
         settings.check_model(own[0])  # no row could be counted
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
@@ -142,117 +142,100 @@ def flops(
             f"--position {position} is behind the last of {tokens} tokens",
             f"give a longer --caption-length, or --position {tokens} at most",
         )
+    looked_through = None
     if with_backbone:
         from harness.measure.flops.backbone import count_backbone
 
-        found.backbone = count_backbone(backbone or _BACKBONE, image_size)
-    dim = visual_dim or (found.backbone.channels if found.backbone else _DIM)
-    length = regions or (found.backbone.tokens if found.backbone else _LENGTH)
+        looked_through = count_backbone(backbone or _BACKBONE, image_size)
+    dim = visual_dim or (looked_through.channels if looked_through else _DIM)
+    length = regions or (looked_through.tokens if looked_through else _LENGTH)
     picture = (image_size, image_size) if image_size else _PICTURE
     sizes, seen = {"vocab_size": vocab_size, "visual_dim": dim}, dict[str, None]()
-    for name in found.names:
-        try:
-            with contain_exits():
-                if name in found.hub:
-                    from harness.benchmark.hub import count_checkpoint
 
-                    found.checkpoints[name] = count_checkpoint(
-                        found.hub[name], picture, max_len=tokens, beam_size=width, position=position
-                    )
-                else:
-                    given = settings.model_arguments(name, **sizes) if settings else {}
-                    model = create_within_memory(name, **sizes, **given)
-                    visual = example_for(model, length=length)
-                    pixels = visual.pixels
-                    seen[f"{length} x {dim} features" if pixels is None else f"{pixels.shape[-1]} pixels a side"] = None
-                    found.counts[name] = count_flops(
-                        model, visual, caption_length=tokens, beam_size=width, step_position=position
-                    )
-        except Exception as error:  # whatever one model raises becomes its row; the others are counted all the same
-            place = place_in_plugin(error)
-            at = "" if place is None else f" at {place}"
-            kind = "" if isinstance(error, BenchError | ZooError) else f"{type(error).__name__}{at}: "
-            found.failures[name] = f"{kind}{' '.join(str(error).split())}"
+    def counted(name: str) -> FlopCounts:
+        given = settings.model_arguments(name, **sizes) if settings else {}
+        model = create_within_memory(name, **sizes, **given)
+        visual = example_for(model, length=length)
+        pixels = visual.pixels
+        seen[f"{length} x {dim} features" if pixels is None else f"{pixels.shape[-1]} pixels a side"] = None
+        return count_flops(model, visual, caption_length=tokens, beam_size=width, step_position=position)
 
+    def counted_checkpoint(name: str) -> CheckpointCount:
+        from harness.benchmark.hub import count_checkpoint
+
+        return count_checkpoint(checkpoints[name], picture, max_len=tokens, beam_size=width, position=position)
+
+    found = {name: attempted(counted, name) for name in own}
+    of_hub = {name: attempted(counted_checkpoint, name) for name in checkpoints}
+    shown = {name: checkpoints[name].row if name in checkpoints else name for name in names}
     if output == "csv":
-        typer.echo(as_csv(found), nl=False)
+        typer.echo(as_csv(shown, found, of_hub, looked_through), nl=False)
     lead = "\n" if output == "markdown" else ""
     if output != "csv" and own:
         header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
         header += ["With backbone"] * with_backbone
-        typer.echo(format_table(header, [model_row(name, found) for name in own], output), nl=False)
+        rows = [model_row(name, count, looked_through) for name, count in found.items()]
+        typer.echo(format_table(header, rows, output), nl=False)
         conditions = f"One image of {' or '.join(seen) or 'nothing'}, {vocab_size:,} words, {tokens} tokens."
-        print_notes([_UNIT, conditions, *counting_notes(found, operators)], output, lead)
-    if output != "csv" and found.hub:
+        there = {name: count for name, count in found.items() if not isinstance(count, str)}
+        print_notes([_UNIT, conditions, *counting_notes(there, looked_through, operators)], output, lead)
+    if output != "csv" and of_hub:
         step = f"Step {max(position or tokens, 2)}"
         header = ["Model", "Params", "Vision", "Prefill", step, "Greedy", f"Beam {width}"]
-        typer.echo(format_table(header, [checkpoint_row(name, found) for name in found.hub], output), nl=False)
-        print_notes(checkpoint_notes(found, picture, tokens), output, lead)
-    for name, reason in found.failures.items():
-        typer.echo(f"failed: {found.shown(name)}: {reason}", err=True)
-    if found.failures:
+        rows = [checkpoint_row(shown[name], count) for name, count in of_hub.items()]
+        typer.echo(format_table(header, rows, output), nl=False)
+        prompts = dict.fromkeys(count.prompt for count in of_hub.values() if not isinstance(count, str))
+        wide, high = picture
+        note = (
+            f"Checkpoints: GMAC by torch's counter. One picture of {wide} x {high}, {tokens} tokens, "
+            f"prompt {', '.join(prompts) or 'none'}. Vision: once. Prefill: all else up to the first token. Step: one "
+            "token of one row, with keys and values kept. Norms and other element-wise work are not counted."
+        )
+        print_notes([note], output, lead)
+    failures = {name: count for name, count in (found | of_hub).items() if isinstance(count, str)}
+    for name, reason in failures.items():
+        typer.echo(f"failed: {shown[name]}: {reason}", err=True)
+    if failures:
         raise typer.Exit(1)
-
-
-def checkpoint_row(name: str, found: CountedModels) -> list[str]:
-    """One checkpoint; "-" where it has no module of its own that sees."""
-    count = found.checkpoints.get(name)
-    if count is None:
-        return [found.shown(name), "failed", *["-"] * 5]
-    counts = count.counts
-    macs = (counts.vision, counts.prefill, counts.step, counts.greedy, counts.beam)
-    shown = ["-" if number is None else gmac(number) for number in macs]
-    return [count.row, f"{count.parameters / 1e6:.2f} M", *shown]
-
-
-def checkpoint_notes(found: CountedModels, picture: tuple[int, int], tokens: int) -> list[str]:
-    """What was counted and how."""
-    asked = dict.fromkeys(count.prompt for count in found.checkpoints.values())
-    wide, high = picture
-    return [
-        f"Checkpoints: GMAC by torch's counter. One picture of {wide} x {high}, {tokens} tokens, "
-        f"prompt {', '.join(asked) or 'none'}. Vision: once. Prefill: all else up to the first token. Step: one token "
-        "of one row, with keys and values kept. Norms and other element-wise work are not counted."
-    ]
 
 
 _PARTS = ("encoder", "step", "greedy", "beam", "teacher_forced", "training")
 _SEES_BACKBONE = {"grid", "regions", "regions+grid", "pooled"}
 
 
-@dataclass(slots=True)
-class CountedModels:
-    """The models in the order asked for, with the count or the failure of each; `hub` has the checkpoints of `hf:`."""
-
-    names: list[str]
-    hub: dict[str, HubModel] = field(default_factory=dict)
-    checkpoints: dict[str, CheckpointCount] = field(default_factory=dict)
-    counts: dict[str, FlopCounts] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    backbone: BackboneCount | None = None
-
-    def shown(self, name: str) -> str:
-        """The name of a model's row."""
-        return self.hub[name].row if name in self.hub else name
-
-    def with_backbone(self, name: str) -> int | None:
-        """Multiply-accumulates of a beam-searched caption with the backbone's, where the model looks through it."""
-        from zoo import model_card
-
-        if self.backbone is None or name not in self.counts:
-            return None
-        seen = self.backbone.count.macs if model_card(name).visual in _SEES_BACKBONE else 0
-        return self.counts[name].beam.macs + seen
+def attempted(count: Callable[[str], T], name: str) -> T | str:
+    """What is counted of a model, or in words why nothing could be: the others are counted all the same."""
+    try:
+        with contain_exits():
+            return count(name)
+    except Exception as error:  # whatever a model raises
+        place = place_in_plugin(error)
+        at = "" if place is None else f" at {place}"
+        kind = "" if isinstance(error, BenchError | ZooError) else f"{type(error).__name__}{at}: "
+        return f"{kind}{' '.join(str(error).split())}"
 
 
-def model_row(name: str, found: CountedModels) -> list[str]:
-    count = found.counts.get(name)
-    if count is None:
-        return [name, "failed", *["-"] * (len(_PARTS) + (found.backbone is not None))]
+def with_backbone_macs(name: str, count: FlopCounts, backbone: BackboneCount) -> int:
+    """Multiply-accumulates of a beam-searched caption with the backbone's, where the model looks through it."""
+    return count.beam.macs + (backbone.count.macs if model_card(name).visual in _SEES_BACKBONE else 0)
+
+
+def model_row(name: str, count: FlopCounts | str, backbone: BackboneCount | None) -> list[str]:
+    if isinstance(count, str):
+        return [name, "failed", *["-"] * (len(_PARTS) + (backbone is not None))]
     macs = [getattr(count, part).macs for part in _PARTS]
-    if (whole := found.with_backbone(name)) is not None:
-        macs.append(whole)
+    if backbone is not None:
+        macs.append(with_backbone_macs(name, count, backbone))
     return [name, f"{count.parameters / 1e6:.2f} M", *map(gmac, macs)]
+
+
+def checkpoint_row(name: str, count: CheckpointCount | str) -> list[str]:
+    """One checkpoint; "-" where it has no module of its own that sees."""
+    if isinstance(count, str):
+        return [name, "failed", *["-"] * 5]
+    counts = count.counts
+    macs = (counts.vision, counts.prefill, counts.step, counts.greedy, counts.beam)
+    return [name, f"{count.parameters / 1e6:.2f} M", *("-" if number is None else gmac(number) for number in macs)]
 
 
 def gmac(macs: int) -> str:
@@ -260,21 +243,21 @@ def gmac(macs: int) -> str:
     return f"{macs / 1e9:.3f}" if macs < 100e9 else f"{macs / 1e9:.1f}"
 
 
-def counting_notes(found: CountedModels, operators: bool) -> list[str]:
+def counting_notes(counts: Mapping[str, FlopCounts], backbone: BackboneCount | None, operators: bool) -> list[str]:
     """What is not counted; with `operators` by model, of a whole caption by beam search."""
     notes = []
-    if (backbone := found.backbone) is not None:
+    if backbone is not None:
         notes.append(
             f"Backbone {backbone.name} at {backbone.image_size} x {backbone.image_size}: "
             f"{backbone.count.macs / 1e9:.2f} GMAC, {backbone.parameters / 1e6:.1f} M parameters."
         )
     if not operators:
-        most = max((count.beam.uncounted_share for count in found.counts.values()), default=0.0)
+        most = max((count.beam.uncounted_share for count in counts.values()), default=0.0)
         notes.append(
             f"Not counted: element-wise work, at most about {100 * most:.1f} % of all operations; --operators lists it."
         )
         return notes
-    for name, count in found.counts.items():
+    for name, count in counts.items():
         part = count.beam
         counted = [f"{operator} {gmac(macs)}" for operator, macs in part.by_operator.items()]
         work = sum(part.element_wise.values()) + part.macs
@@ -290,27 +273,35 @@ def counting_notes(found: CountedModels, operators: bool) -> list[str]:
     return notes
 
 
-def as_csv(found: CountedModels) -> str:
-    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
+def as_csv(
+    shown: Mapping[str, str],
+    found: Mapping[str, FlopCounts | str],
+    of_hub: Mapping[str, CheckpointCount | str],
+    backbone: BackboneCount | None,
+) -> str:
+    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end.
+
+    Args:
+        shown: the names of rows, by the words that models were asked for by.
+    """
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
-    header += ["uncounted", "uncounted_share", "failure"]
-    header += ["start_mac"] if found.hub else []
+    header += ["uncounted", "uncounted_share", "failure", *["start_mac"] * bool(of_hub)]
     rows = []
-    for name in found.names:
-        row: list[object | None] = [found.shown(name), *[None] * (len(header) - 1)]
-        row[header.index("failure")] = found.failures.get(name)
-        if name in found.counts:
-            own = found.counts[name]
-            macs = [*(getattr(own, part).macs for part in _PARTS), found.with_backbone(name)]
-            uncounted = " ".join(f"{operator}:{times}" for operator, times in own.uncounted.items())
-            exact = [own.parameters, *macs, uncounted, f"{own.beam.uncounted_share:.6f}", None, own.start.macs]
-            row[1:] = exact[: len(header) - 1]
-        elif name in found.checkpoints:
-            count = found.checkpoints[name]
-            counts = count.counts
-            row[1:6] = [count.parameters, counts.vision, counts.step, counts.greedy, counts.beam]
-            row[-1] = counts.prefill
-        rows.append(["" if value is None else str(value) for value in row])
+    for name, model in shown.items():
+        own, other, row = found.get(name, ""), of_hub.get(name, ""), dict[str, Any](model=model)
+        if not isinstance(own, str):
+            row |= {f"{part}_mac": getattr(own, part).macs for part in (*_PARTS, "start")}
+            if backbone is not None:
+                row["beam_and_backbone_mac"] = with_backbone_macs(name, own, backbone)
+            row["parameters"], row["uncounted_share"] = own.parameters, f"{own.beam.uncounted_share:.6f}"
+            row["uncounted"] = " ".join(f"{operator}:{times}" for operator, times in own.uncounted.items())
+        elif not isinstance(other, str):
+            counts = other.counts
+            row |= {"parameters": other.parameters, "encoder_mac": counts.vision, "start_mac": counts.prefill}
+            row |= {f"{part}_mac": getattr(counts, part) for part in ("step", "greedy", "beam")}
+        else:
+            row["failure"] = own or other
+        rows.append(["" if row.get(column) is None else str(row[column]) for column in header])
     return format_table(header, rows, "csv")
 
 
@@ -374,13 +365,10 @@ def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: flo
 
 def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
-    from rich.console import Console
-
     from harness.measure.flops.backbone import count_backbone
-    from harness.utils.progress import Reporter
 
     rows = []
-    with Reporter(Console(stderr=True, highlight=False)) as reporter, reporter.task("counting", len(ROWS) + 1) as task:
+    with progress_aside() as reporter, reporter.task("counting", len(ROWS) + 1) as task:
         backbone = count_backbone(_BACKBONE).count.macs
         task.reach(1, _BACKBONE)
         for number, name in enumerate(ROWS, 2):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
     from harness.data import Dataset
+    from harness.utils.progress import Reporter
     from results.store.store import Store
 
 T = TypeVar("T")
@@ -55,6 +56,15 @@ def open_split(data: str, images: Path | None, name: str, workspace: Workspace) 
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)
     require_pictures(dataset)
     return replace(dataset, samples=dataset.split(name), fingerprint=f"{dataset.fingerprint} {name}")
+
+
+def progress_aside() -> Reporter:
+    """Progress on standard error: standard output has what was asked for."""
+    from rich.console import Console
+
+    from harness.utils.progress import Reporter
+
+    return Reporter(Console(stderr=True, highlight=False))
 
 
 def warn(text: str, hint: str) -> None:
@@ -138,13 +148,6 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
         seen,
         related,
     )
-
-
-def refuse_without_more(more: str, **options: object) -> None:
-    """BenchError where an option is given that only `more` reads."""
-    given = [f"--{name}" for name, value in options.items() if value is not None]
-    if given:
-        raise BenchError(f"{', '.join(given)}: read by {more} alone", f"add {more}, or leave it out")
 
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:

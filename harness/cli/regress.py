@@ -10,9 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 import harness
-from harness.cli.inputs import open_results, warn
+from harness.cli.inputs import open_results, progress_aside, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
 from harness.cli.output import OutFolder, check_out, deliver, write_errors
 from harness.utils.atomic import replacing
@@ -31,7 +30,6 @@ from results.errors import without_passwords
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.utils.progress import Reporter
     from results.comparison.baseline import Baseline
     from results.comparison.gate import GateResult
     from results.comparison.recording import Judged, Request
@@ -227,18 +225,9 @@ def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     from harness.utils.processes import on_threads
 
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
-        reporter = _quiet()
+        reporter = progress_aside()
         found = record(Gate.open(expected.request, Workspace(Path(scratch)), reporter), baseline, reporter, expected)
     return judge_recording(expected, found, time.monotonic() - started)
-
-
-def _quiet() -> Reporter:
-    """Progress on standard error: standard output has the findings."""
-    from rich.console import Console
-
-    from harness.utils.progress import Reporter
-
-    return Reporter(Console(stderr=True, highlight=False))
 
 
 def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
@@ -259,14 +248,13 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     if strange := next((path for path in sorted(kept) if path.exists()), None):
         raise BenchError(f"{strange} is there, and no baseline's", "name another folder: --baseline FOLDER")
     with tempfile.TemporaryDirectory() as scratch, on_threads(1):
-        reporter, made = _quiet(), Path(scratch) / "baseline"
+        reporter, made = progress_aside(), Path(scratch) / "baseline"
         made.mkdir()
         gate = Gate.open(request, Workspace(Path(scratch)), reporter)
         train_weights(gate, made, reporter)
         recording = record(gate, made, reporter)
         (made / FILE).write_text(recording.text(), encoding="utf-8")
         with write_errors(baseline, "--baseline"):
-            baseline.mkdir(parents=True, exist_ok=True)
             for new in (*(weights_of(made, model) for model in request.models), made / FILE):
                 with replacing(baseline / new.name) as temporary:
                     shutil.copyfile(new, temporary)
@@ -284,8 +272,6 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     if _WORKFLOW.exists():
         typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
         return
-    check_out(_WORKFLOW, "--init")
-    _WORKFLOW.parent.mkdir(parents=True, exist_ok=True)
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
     typer.echo(f"written: {_WORKFLOW}")
     if (installed := requirement()).startswith("captionbench=="):
@@ -367,57 +353,37 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
     """Print and write the findings, and end with the exit code; `again` is the command for a change that is meant."""
     from rich.console import Console
 
-    from reports.text import regression
+    from reports.text import recording, regression
 
     code = 1 if judged is not None and judged.findings else 0
     if ends is not None:
         code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
+    both: dict[str, tuple[Any, Any]] = {"recording": (recording, judged), "ends": (regression, ends)}
+    parts = {name: part for name, part in both.items() if part[1] is not None}
+
+    def show(console: Console) -> None:
+        for words, found in parts.values():
+            words.print_findings(found, console)
+
     if folder is not None:
-        with write_errors(folder, "--findings"):
-            folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in _findings(judged, ends, code).items():
+        content = {
+            "exit_code": code,
+            "conclusion": " ".join(words.conclusion(found) for words, found in parts.values()),
+        }
+        content |= {name: words.content(found) if name in parts else None for name, (words, found) in both.items()}
+        files: dict[str, str | Callable[[Console], None]] = {
+            "txt": show,
+            "md": "\n".join(words.markdown(found) for words, found in parts.values()),
+            "xml": regression.junit(words.junit_suite(found) for words, found in parts.values()),
+            "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        }
+        for ending, text in files.items():
             deliver(text, folder / f"findings.{ending}", "--findings")
-    _print(judged, ends, Console(highlight=False))
+    show(Console(highlight=False))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
     if meant and again:
         typer.echo(f"If it is meant:\n{again}")
     sys.exit(code)
-
-
-def _print(judged: Judged | None, ends: GateResult | None, console: Console) -> None:
-    from reports.text import recording, regression
-
-    if judged is not None:
-        recording.print_judged(judged, console)
-    if ends is not None:
-        regression.print_gate_result(ends, console)
-
-
-def _findings(
-    judged: Judged | None, ends: GateResult | None, code: int
-) -> Mapping[str, str | Callable[[Console], None]]:
-    """The findings of each file, by the ending of its name."""
-    from reports.text import recording, regression
-
-    pages, suites, said = [], [], []
-    content: dict[str, Any] = {"exit_code": code, "conclusion": "", "recording": None, "ends": None}
-    if judged is not None:
-        pages.append(recording.markdown(judged))
-        suites.append(recording.junit_suite(judged))
-        said.append(recording.conclusion(judged))
-        content["recording"] = recording.content(judged)
-    if ends is not None:
-        pages.append(regression.markdown(ends))
-        suites.append(regression.junit_suite(ends))
-        said.append(regression.conclusion(ends))
-        content["ends"] = regression.content(ends)
-    content["conclusion"] = " ".join(said)
-    return {
-        "txt": partial(_print, judged, ends),
-        "md": "\n".join(pages),
-        "xml": regression.junit(suites),
-        "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-    }
 
 
 def _tolerances(given: Sequence[str]) -> dict[str, float]:
@@ -457,8 +423,6 @@ def _update_ends(
         named = ", ".join(f"{run.name} ({why.get(run.who, 'not measured')})" for run in lost)
         raise BenchError(f"the baseline {path} would lose what it expects: {named}", f"measure it, or move {path} away")
     text = write_out(new)
-    with write_errors(path, "--baseline"):
-        path.parent.mkdir(parents=True, exist_ok=True)
     deliver(text, path, "--baseline")
     for run in added:
         typer.echo(f"added: {run.name}")

@@ -9,13 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
-from harness.cli.inputs import (
-    chosen_features,
-    find_tuned,
-    number_of_jobs,
-    refuse_undecodable,
-    refuse_without_more,
-)
+from harness.cli.inputs import chosen_features, find_tuned, number_of_jobs, refuse_undecodable
 from harness.cli.options import Reuse, RunOptions, with_run_options
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
@@ -53,6 +47,7 @@ def run(options: RunOptions) -> None:
     from harness.benchmark.benchmark import run_benchmark, said_budget
     from harness.benchmark.plan import choose_device
     from harness.benchmark.run_config import RunConfig
+    from harness.benchmark.work import said_ends
     from harness.config.execution import usable_cores
     from harness.utils.live_table import LiveReporter, RunTable
     from reports.html.report import write_report
@@ -81,16 +76,14 @@ def run(options: RunOptions) -> None:
             elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
             reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
 
-        summary = run_benchmark(request, reporter, on_plan)
+        ended, lacking = run_benchmark(request, reporter, on_plan)
     with Store(place.database) as store:
-        print_leaderboard(store, reporter.console, judging=judging, keys=summary.planned)
+        print_leaderboard(store, reporter.console, judging=judging, keys=ended)
         page = write_report(store, place.report, judging=judging)
-        print_ablations(store, request.preset.name, {*summary.finished, *summary.reused}, reporter.console)
-    counts = {"finished": summary.finished, "re-used": summary.reused, "skipped": summary.skipped}
-    counts |= {"failed": summary.failed}
-    said = ", ".join(f"{len(keys)} {what}" for what, keys in counts.items() if keys or what != "skipped")
-    reporter.note(f"{said}; report: {page.absolute().as_uri()}")
-    if summary.failed or summary.skipped or summary.lacking:
+        measured = [key for key, how in ended.items() if how in {"finished", "reused"}]
+        print_ablations(store, request.preset.name, measured, reporter.console)
+    reporter.note(f"{said_ends(ended.values())}; report: {page.absolute().as_uri()}")
+    if {"failed", "skipped"} & {*ended.values()} or lacking:
         sys.exit(1)
 
 
@@ -119,8 +112,9 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
             "leave out --storage, or write another URL",
         )
     seeds = options.seeds or settings.seeds
-    if not options.more_metrics:
-        refuse_without_more("--more-metrics", clip=options.clip, bert=options.bert, instances=options.instances)
+    of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
+    if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):
+        raise BenchError(f"{', '.join(unread)}: read by --more-metrics alone", "add --more-metrics, or leave it out")
     needed = seeds * (2 if options.control else 1)
     if options.first_seed + needed - 1 > MAX_SEED:
         raise BenchError(

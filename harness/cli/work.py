@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from typing import Annotated
 
 import typer
@@ -30,7 +29,7 @@ def work(
 
     Several of these commands share the runs. A run says in its row what it needs: data, features and device.
     """
-    from harness.benchmark.work import Services, work_off
+    from harness.benchmark.work import Services, said_ends, work_off
     from harness.utils.progress import Reporter
     from results import Store
 
@@ -40,9 +39,8 @@ def work(
     Store(place.database, create=False).close()  # without results there are no planned runs
     with Reporter() as reporter, Services(place, reporter) as services:
         ended = work_off(keys or None, services)
-    counts = Counter[str](ended.values())
-    typer.echo(", ".join(f"{counts[name]} {name}" for name in ("finished", "reused", "skipped", "failed")))
-    if counts["failed"] or counts["skipped"]:
+    typer.echo(said_ends(ended.values()))
+    if {"failed", "skipped"} & {*ended.values()}:
         sys.exit(1)
 
 

@@ -72,7 +72,7 @@ def _sides(judged: Judged) -> str:
     return f"Baseline of {judged.before}; here {judged.after}{other}. {judged.seconds:.0f} s."
 
 
-def print_judged(judged: Judged, console: Console) -> None:
+def print_findings(judged: Judged, console: Console) -> None:
     """Print the conclusion, what it is about, and each layer's outcome."""
     style = "bold red" if judged.findings else "bold green"
     console.print(Text(printable(f"bench regress: {conclusion(judged)}"), style=style))

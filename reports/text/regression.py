@@ -45,7 +45,7 @@ _POWER: Final = "Smallest fall seen: the one that the test finds four times in f
 _UPDATE: Final = "If it is meant, write a new baseline with bench regress --update."
 
 
-def print_gate_result(result: GateResult, console: Console) -> None:
+def print_findings(result: GateResult, console: Console) -> None:
     """Print every row's outcome, the tests metric by metric, and why what fails does."""
     console.print(Text(f"Baseline of {printable(result.before)}; here {printable(result.after)}", style="dim"))
     console.print(Text(conclusion(result), style=_style(result)))

@@ -1,13 +1,11 @@
-"""What a finished run gets later: metrics, influences and costs that it lacks, from its stored captions."""
+"""What a finished run gets later: metrics and costs that it lacks, from its stored captions."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from results.errors import StoreError
 from results.records import Quantity, SplitResult
@@ -21,8 +19,6 @@ from results.store.rows import (
 )
 from results.store.schema import Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
 from results.store.store import Store
-
-_SAME = 1e-6  # relative: two machines add in different orders
 
 
 def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
@@ -41,32 +37,12 @@ def stored_captions(store: Store, key: str) -> dict[str, dict[int, str]]:
 def missing_metrics(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
     """Which of `metrics` a finished run has no value of, by split; splits that have all of them are left out."""
     with store.reading() as connection:
-        there = _scored(connection, key)
-        found = {split: {each for each in metrics if (split, each) not in there} for split in _splits(connection, key)}
+        scored = select(Score.split, Score.metric).join(RunRow).where(RunRow.key == key)
+        there = set(connection.execute(scored.where(Score.domain == "overall", Score.value.is_not(None))))
+        query = select(Caption.split).distinct().join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
+        splits = connection.scalars(query.order_by(Caption.split)).all()
+    found = {split: {each for each in metrics if (split, each) not in there} for split in splits}
     return {split: missing for split, missing in found.items() if missing}
-
-
-def missing_influences(store: Store, key: str, metrics: Collection[str]) -> dict[str, set[str]]:
-    """Which of `metrics` a finished run has a score of but no influences, by split; a single image has none."""
-    influenced = select(ImageInfluences.split, ImageInfluences.metric).join(RunRow).where(RunRow.key == key)
-    with store.reading() as connection:
-        lacking = _scored(connection, key) - set(connection.execute(influenced))
-        splits = [split for split, images in _splits(connection, key).items() if images > 1]
-    found = {split: {each for each in metrics if (split, each) in lacking} for split in splits}
-    return {split: missing for split, missing in found.items() if missing}
-
-
-def _splits(connection: Connection, key: str) -> dict[str, int]:
-    """How many captions each split of a finished run has."""
-    query = select(Caption.split, func.count()).join(RunRow).where(RunRow.key == key, RunRow.status == "finished")
-    return dict(connection.execute(query.group_by(Caption.split).order_by(Caption.split)).all())
-
-
-def _scored(connection: Connection, key: str) -> set[tuple[str, str]]:
-    """Splits and metrics that a run has a value of."""
-    query = select(Score.split, Score.metric).join(RunRow).where(RunRow.key == key)
-    found = connection.execute(query.where(Score.domain == "overall", Score.value.is_not(None)))
-    return {(split, metric) for split, metric in found}
 
 
 def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
@@ -84,27 +60,6 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
                 old = (table.run_id == run_id, table.split == result.split, table.metric.in_(metrics))
                 connection.execute(delete(table).where(*old))
                 insert_all(connection, table, rows, run_id=run_id)
-
-
-def add_influences(store: Store, key: str, split: str, influences: Mapping[str, Mapping[int, float]]) -> set[str]:
-    """Store the finished run's influences by metric and image; gives the metrics that were not stored.
-
-    These have another mean than the stored score: another evaluator computed that.
-    """
-    refused = set()
-    with store.writing() as connection:
-        run_id = _finished(connection, key)
-        there = select(Score.metric, Score.value).filter_by(run_id=run_id, split=split, domain="overall")
-        scores = dict(connection.execute(there).all())
-        for metric, values in influences.items():
-            score = scores.get(metric)
-            if score is None or not math.isclose(fmean(values.values()), score, rel_tol=_SAME, abs_tol=_SAME**2):
-                refused.add(metric)
-                continue
-            row = {"run_id": run_id, "split": split, "metric": metric}
-            connection.execute(delete(ImageInfluences).filter_by(**row))
-            insert_all(connection, ImageInfluences, [{**row, "scores": dict(values)}])
-    return refused
 
 
 def _finished(connection: Connection, key: str) -> int:

@@ -74,13 +74,12 @@ class Engine(Protocol):
     """Makes calls somewhere; the order is `check`, then `slots` and `perform` any number of times, `close`.
 
     Attributes:
-        elsewhere: whether calls are made on other machines, so that this one's devices do not matter.
-        spreads: whether chunks of features are worth to be computed by it.
+        elsewhere: whether calls are made on other machines, so that this one's devices do not matter, and chunks of
+            features are worth to be computed there.
         at_work: items that were handed out and have no answer yet, also after an interruption.
     """
 
     elsewhere: bool
-    spreads: bool
     at_work: list[Any]
 
     def check(self, workspace: Workspace) -> None:
@@ -170,7 +169,7 @@ def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
 
 def spread_over(engine: Engine, device: torch.device, memory: int) -> Spread | None:
     """Has an engine compute chunks of features, where that is worth it; None where this process does."""
-    if not engine.spreads:
+    if not engine.elsewhere:
         return None
 
     def spread(chunks: Call, parts: Sequence[int]) -> Generator[tuple[int, Any], None, None]:

@@ -29,7 +29,7 @@ JOIN_TIMEOUT_S = 20.0
 class HereEngine:
     """See `harness.benchmark.engines.Engine`."""
 
-    elsewhere = spreads = False
+    elsewhere = False
 
     def __init__(self, jobs: int = 1) -> None:
         self.at_work: list[Any] = []

@@ -44,7 +44,7 @@ class RayEngine:
         jobs: at most so many runs at a time; 0: as many as the cluster has room for.
     """
 
-    elsewhere = spreads = True
+    elsewhere = True
 
     def __init__(self, address: str | None, resources: Resources, jobs: int) -> None:
         self.at_work: list[Any] = []

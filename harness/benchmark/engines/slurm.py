@@ -46,7 +46,7 @@ class SlurmEngine:
         jobs: at most so many at a time; 0: as many as Slurm gives.
     """
 
-    elsewhere = spreads = False
+    elsewhere = False
 
     def __init__(self, resources: Resources, jobs: int) -> None:
         self.at_work: list[Any] = []

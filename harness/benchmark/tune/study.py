@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -68,6 +67,13 @@ class Trial(Strict):
         """What it trains with."""
         return TunedValues() if self.is_default else TunedValues.of_params(self.params)
 
+    def said(self) -> str:
+        """How it ended, in words."""
+        if self.score is None:
+            return "diverged"
+        after = f"pruned after {[*self.reported][-1]} updates, " if self.state == "pruned" else ""
+        return f"{after}validation CIDEr-D {100 * self.score:.1f}"
+
 
 class Study(Strict):
     """The trials of a model in their order, the last of which may not have ended; `label` is the signature's."""
@@ -97,10 +103,9 @@ class Study(Strict):
         left = self._finals()
         return self._with(left[0]) if left else None
 
-    def end(self, **how: Any) -> Study:
-        """The study with how its last trial ended: its state and what else is known."""
-        last = self.trials[-1].model_copy(update=how)
-        return self.model_copy(update={"trials": (*self.trials[:-1], last)})
+    def end(self, trial: Trial) -> Study:
+        """The study with its last trial as it ended."""
+        return self.model_copy(update={"trials": (*self.trials[:-1], trial)})
 
     def _with(self, trial: Trial) -> Study:
         return self.model_copy(update={"trials": (*self.trials, trial)})

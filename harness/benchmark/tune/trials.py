@@ -26,20 +26,17 @@ from harness.benchmark.engines import Engine, Failure
 from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.benchmark.run import open_model
-from harness.benchmark.run_config import Opening, RunConfig
+from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
-from harness.benchmark.tune.study import Study, read_study, save_study, study_file
+from harness.benchmark.tune.study import Study, Trial, read_study, save_study, study_file
 from harness.benchmark.work import Services
-from harness.config.execution import ExecutionConfig
 from harness.config.tuning import (
     TRIAL_SEED,
     AppliedTuning,
     Budget,
-    EndedAs,
     SearchSpace,
     Tuned,
-    TunedValues,
     default_params,
     with_stages,
 )
@@ -58,18 +55,16 @@ _REPORTED = "reported.json"
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is the same for all models that are tuned together; picklable. `label` is the signature's."""
+    """What is the same for all models that are tuned together; picklable.
+
+    `config` says how trials are executed, `label` is the signature's.
+    """
 
     workspace: Workspace
-    opening: Opening
-    execution: ExecutionConfig
+    config: RunConfig
     space: SearchSpace
     budget: Budget
     label: str
-
-    def config(self) -> RunConfig:
-        """How its trials are executed."""
-        return RunConfig(opening=self.opening, execution=self.execution)
 
     def file(self, model: RequestedModel, context: RunContext) -> Path:
         """The study of a model."""
@@ -91,23 +86,11 @@ class TrialOrder:
     """
 
     model: RequestedModel
-    values: TunedValues
-    seed: int
+    trial: Trial
     place: int
     folder: Path
     others: Sequence[Mapping[int, float]] = ()
     stage: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialEnd:
-    """How a trial ended; `reported` holds all that it reported, by updates, and `said` tells the end in words."""
-
-    state: EndedAs
-    said: str
-    reported: dict[int, float]
-    score: float | None = None
-    reason: str | None = None
 
 
 class TrialPruned(Exception):  # noqa: N818 - no error
@@ -128,7 +111,7 @@ def trial_spec(
 
 def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
     """Do all trials that are left, and wait for other commands that do them; gives by model why it could not go on."""
-    context, reporter = services.context(search.config()), services.reporter
+    context, reporter = services.context(search.config), services.reporter
     files = {model.name: search.file(model, context) for model in models}
     start = default_params(context.preset, search.space, context.updates())
     trials, left = _Trials(files, start, search, engine, services), list(models)
@@ -198,15 +181,13 @@ class _Trials:
         own = folder / f"trial-{place}"
         own.mkdir(parents=True, exist_ok=True)
         others = [other.reported for other in study.trials if other.state == "finished" and trial.seed == TRIAL_SEED]
-        return TrialOrder(model, trial.values, trial.seed, place, own, others, self.search.space.stage)
+        return TrialOrder(model, trial, place, own, others, self.search.space.stage)
 
-    def _store(self, order: TrialOrder, ended: TrialEnd) -> None:
+    def _store(self, order: TrialOrder, ended: Trial) -> None:
         name, budget = order.model.name, self.search.budget
-        study = self.search.read(self.files[name])
-        how = {"state": ended.state, "score": ended.score, "reported": ended.reported, "reason": ended.reason}
-        save_study(self.files[name], study.end(**how))
+        save_study(self.files[name], self.search.read(self.files[name]).end(ended))
         shutil.rmtree(order.folder, ignore_errors=True)
-        said = f"{ended.said} ({order.values.describe()}; seed {order.seed})"
+        said = f"{ended.said()} ({ended.values.describe()}; seed {ended.seed})"
         self.services.reporter.note(f"{name} trial {order.place}/{budget.trials + budget.further}: {said}")
 
     def _fail(self, name: str, said: str) -> None:
@@ -230,8 +211,8 @@ class TrialWork:
             self.services.close()
             self.services = None
 
-    def __call__(self, order: TrialOrder) -> TrialEnd:
-        """Train a trial from its last checkpoint, if it has one.
+    def __call__(self, order: TrialOrder) -> Trial:
+        """Train a trial from its last checkpoint, if it has one, and give it back as it ended.
 
         Raises:
             BenchError: its folder is not seen here; other errors as the training has them.
@@ -243,17 +224,19 @@ class TrialWork:
             )
         if self.services is None:
             self.services = Services(self.search.workspace, Reporter())
-        self.services.load(self.search.execution.plugins)
-        check_plugins(self.search.execution.digests)
+        execution = self.search.config.execution
+        self.services.load(execution.plugins)
+        check_plugins(execution.digests)
         with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
             reports = Reports(order, self.search.budget)
             try:
-                score = train_trial(order, self.services.context(self.search.config()), reports, self.services)
-            except TrialPruned as pruned:
-                return TrialEnd("pruned", str(pruned), reports.values, [*reports.values.values()][-1])
+                score = train_trial(order, self.services.context(self.search.config), reports, self.services)
+                how: dict[str, Any] = {"state": "finished", "score": score}
+            except TrialPruned:
+                how = {"state": "pruned", "score": [*reports.values.values()][-1]}
             except TrainingDivergedError as error:
-                return TrialEnd("failed", "diverged", reports.values, reason=str(error))
-            return TrialEnd("finished", f"validation CIDEr-D {100 * score:.1f}", reports.values, score)
+                how = {"state": "failed", "reason": str(error)}
+            return order.trial.model_copy(update={**how, "reported": reports.values})
 
 
 def train_trial(order: TrialOrder, context: RunContext, reports: Reports, services: Services) -> float:
@@ -263,8 +246,9 @@ def train_trial(order: TrialOrder, context: RunContext, reports: Reports, servic
         TrialPruned: enough of the other trials are ahead.
         TrainingDivergedError: the loss is no number any more.
     """
-    values = Tuned("trial", {order.model.name: order.values}, stages=order.stage)
-    spec = trial_spec(order.model, context, services.workspace, values, order.seed)
+    trial = order.trial
+    values = Tuned("trial", {order.model.name: trial.values}, stages=order.stage)
+    spec = trial_spec(order.model, context, services.workspace, values, trial.seed)
     stages, reporter = context.preset.schedule.stages, TrialReporter(services.reporter)
     before = 0 if order.stage is None or len(stages) == 1 else _begin(order, spec, context, reporter)
 
@@ -273,7 +257,7 @@ def train_trial(order: TrialOrder, context: RunContext, reports: Reports, servic
             last = record.stage + 1 == len(stages) and record.epoch + 1 == stages[-1].epochs
             reports.report(record.val_cider, record.step - before, last=last)
 
-    tuned = context.tuned(AppliedTuning(label="trial", values=order.values, stages=order.stage))
+    tuned = context.tuned(AppliedTuning(label="trial", values=trial.values, stages=order.stage))
     torch.manual_seed(spec.seed)
     model, own, _ = open_model(spec, tuned, order.folder)
     return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best
@@ -281,7 +265,7 @@ def train_trial(order: TrialOrder, context: RunContext, reports: Reports, servic
 
 def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Reporter) -> int:
     """Let a trial go on from the stages before the searched one, which all of its seed share; gives their updates."""
-    shared = order.folder.parent / f"before-{order.seed}"
+    shared = order.folder.parent / f"before-{order.trial.seed}"
     shared.mkdir(exist_ok=True)
     earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
     torch.manual_seed(spec.seed)
@@ -315,7 +299,7 @@ class Reports:
         if last or not there or len(self._others) < self._budget.startup_trials or step < self._budget.updates // 3:
             return
         if max(self.values.values()) < np.percentile(there, 50):
-            raise TrialPruned(f"pruned after {step} updates, validation CIDEr-D {100 * cider:.1f}")
+            raise TrialPruned
 
 
 class TrialReporter(Reporter):

@@ -81,8 +81,8 @@ def tune(
         budget = Budget(trials=trials, updates=updates, startup_trials=startup, finalists=finalists, seeds=seeds)
         label = tuned_field(space, budget, context.preset)
         jobs = engine.slots(len(models), device, 1, lambda: BASE_BYTES)
-        execution = replace(request.execution, jobs=jobs)
-        search = Search(workspace, opening, execution, space, budget, label)
+        config = RunConfig(opening=opening, execution=replace(request.execution, jobs=jobs))
+        search = Search(workspace, config, space, budget, label)
         said = f"{trials} trials and at most {budget.further} on further seeds" if finalists else f"{trials} trials"
         reporter.note(f"tuning {len(models)} models, {said}, of {updates} updates each: {label}")
         with limit_threads(jobs):
@@ -135,7 +135,7 @@ def exported(tuning: Tuning, command: str) -> str:
     search = tuning.search
     content = TunedFile(
         command=command,
-        preset=search.opening.preset.name,
+        preset=search.config.opening.preset.name,
         data=tuning.signature["data"],
         features=tuning.signature["feat"],
         tuned=search.label,

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import OutFolder, write_errors
+from harness.cli.output import OutFolder, deliver, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -33,8 +33,6 @@ def new_model(
 
     Nothing is overwritten. What its methods take and give is in docs/own_model.md.
     """
-    from harness.utils.atomic import write_text
-
     _check_spelling(name)
     model, test = out / f"{name}.py", out / f"test_{name}.py"
     with write_errors(out):
@@ -42,9 +40,8 @@ def new_model(
             if path.exists():
                 raise BenchError(f"{path} exists, and nothing is overwritten", "choose another name, or another --out")
     _check_free(name)
-    with write_errors(out):
-        write_text(model, named("mine", name))
-        write_text(test, named("test_mine", name))
+    deliver(named("mine", name), model)
+    deliver(named("test_mine", name), test)
     typer.echo(f"{model}: a GRU that attends to the image, to be made your own (docs/own_model.md)")
     typer.echo(f"{test}: the laws that a model must keep")
     typer.echo(f"next: pytest {test}")

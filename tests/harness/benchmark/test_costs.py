@@ -95,7 +95,7 @@ def test_an_images_work_is_the_schedules_over_its_images(
     tiny: Captioner, visual: Callable[..., Visual], captions: int
 ) -> None:
     counts = count_flops(tiny, visual(), caption_length=6)
-    found = macs_per_image(tiny, visual(), counts, context_of({"captions_per_image": captions}))
+    found = macs_per_image(tiny, counts, context_of({"captions_per_image": captions}))
     decoder = (counts.teacher_forced.macs - counts.encoder.macs) * 4 / 6  # three words and an end of six tokens
     assert found == pytest.approx(FORWARD_AND_BACKWARD * (counts.encoder.macs + captions * decoder))
 
@@ -123,14 +123,13 @@ def test_a_model_on_pixels_counts_its_backbone_apart() -> None:
     pixels = Visual(pixels=torch.zeros(1, 3, 32, 32))
     counts = count_flops(model, pixels, caption_length=6)
     frozen, trained = (
-        macs_per_image(model, pixels, counts, context_of({"backbone": backbone})) or 0
-        for backbone in ("frozen", "trained")
+        macs_per_image(model, counts, context_of({"backbone": backbone})) or 0 for backbone in ("frozen", "trained")
     )
     assert trained > 2 * frozen > 0
 
 
-def test_without_a_count_there_is_a_reason(tiny: Captioner, visual: Callable[..., Visual]) -> None:
-    assert macs_per_image(tiny, visual(), None, context_of({})) is None
+def test_without_a_count_there_is_a_reason(tiny: Captioner) -> None:
+    assert macs_per_image(tiny, None, context_of({})) is None
     with PeakMemory() as memory:
         pass
     costs = training_costs(SUMMARY, memory, None, context_of({}))

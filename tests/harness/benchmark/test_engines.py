@@ -150,7 +150,7 @@ def test_features_are_spread_chunk_by_chunk_with_the_same_bytes(pool: HereEngine
     dataset = noise_pictures(tmp_path / "pictures")
     extracted(dataset, tmp_path / "here")
     assert spread_over(pool, CPU, 0) is None
-    pool.spreads = True  # type: ignore[misc]
+    pool.elsewhere = True  # type: ignore[misc]
     picture = tmp_path / "pictures" / "9.png"  # in the second of three chunks
     whole = picture.read_bytes()
     picture.write_bytes(b"")

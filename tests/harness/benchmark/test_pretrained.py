@@ -427,4 +427,4 @@ def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scen
         assert shown.exit_code == 0, shown.output
         assert shown.output.startswith(f"{picture}: ")
     refused = bench("caption", picture, "--run", f"hf:{llava}", "--attention")
-    assert "--attention is not for models of hf:" in str(refused.exception)
+    assert "--attention: not for models of hf:" in str(refused.exception)

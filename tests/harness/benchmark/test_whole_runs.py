@@ -6,11 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, update
 
 from results import Store
-from results.statistics.significance import SUMS
-from results.store.schema import HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
+from results.store.schema import HeldOutScore, ImageScores, Score
 from tests.harness.benchmark.kills import rows, scores_and_captions
 from tests.harness.benchmark.test_benchmark import words
 from tests.harness.conftest import DrawScenes, bench
@@ -93,40 +92,7 @@ def test_a_missing_score_is_computed_from_stored_captions(
     assert after["blind"].held_out == before["blind"].held_out
     assert after["blind"].costs == before["blind"].costs
     assert None not in (after["blind"].scores["METEOR"].low, after["blind"].scores["METEOR"].high)
-
-
-def test_missing_influences_are_computed_from_stored_captions(
-    scored: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = tmp_path / "workspace"
-    shutil.copytree(scored, workspace)
-    with Store(workspace / "bench.sqlite") as store, store.writing() as connection:
-        made = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
-        connection.execute(delete(ImageInfluences))
-        of_blind = select(RunRow.id).where(RunRow.model == "blind").scalar_subquery()
-        connection.execute(update(Score).where(Score.run_id == of_blind, Score.metric == "BLEU-1").values(value=0.5))
-    before = rows(workspace)
-    monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
-    done = bench(*words(data, workspace, "blind,human"))
-    assert done.exit_code == 0, done.output
-    assert "influences on BLEU-1: the stored score is not what its captions score now" in done.stdout
-    assert "influences on BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
-    assert done.stdout.count("no-java cannot be started") == 1, "one run is tried, the others not in vain"
-    assert "human: re-used, finished before; influences on BLEU-1, BLEU-2, BLEU-3, BLEU-4: added" in done.stdout
-    monkeypatch.delenv("BENCH_JAVA")
-    done = bench(*words(data, workspace, "blind,human"))
-    assert "human: re-used, finished before; influences on METEOR: added" in done.stdout
-    assert {name: row.scores for name, row in rows(workspace).items()} == {
-        name: row.scores for name, row in before.items()
-    }, "no score is lost to a program that failed"
-    with Store(workspace / "bench.sqlite") as store, store.reading() as connection:
-        again = {tuple(row[:3]): row.scores for row in connection.execute(select(ImageInfluences))}
-    assert len(again) == 2 * 9, "of both splits"
-    for place, values in again.items():
-        assert values == pytest.approx(made[place], abs=1e-12)
-    assert {metric for _, _, metric in made} == set(SUMS)
     done = bench(*words(data, workspace, "human", "--more-metrics"))
-    assert "influences on" not in done.stdout
     assert "More metrics, scenes test" in done.stdout
     found = {name: row.more for name, row in rows(workspace).items() if row.more}
     assert found["human"]["CHAIR-s (objects:scenes)"].mean == 0

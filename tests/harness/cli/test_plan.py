@@ -87,7 +87,7 @@ def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_pat
     assert bench_or_raise("work", first, "--workspace", workspace)[0] == 0
     code, said = bench_or_raise("work", "--workspace", workspace)
     assert (code, "1 finished" in said) == (0, True), "whatever is left"
-    assert bench_or_raise("work", second, "--workspace", workspace)[1].endswith("0 skipped, 0 failed\n")
+    assert bench_or_raise("work", second, "--workspace", workspace)[1].endswith(" re-used, 0 failed\n")
     assert "0 finished, 2 re-used" in bench_or_raise("run", *words)[1]
     with pytest.raises(BenchError, match="--store"):
         bench_or_raise("plan", *words, "--store")

@@ -14,9 +14,7 @@ from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
 from results.store.rescoring import (
     add_costs,
-    add_influences,
     add_scores,
-    missing_influences,
     missing_metrics,
     runs_without_cost,
     stored_captions,
@@ -57,14 +55,12 @@ def test_added_scores_replace_reasons_and_nothing_else(store: Store, add: Callab
     assert missing_metrics(store, key, METRICS) == {"test": {"METEOR"}}
 
 
-def test_scored_metrics_lack_influences_until_they_are_added(store: Store, add: Callable[..., str]) -> None:
+def test_influences_come_with_added_scores(store: Store, add: Callable[..., str]) -> None:
     key = add("blind")
-    assert missing_influences(store, key, {"BLEU-4", "METEOR"}) == {"test": {"BLEU-4"}}, "METEOR has no score"
-    assert missing_influences(store, key, {"METEOR"}) == {}
     values = {1: 0.125, 2: 0.25, 30: 0.375}
     for _ in range(2):
-        assert add_influences(store, key, "test", {"BLEU-4": values}) == set()
-    assert missing_influences(store, key, {"BLEU-4"}) == {}
+        scores = {"overall": {"BLEU-4": Quantity(0.25)}}
+        add_scores(store, key, [SplitResult("test", CAPTIONS, scores, {}, influences={"BLEU-4": values})])
     with store.reading() as connection:
         runs = reading.read_runs(connection, reading.FINISHED)
         assert reading.image_scores(connection, runs, "BLEU-4", of_score=True) == {(runs[0].id, "test"): values}
@@ -73,27 +69,11 @@ def test_scored_metrics_lack_influences_until_they_are_added(store: Store, add: 
         assert reading.image_scores(connection, runs, "METEOR", of_score=True) == {(runs[0].id, "test"): {}}
 
 
-def test_influences_on_another_score_are_refused(store: Store, add: Callable[..., str]) -> None:
-    key = add("blind")
-    found = {"BLEU-4": dict.fromkeys(CAPTIONS, 0.26), "METEOR": dict.fromkeys(CAPTIONS, 0.2)}
-    assert add_influences(store, key, "test", found) == {"BLEU-4", "METEOR"}
-    assert missing_influences(store, key, {"BLEU-4"}) == {"test": {"BLEU-4"}}
-
-
-def test_a_split_of_one_image_lacks_no_influences(store: Store, make: Any) -> None:
-    store.plan([make.spec()])
-    alone = replace(make.outcome().splits[0], captions={1: "a ball"}, per_image={})
-    store.finish("blind-1", make.outcome(splits=(alone,)))
-    assert missing_influences(store, "blind-1", {"BLEU-4"}) == {}
-
-
 def test_unknown_and_unfinished_runs_are_refused(store: Store, make: Any) -> None:
     store.plan([make.spec("waiting")])
     assert stored_captions(store, "waiting-1") == {}
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_scores(store, "waiting-1", [])
-    with pytest.raises(StoreError, match="waiting-1 has not finished"):
-        add_influences(store, "waiting-1", "test", {})
     with pytest.raises(StoreError, match="waiting-1 has not finished"):
         add_costs(store, "waiting-1", {}, {})
     with pytest.raises(StoreError, match="no run nobody"):

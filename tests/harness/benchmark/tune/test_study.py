@@ -31,8 +31,10 @@ def work(study: Study, trials: int = 100, judge: Callable[[TunedValues, int], fl
         begun = study.begin(START)
         if begun is None:
             break
-        found = judge(begun.trials[-1].values, begun.trials[-1].seed)
-        study = begun.end(state="failed" if found is None else "finished", score=found)
+        trial = begun.trials[-1]
+        found = judge(trial.values, trial.seed)
+        how = {"state": "failed" if found is None else "finished", "score": found}
+        study = begun.end(trial.model_copy(update=how))
     return study
 
 
