@@ -9,7 +9,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from harness.config.preset import NOT_IN_KEY, Preset
@@ -17,7 +16,7 @@ from harness.config.schedule import Schedule, Stage
 from harness.utils.errors import BenchError
 from harness.utils.files import reason, shortened
 from harness.utils.hashing import canonical_json, digest
-from harness.utils.yaml_value import load_bounded, parse_yaml_value
+from harness.utils.yaml_value import load_bounded, load_shipped, parse_yaml_value
 from results.files import read_text
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def load_schedule(name: str) -> Schedule:
     files = _yaml_files("harness.config.schedules")
     if name not in files:
         raise BenchError(f"no schedule or preset is named {name!r}", _did_you_mean(name, [*files, *list_presets()]))
-    return Schedule.model_validate({"name": name} | yaml.safe_load(files[name].read_text(encoding="utf-8")))
+    return Schedule.model_validate({"name": name} | load_shipped(files[name].read_text(encoding="utf-8")))
 
 
 def list_presets() -> list[str]:
@@ -75,7 +74,7 @@ def preset_summaries() -> dict[str, str]:
         name: file.read_text(encoding="utf-8").partition("\n")[0]
         for name, file in _yaml_files("harness.config.presets").items()
     }
-    return {name: str(yaml.safe_load(lines[name])["summary"]) for name in sorted(lines)}
+    return {name: str(load_shipped(lines[name])["summary"]) for name in sorted(lines)}
 
 
 def list_tuned() -> list[str]:
@@ -101,10 +100,10 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     files = _yaml_files("harness.config.presets")
     if name not in files:
         raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, files))
-    content = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    content = load_shipped(files[name].read_text(encoding="utf-8"))
     schedules = _yaml_files("harness.config.schedules")
     schedule = content["schedule"]
-    content["schedule"] = {"name": schedule} | yaml.safe_load(schedules[schedule].read_text(encoding="utf-8"))
+    content["schedule"] = {"name": schedule} | load_shipped(schedules[schedule].read_text(encoding="utf-8"))
     _keep_stages(content)
     content["name"] = name
     for override in overrides:

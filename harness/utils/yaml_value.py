@@ -55,6 +55,11 @@ def parse_yaml_value(setting: str, text: str) -> Any:
         raise BenchError(f"--set {shortened(setting)!r}: {error}", hint) from error
 
 
+def load_shipped(text: str) -> Any:
+    """The value of YAML that ships with the harness."""
+    return yaml.load(text, Loader=_SAFE)
+
+
 def load_bounded(text: str, deepest: int = _DEEPEST, longest: int | None = None) -> Any:
     """The value of YAML text whose brackets and indents are at most `deepest` inside each other, without aliases.
 
