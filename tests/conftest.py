@@ -1,11 +1,15 @@
 """Settings of the whole suite, and the models that a law runs over."""
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from hypothesis import HealthCheck, settings
+from jinja2 import BytecodeCache, Environment
+from jinja2.bccache import Bucket
 
 # Tiny tensors gain nothing from threads, and on busy cores threads wait for each other. Children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,6 +21,29 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 # The same examples every time, and none that fails because a machine is busy.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+
+class _Compiled(BytecodeCache):
+    """The templates that this process has compiled."""
+
+    def __init__(self) -> None:
+        self._code: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key, bucket.checksum] = bucket.code
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _templates_compiled_once() -> Iterator[None]:
+    """Their compilation is more than half of what a small report takes."""
+    from reports.html import rendering
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "Environment", functools.partial(Environment, bytecode_cache=_Compiled()))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -269,12 +269,14 @@ def _computed() -> dict[Any, Any]:
 
 @pytest.fixture(scope="module")
 def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs of a module compute what is always the same once, time a single step as a probe, and write no report.
+    """Runs of a module compute what is always the same once, and neither write a report nor count whole captions.
 
-    They have METEOR, whose Java takes seconds, and the report where the module says so, by `WHOLE_RUNS = True`.
+    They have METEOR, whose Java takes seconds, the report, and counts of captions as long and searches as wide as those
+    of the run, whose tracing is most of a tiny run, where the module says so, by `WHOLE_RUNS = True`.
     """
     from harness.benchmark import gate, training_costs, work
     from harness.data.backbones.filterbank import FilterBank
+    from harness.measure import captioning_costs
     from harness.measure.flops import kept
     from harness.metrics import evaluator
     from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
@@ -282,6 +284,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     from results.statistics import significance
 
     describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
+    flops, caption = kept.count_flops, kept.count_caption
     write_report, cost = report.write_report, training_costs.pass_costs
     tokenize, draw = evaluator.tokenize_ptb, significance.draws
 
@@ -316,6 +319,9 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         _computed[path.name] = text
         write(path, text)
 
+    def of_one_word(model: Any, visual: Any, **_: int) -> Any:
+        return flops(model, visual, caption_length=1)
+
     def without_meteor(settings: EvaluationSettings = DEFAULT_SETTINGS) -> Evaluator:
         return Evaluator(settings=replace(settings, meteor=False))
 
@@ -332,5 +338,8 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         if not getattr(request.module, "WHOLE_RUNS", False):
             for room in (gate, work):
                 patch.setattr(room, "Evaluator", without_meteor)
+            for room in (kept, captioning_costs):
+                patch.setattr(room, "count_flops", of_one_word)
+                patch.setattr(room, "count_caption", lambda model, visual, *_: caption(model, visual, 1))
             patch.setattr(report, "write_report", unless_of_a_run)
         yield

@@ -48,6 +48,7 @@ def test_every_run_is_scored_costed_and_reported_once(scored: Path, data: Path) 
     costs = found["transformer_base"].costs
     for name in ("parameters", "gmac_beam", "gmac_beam_mean_length", "train_seconds", "latency_median"):
         assert costs[name].value, (name, costs[name])
+    assert costs["gmac_beam_mean_length"].value <= costs["gmac_beam"].value  # type: ignore[operator]
     assert costs["train_peak_memory_device"].value is None
     assert costs["train_peak_memory_device"].reason
     assert costs["train_beside"].value == 0
