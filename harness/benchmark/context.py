@@ -130,7 +130,7 @@ class Execution:
     @property
     def replays(self) -> bool:
         """Whether searches are replayed as graphs."""
-        return self.config.compiled and self.device.type == "cuda"
+        return self.device.type == "cuda"
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,6 @@ def fit(
         context.source(model.visual),
         context.preset.vocabulary.max_len,
         context.execution.precision,
-        context.execution.config.compiled,
         folder,
         context.data.sentences,
     )
@@ -95,13 +94,12 @@ def fit(
     execution = context.execution
     others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
     with _collective(others, execution) as collective:
-        trained = compiled_model(task.model, execution.device) if task.compiled else task.model
         cache = partial(cache_own_features, model, context, reporter)
-        validation = _Validation(trained, context, reporter)
+        validation = _Validation(model, context, reporter)
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
         return task.trainer(
-            trained, stage_data=data, device=execution.device, collective=collective, on_epoch=report_epoch,
+            model, stage_data=data, device=execution.device, collective=collective, on_epoch=report_epoch,
             on_step=on_step, reporter=reporter, trunk=trunk,
         ).fit()  # fmt: skip
 
@@ -129,7 +127,6 @@ class _Task:
     source: VisualSource
     max_len: int
     precision: str
-    compiled: bool
     folder: Path
     sentences: SentenceGraphs | None = None
 
@@ -140,21 +137,6 @@ class _Task:
     ) -> Trainer:
         """The training loop of a rank, with what is its own."""
         return Trainer(model, self.schedule, folder=self.folder, precision=self.precision, seed=self.seed, **of_rank)
-
-
-def compiled_model(model: Captioner, device: torch.device) -> Captioner:
-    """The model, compiled around the same layers; on a GPU its passes are replayed as CUDA graphs."""
-    model = copy.copy(model)  # what is compiled stays so; the one that came is traced for its costs later
-    # What is called with whole captions is compiled; searches are captured whole (`harness.inference.replay`).
-    if device.type == "cuda":
-        from torch._dynamo import config  # takes a second, which only this path has
-
-        # A stage has up to four widths, of whole batches and of the last one; beyond the limit passes would be eager.
-        config.recompile_limit = max(config.recompile_limit, 64)
-        model.compile(mode="reduce-overhead")
-    else:
-        model.compile(dynamic=True)
-    return model
 
 
 class _StageDataMaker:
@@ -201,7 +183,7 @@ class _StageDataMaker:
             drop_last=stage.drop_last,
             share=(rank, self._collective.world_size),
             pinned=self._device.type == "cuda",
-            widths=self._widths(task.max_len, (task.max_len,)),
+            widths=self._widths(task.max_len),
             graphs=self._graphs(stage),
         )
         objective = make_objective(
@@ -209,11 +191,9 @@ class _StageDataMaker:
         )
         return StageData(batches, objective, partial(self._validate, stage, source))
 
-    def _widths(self, max_len: int, of_processor: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """To which captions are padded: a GPU has a graph for each, a processor one that takes any."""
-        if not self._task.compiled:
-            return ()
-        return few_widths(max_len) if self._device.type == "cuda" else of_processor
+    def _widths(self, max_len: int) -> tuple[int, ...]:
+        """To which captions are padded for a GPU, which has a graph for each."""
+        return few_widths(max_len) if self._device.type == "cuda" else ()
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
         """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""
@@ -283,9 +263,8 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     device = collective.device
     task.model.to(device)
     data = _StageDataMaker(task, collective, device, Path, silent())
-    trained = compiled_model(task.model, device) if task.compiled else task.model
     task.trainer(
-        trained, stage_data=data, device=device, collective=collective, on_epoch=lambda _: None, reporter=silent()
+        task.model, stage_data=data, device=device, collective=collective, on_epoch=lambda _: None, reporter=silent()
     ).fit()
 
 

@@ -284,7 +284,6 @@ class RunOptions:
         typer.Option(metavar="WHERE", help="With values of bench tune: 'workspace', or files of its --export."),
     ] = None
     precision: PrecisionOption = "auto"
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile training passes (torch.compile).")] = False
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),

@@ -175,7 +175,6 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         execution=ExecutionConfig(
             processes,
             at_once,
-            options.compiled,
             absolute_plugins(options.plugin),
             tuple(options.log or ()),
             plugin_digests(),

@@ -1,4 +1,4 @@
-"""How runs are executed: devices a model, models at a time, compiled or not; recorded with every run."""
+"""How runs are executed: devices a model and models at a time; recorded with every run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class ExecutionConfig:
 
     devices: int = 1
     jobs: int = 1
-    compiled: bool = False
     plugins: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +88,6 @@ class ExecutionConfig:
             products = {"tf32": backends.cuda.matmul.allow_tf32, "cudnn_benchmark": backends.cudnn.benchmark}
         return {
             "devices": self.devices,
-            "compile": f"{'on' if self.compiled else 'off'} ({device.type.upper()})",
             "passes_per_batch": parts,
             **products,
         }

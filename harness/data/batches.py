@@ -187,7 +187,7 @@ def evaluation_batches(
 
 
 def few_widths(max_len: int) -> tuple[int, ...]:
-    """Four widths up to the longest, for what is compiled or captured once a width."""
+    """Four widths up to the longest, for what is captured once a width."""
     return tuple(sorted({-(-max_len * quarter // 4) for quarter in range(1, 5)}))
 
 

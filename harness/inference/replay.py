@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 
@@ -58,3 +59,15 @@ def captured(search: Search, visual: Visual) -> Search:
         return tuple(Hypotheses(*(getattr(each, part.name).clone() for part in fields(Hypotheses))) for each in found)
 
     return replay
+
+
+def waits_for(work: Callable[[], object]) -> list[str]:
+    """Where work waits for the GPU, as files with lines; a graph cannot hold what does."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            work()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return [f"{each.filename}:{each.lineno}" for each in caught if "synchronizing" in str(each.message)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from harness.data.batches import Batch
 from harness.training.distributed import Collective
 from harness.training.objectives import Objective
+from harness.training.passes import ReplayedPasses
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from zoo import Captioner
@@ -104,6 +105,10 @@ class BatchGradient:
     that their sum is the gradient of the whole batch. Where memory runs out, the batch is begun again in twice as many
     micro-batches, and so are all later ones.
 
+    Args:
+        note: told why passes are not replayed.
+        replays: whether a GPU replays passes as graphs.
+
     Attributes:
         micro_batches: how many passes a batch takes at least, since memory ran out; 1 before.
     """
@@ -116,12 +121,18 @@ class BatchGradient:
         precision: str,
         collective: Collective,
         on_split: Callable[[int], None],
+        note: Callable[[str], None] = lambda _: None,
+        replays: bool = True,
     ) -> None:
         self._model, self._device, self._precision = model, device, precision
         self._collective, self._on_split = collective, on_split
-        # A compiled pass on a GPU is a graph; when it is replayed, it writes over the gradients of the pass before.
-        self._replayed = device.type == "cuda" and model._compiled_call_impl is not None
+        self._passes = ReplayedPasses(model, note) if replays and device.type == "cuda" else None
         self.micro_batches = 1
+
+    def begin_stage(self) -> None:
+        """Dropout and what is trained are other ones from here on."""
+        if self._passes is not None:
+            self._passes.forget()
 
     def __call__(
         self,
@@ -185,7 +196,8 @@ class BatchGradient:
                 own = own_weight if micro_batch is batch else objective.weight(micro_batch)
                 share = own / weight
                 # Forward pass.
-                with autocast(self._device, self._precision):
+                replaying = nullcontext() if self._passes is None else self._passes.of_one_loss()
+                with replaying, autocast(self._device, self._precision):
                     loss = objective(self._model, micro_batch.to(self._device), epoch)
                 if share != 1.0:
                     loss = loss * share
@@ -198,7 +210,7 @@ class BatchGradient:
 
     def _take_over(self, parameters: Sequence[Parameter]) -> None:
         """Copy the gradients out of the memory that the next pass of a replayed graph writes over."""
-        for parameter in parameters if self._replayed else ():
+        for parameter in () if self._passes is None else parameters:
             if parameter.grad is not None:
                 parameter.grad = parameter.grad.clone()
 
@@ -209,7 +221,8 @@ class BatchGradient:
                 "out of memory with a single image at a time",
                 "choose a smaller model or image size (--set size.d_model=..., --image-size), or --device cpu",
             )
-        if self._device.type == "cuda":
+        if self._passes is not None:
+            self._passes.forget()
             torch.cuda.empty_cache()
         self.micro_batches = min(2 * micro_batches, images)
         self._on_split(self.micro_batches)

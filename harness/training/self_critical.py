@@ -211,8 +211,8 @@ class SelfCriticalLoss:
     vocabulary: Vocabulary
     rewards: CaptionRewards
     widths: Sequence[int] = ()
-    """To the least of these captions are padded for a second pass, which is compiled once a width; a graph draws them
-    then."""
+    """To the least of these captions are padded for a second pass, of which a GPU has a graph for each; a graph draws
+    them then."""
     _replayed: Replayed | None = field(default=None, init=False)
 
     @property

@@ -95,7 +95,12 @@ class Trainer:
         self._is_first, self._trunk = self._collective.rank == 0, trunk
         set_products(device, precision)
         self._gradient = BatchGradient(
-            model, device, precision=precision, collective=self._collective, on_split=self._note_split
+            model,
+            device,
+            precision=precision,
+            collective=self._collective,
+            on_split=self._note_split,
+            note=reporter.note,
         )
         self._unread = UnreadLosses(device)
         self._progress, self._saved = "", time.monotonic()
@@ -135,6 +140,7 @@ class Trainer:
         self._dropout.apply(stage)
         if isinstance(self.model, HasBackbone):
             self.model.freeze_backbone(stage.backbone == "frozen")
+        self._gradient.begin_stage()
         data = self._stage_data(stage)
         self._objective_params = nn.Module()
         if isinstance(data.objective, nn.Module):

@@ -82,7 +82,7 @@ def joined(*layers: nn.Linear | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 
     Three layers as one are as many kernels, and half as many in the backward pass; fewer within `joined_once`.
     """
-    kept = None if torch.compiler.is_compiling() else _KEPT.get()
+    kept = _KEPT.get()
     if kept is None or not all(isinstance(layer, nn.Linear) for layer in layers):
         return _join(layers)
     key = tuple(id(layer) for layer in layers)

@@ -34,7 +34,7 @@ def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]
     With `groups`, lengths that add up to the last dimension, `dim` is the last: each group is normalised by itself and
     divided by their number, so that they average.
     """
-    if torch.is_grad_enabled() and weights.requires_grad and not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and weights.requires_grad:
         normalised: Tensor = _Normalise.apply(weights, dim, groups, scale)
         return normalised
     return _divided(weights, _totals(weights, dim, groups, scale))
@@ -42,7 +42,7 @@ def normalise(weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int]
 
 def _divided(weights: Tensor, totals: Tensor) -> Tensor:
     """The quotient, in the type of the products that follow: a cast would be a kernel of its own."""
-    if torch.compiler.is_compiling() or (dtype := product_type(weights)) == weights.dtype:
+    if (dtype := product_type(weights)) == weights.dtype:
         return weights / totals
     return torch.div(weights, totals, out=weights.new_empty(weights.shape, dtype=dtype))
 
@@ -99,7 +99,7 @@ class GatedStreams(nn.Module):
 
     def weigh(self, scores: Tensor) -> Tensor:
         """relu(scores) and relu(-scores), (...) to (2, ...); in half precision, EPSILON would be 0, and rows 0 / 0."""
-        if torch.is_grad_enabled() and scores.requires_grad and not torch.compiler.is_compiling():
+        if torch.is_grad_enabled() and scores.requires_grad:
             weights: Tensor = _Weigh.apply(scores, self.bounds[0, 0])
             return weights
         return F.relu(scores * self.signs.view(2, *[1] * scores.dim()))
@@ -139,7 +139,7 @@ def gate(selector: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def gate_streams(selector: Tensor, streams: Tensor) -> Tensor:
     """`gate` of (B, L, D) between both streams (2 * B, L, D)."""
-    if torch.is_grad_enabled() and streams.requires_grad and not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and streams.requires_grad:
         gated: Tensor = _GateStreams.apply(selector, streams)
         return gated
     return gate(selector, *streams.chunk(2))
@@ -381,7 +381,7 @@ class StaticExpansion(nn.Module):
         layers = (self.key, *streams)
         parts = (self.queries, *(layer.weight for layer in layers), *(layer.bias for layer in layers))
         learning = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
-        if self.training or learning or torch.compiler.is_compiling() or any(part.is_inference() for part in parts):
+        if self.training or learning or any(part.is_inference() for part in parts):
             return None
         versions = [(part.data_ptr(), part._version) for part in parts]
         kept = self._kept

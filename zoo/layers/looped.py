@@ -153,9 +153,8 @@ def full_precision(x: Tensor) -> Tensor:
 
 
 def written_out() -> bool:
-    """Whether gradients are those written here; a compiler makes its own. Autocast, which needs those of each part, is
-    to be off: see `exactly`."""
-    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    """Whether gradients are those written here; autocast, which needs those of each part, is to be off (`exactly`)."""
+    return torch.is_grad_enabled()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from zoo.models.hub import load_network
@@ -66,4 +67,8 @@ class Blip(VisionLanguage):
 
     def decode_tokens(self, tokens: Tensor, images: KeysValues, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
         width = self.network.config.vision_config.hidden_size
-        return cross_attending(self.network.text_decoder, tokens, images, past, width)
+        before = past[0][0].shape[2] if past else 0
+        # The library would make it of numbers of the host, which a GPU waits for in some of its releases.
+        later = torch.full((tokens.shape[1], before + tokens.shape[1]), -torch.inf, device=tokens.device)
+        barrier = later.triu(before + 1)[None, None]
+        return cross_attending(self.network.text_decoder, tokens, images, past, width, barrier)

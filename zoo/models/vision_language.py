@@ -188,22 +188,27 @@ def cached(cache: Any) -> KeysValues:
 
 
 def cross_attending(
-    decoder: nn.Module, tokens: Tensor, images: KeysValues, past: KeysValues | None, width: int
+    decoder: nn.Module,
+    tokens: Tensor,
+    images: KeysValues,
+    past: KeysValues | None,
+    width: int,
+    barrier: Tensor | None = None,
 ) -> tuple[Tensor, KeysValues]:
     """`VisionLanguage.decode_tokens` for a text decoder with cross-attention to the images.
 
     Args:
         decoder: a causal language model of transformers with cross-attention.
         width: channels of the visual tokens, which the decoder requires even though keys and values are cached.
+        barrier: (1, 1, T, S), added to the scores of all S words so far; without it, the decoder's own.
     """
     from transformers import DynamicCache, EncoderDecoderCache
 
     cache = EncoderDecoderCache(DynamicCache(past) if past else DynamicCache(), DynamicCache(images))
     rows, length = tokens.shape[0], images[0][0].shape[2]
-    seen = tokens.shape[1] + (past[0][0].shape[2] if past else 0)
     output = decoder(
         input_ids=tokens,
-        attention_mask=tokens.new_ones(rows, seen),
+        attention_mask=barrier,
         encoder_hidden_states=images[0][0].new_zeros(1, 1, 1).expand(rows, length, width),
         past_key_values=cache,
         use_cache=True,

@@ -23,6 +23,8 @@ class VitGpt2(VisionLanguage):
 
         network = load_network(VisionEncoderDecoderModel, folder, unused="encoder.pooler.")
         network.get_submodule("encoder").pooler = None  # type: ignore[assignment]  # a weight without use
+        words: Any = network.get_submodule("decoder.transformer")
+        words.config.pad_token_id = None  # of which the library would ask at every pass whether it comes
         return network
 
     def build(self, sizes: Sizes) -> PreTrainedModel:

@@ -16,7 +16,7 @@ from rich.console import Console
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.run import build_model, model_arguments
 from harness.benchmark.run_config import Opening
-from harness.benchmark.train import CachedBackboneSource, _Tuned, compiled_model, fit
+from harness.benchmark.train import CachedBackboneSource, _Tuned, fit
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
@@ -176,35 +176,6 @@ def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path
     context = context_of(data, tmp_path, stages)
     fit(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, reporter())
     assert curves(records) == curves(whole)
-
-
-def test_compiling_is_for_passes_over_whole_captions(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
-    context = context_of(data, tmp_path, [STAGE | {"epochs": 1}])
-    context = replace(context, execution=replace(context.execution, config=ExecutionConfig(compiled=True)))
-    model = model_of("transformer_base", context)
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    fit(model, 0, context, tmp_path / "run", lambda _: None, reporter())
-    [(compiled, settings)] = asked
-    assert settings == {"dynamic": True}
-    assert compiled is not model, "which is traced for its costs afterwards"
-    assert not all(torch.equal(value, before[name]) for name, value in model.named_parameters())
-    assert context.execution.config.record(torch.device("cpu"), 1) == {
-        "devices": 1, "compile": "on (CPU)", "passes_per_batch": 1,
-    }  # fmt: skip
-
-
-def test_a_gpu_replays_compiled_passes_and_keeps_their_gradients(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[torch.nn.Module, dict[str, Any]]] = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **settings: asked.append((module, settings)))
-    model = model_of("transformer_base", context_of(data, tmp_path, [STAGE]))
-    compiled = compiled_model(model, torch.device("cuda"))
-    assert asked == [(compiled, {"mode": "reduce-overhead"})]
 
 
 def test_features_on_the_device_train_the_same_weights(

@@ -136,7 +136,6 @@ def test_replayed_passes_leave_gradients_that_wait_as_they_are(
 ) -> None:
     monkeypatch.setattr(Batch, "to", lambda batch, _: batch)
     model = model_of()
-    model._compiled_call_impl = model.forward  # what `compile` sets, which takes seconds
     weight = next(model.parameters())
     gradient = BatchGradient(
         model, torch.device("cuda"), precision="fp32", collective=Collective(), on_split=pytest.fail

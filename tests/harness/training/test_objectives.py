@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from pathlib import Path
 
@@ -11,10 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.config.load import load_preset
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
-from harness.measure.inputs import batch_of, example_visual
 from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
 from tests.harness.training.tiny_training import VOCABULARY, tiny_schedule
 from tests.zoo.test_laws import beside
@@ -147,45 +144,3 @@ def test_the_loss_is_that_of_the_true_words_given_the_mixed_ones() -> None:
     torch.testing.assert_close(found, cross_entropy(model(visual, mixed), tokens))
     found.backward()  # type: ignore[no-untyped-call]
     assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-COMPILED_WORDS, WIDTH = 5, 7
-SMALL = ("size.d_model=16", "size.d_ff=16", "size.n_heads=2", "size.n_encoder_layers=1", "size.n_decoder_layers=1")
-
-
-@pytest.mark.parametrize(
-    ("name", "backend"),
-    [
-        ("transformer_base", "aot_eager"),
-        *(
-            pytest.param(name, "inductor", marks=pytest.mark.campaign)
-            for name in ("transformer_base", "updown", "expansionnet_v2", "image_transformer", "x_lan")
-        ),
-    ],
-)
-def test_compiled_steps_equal_eager_ones(name: str, backend: str) -> None:
-    torch.manual_seed(0)
-    arguments = load_preset("quick", (*SMALL, "parameters=null")).model_arguments(name)
-    model = create_model(name, vocab_size=40, visual_dim=8, **arguments).double().train()
-    model.set_dropout(0.0)
-    visual = batch_of(example_visual(model.visual, length=6), 2).to("cpu", torch.double)
-    tokens = torch.randint(5, 40, (4, COMPILED_WORDS))
-    padded = torch.nn.functional.pad(tokens, (0, WIDTH - COMPILED_WORDS))
-    expected, expected_gradients = step(model, visual, tokens)
-    compiled = copy.copy(model)
-    compiled.compile(backend=backend, dynamic=True)
-    loss, gradients = step(compiled, visual, padded)
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
-    assert gradients.keys() == expected_gradients.keys()
-    for parameter, gradient in gradients.items():
-        torch.testing.assert_close(gradient, expected_gradients[parameter], rtol=1e-8, atol=1e-10, msg=parameter)
-
-
-def step(model: Captioner, visual: Visual, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss and gradients."""
-    model.zero_grad()
-    loss = cross_entropy(model(visual, tokens[:, :-1]), tokens, 0.1)
-    loss.backward()  # type: ignore[no-untyped-call]
-    return loss.detach(), {
-        parameter: value.grad for parameter, value in model.named_parameters() if value.grad is not None
-    }
