@@ -70,4 +70,4 @@ def waits_for(work: Callable[[], object]) -> list[str]:
             work()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return [f"{each.filename}:{each.lineno}" for each in caught if "synchronizing" in str(each.message)]
+    return [f"{each.filename}:{each.lineno}" for each in caught if "called a synchronizing" in str(each.message)]

@@ -204,6 +204,7 @@ class BatchGradient:
                 # Backward pass: gradients of the micro-batches add up.
                 loss.backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
+                del loss  # what leads to the weights goes, which a capture of the next pass makes anew
         except torch.OutOfMemoryError:
             return None
         return losses

@@ -59,14 +59,28 @@ class ReplayedPasses:
         if shapes in self._kept:
             return self._kept[shapes](visual, tokens)
         if shapes in self._met and len(self._kept) < MOST and memory_suffices(tokens.device):
-            self._kept[shapes] = self._captured(visual, tokens)
-            return self._kept[shapes](visual, tokens)
+            if (captured := self._try(visual, tokens)) is None:
+                return self._plain(visual, tokens)
+            self._kept[shapes] = captured
+            return captured(visual, tokens)
         self._met.add(shapes)
         found = list[Tensor]()
         if waits := waits_for(lambda: found.append(self._plain(visual, tokens))):
-            self._refused = True
-            self._note(f"  passes are not replayed as graphs, since they wait for the device: {waits[0]}")
+            self._refuse(f"they wait for the device: {waits[0]}")
         return found[0]
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = True
+        self._note(f"  passes are not replayed as graphs: {reason}")
+
+    def _try(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor] | None:
+        stream = torch.cuda.current_stream()
+        try:
+            return self._captured(visual, tokens)
+        except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # which a capture that failed does not put back
+            self._refuse((str(error.__context__ or error).splitlines() or [type(error).__name__])[0])
+            return None
 
     def _captured(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor]:
         """The pass and its gradient as CUDA graphs, for inputs of these shapes."""

@@ -63,6 +63,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: made.append(None) or Tape())
     monkeypatch.setattr(torch.cuda, "graph", captures)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
     monkeypatch.setattr(passes, "memory_suffices", lambda _: True)
     monkeypatch.setattr(passes, "waits_for", lambda work: work() and [])
     return made
@@ -130,6 +132,22 @@ def test_what_waits_for_the_device_is_not_captured(captured: list[object], monke
     assert not captured
     [said] = told
     assert "own.py:7" in said
+
+
+def test_what_cannot_be_captured_trains_on(captured: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "grad", fails)
+    model, told = tiny("cgru").train(), list[str]()
+    model.set_dropout(0.0)
+    replayed, batch = ReplayedPasses(model, told.append), batch_of(model)
+    first, *others = [gradient_of(model, replayed, batch) for _ in range(3)]
+    assert all(torch.equal(other, first) for other in others)
+    assert len(captured) == 2
+    [said] = told
+    assert "not permitted" in said
+
+
+def fails(*_: object, **__: object) -> None:
+    raise RuntimeError("CUDA error: operation not permitted\nCompile with ...")
 
 
 def test_large_passes_and_those_without_gradients_are_not_captured(
