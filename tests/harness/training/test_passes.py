@@ -59,8 +59,14 @@ def captures(tape: Tape, **_: object) -> Iterator[None]:
 def captured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """As on a GPU; the graphs that were made."""
     made = list[object]()
+
+    class Counted(Tape):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
     monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: made.append(None) or Tape())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Counted)
     monkeypatch.setattr(torch.cuda, "graph", captures)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
