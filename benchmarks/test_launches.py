@@ -63,6 +63,7 @@ def step(model: Captioner, visual: Visual, changes: dict[str, Any]) -> Watch:
         precision="bf16",
         collective=Collective(),
         on_split=lambda parts: pytest.fail(f"split into {parts}"),
+        replays=False,
     )
     optimiser, weights = make_optimiser(model, Optimiser(name="radam_liu")), list(model.parameters())
     for _ in range(2):
