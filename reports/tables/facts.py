@@ -12,7 +12,7 @@ from results.records import stages_of
 from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import Row
 from results.runs.run import Run, StoredPretraining
-from results.runs.standings import NEAR_ZERO, Gain
+from results.runs.standings import NEAR_ZERO
 from results.statistics.learning import mean_learning
 
 NOT_STATED = "not stated"
@@ -142,7 +142,8 @@ def _plain(name: str) -> str:
 def learning_label(row: Row) -> Badge | None:
     """What a reader must know of how the row's training ended; None where nothing."""
     if row.still_gains and row.gain is not None:  # what a longer training gave says more than how this one ended
-        return Badge("still gains", gain_sentence(row.gain))
+        many = f"{row.gain.times:g} times the updates"
+        return Badge("still gains", f"{many} gave more than the margin; the table by budget says how much")
     if row.training_end == "at chance":
         return Badge("at chance", "no validation was above one point of CIDEr-D")
     if row.gain is not None:
@@ -151,11 +152,6 @@ def learning_label(row: Row) -> Badge | None:
         return Badge("rate near zero", NEAR_ZERO)
     sentence = _rise_sentence(row)
     return Badge("still learning", sentence) if sentence else None
-
-
-def gain_sentence(gain: Gain) -> str:
-    many = f"{gain.times:g} times the updates" + ("" if gain.updates is None else f" ({gain.updates:,})")
-    return f"still gains by longer training: {many} gave {percent(gain.difference)} points more"
 
 
 def _rise_sentence(row: Row) -> str:
