@@ -100,7 +100,6 @@ def fake_cuda() -> Iterator[None]:
         patch("torch.cuda.amp.common.amp_definitely_not_available", lambda: False),
         patch("torch.utils._foreach_utils._foreach_supported_types", [Tensor, FakeTensor]),
         patch("torch.cuda.is_bf16_supported", lambda *_, **__: True),
-        patch("torch.cuda.set_sync_debug_mode", lambda _: None),
         patch("transformers.masking_utils.is_tracing", lambda _: False),  # as on a GPU, though tensors are fake
         patch.object(FakeTensor, "tolist", as_list),
         patch.object(Tensor, "backward", backward),

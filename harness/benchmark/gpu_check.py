@@ -155,7 +155,7 @@ def speed(check: Check) -> None:
         }
         if check.full:
             beams = partial(_beams, model, length=size["length"], width=5, to_the_end=True)
-            replay = Replayed(beams)
+            replay = Replayed(beams, _unreplayed)
             works |= {
                 "cross_entropy, replayed": _step(model, batch, {}, check.device, words),
                 "self_critical, replayed": _step(model, batch, critical, check.device, words),
@@ -180,7 +180,7 @@ def replayed(check: Check) -> None:
                 with torch.no_grad(), autocast(check.device, "bf16"):
                     return (search(model, model.eval().encode(visual), **words),)  # noqa: B023
 
-            replay = Replayed(found) if check.full else found
+            replay = Replayed(found, _unreplayed) if check.full else found
             different = 0
             for seed in range(4):  # eager, captured, replayed twice
                 there = a_batch(model, seed=seed).visual.to(check.device)
@@ -365,6 +365,10 @@ def _in_own_process(part: str, device: str, limit: float) -> Report:
         return replace(report, state="failed", problems=[reason])
 
 
+def _unreplayed(why: str) -> None:
+    raise RuntimeError(why.strip())
+
+
 def _families(check: Check) -> list[str]:
     return [name for name in list_models() if "/" not in name] if check.full else list(_TOY)
 
@@ -413,10 +417,16 @@ def _step(
     stage = Stage.model_validate(_STAGE | changes)
     samples = [Sample(image, f"{image}.png", "train", ("w1 w2 w3 w4",)) for image in range(64)]
     gradient = BatchGradient(
-        model, device, precision=precision, collective=Collective(), on_split=lambda _: None, replays=replays
+        model,
+        device,
+        precision=precision,
+        collective=Collective(),
+        on_split=lambda _: None,
+        note=_unreplayed,
+        replays=replays,
     )
     widths = (stage.self_critical.max_len,) if replays and device.type == "cuda" else ()
-    objective, weights = make_objective(stage, model, samples, words, widths), list(model.parameters())
+    objective, weights = make_objective(stage, model, samples, words, widths, _unreplayed), list(model.parameters())
     optimiser = make_optimiser(model, Optimiser(name="adamw"))
     for group in optimiser.param_groups:
         group["lr"] = 1e-3

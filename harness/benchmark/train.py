@@ -187,7 +187,12 @@ class _StageDataMaker:
             graphs=self._graphs(stage),
         )
         objective = make_objective(
-            stage, task.model, task.train, task.vocabulary, self._widths(stage.self_critical.max_len)
+            stage,
+            task.model,
+            task.train,
+            task.vocabulary,
+            self._widths(stage.self_critical.max_len),
+            self._reporter.note,
         )
         return StageData(batches, objective, partial(self._validate, stage, source))
 

@@ -76,7 +76,7 @@ def caption_images(
         )
         return (found,)
 
-    work = Replayed(search) if replayed else search
+    work = Replayed(search, reporter.note) if replayed else search
     was_training = model.training
     model.eval()
     found: dict[int, list[int]] = {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
+from typing import TypeVar
 
+import numpy as np
 import torch
 
 from zoo import Visual
 from zoo.decoding import Hypotheses
 
+T = TypeVar("T")
 Search = Callable[[Visual], tuple[Hypotheses, ...]]
 MOST = 8
 """Graphs of one search: each keeps the memory of its passes."""
@@ -24,23 +29,34 @@ class Replayed:
     Args:
         search: reads nothing of the device (`to_the_end`). Where weights change, it calls the model's `eval` or `train`
             itself, so that layers compute what they keep of their weights within the graph.
+        note: told why searches are not replayed, as where a model reads the device.
     """
 
-    def __init__(self, search: Search) -> None:
-        self._search = search
+    def __init__(self, search: Search, note: Callable[[str], None]) -> None:
+        self._search, self._note, self._refused = search, note, False
         self._met: set[tuple[object, ...]] = set()
         self._kept: dict[tuple[object, ...], Search] = {}
 
     def __call__(self, visual: Visual) -> tuple[Hypotheses, ...]:
         """What is found in images that lie on the model's device."""
         shapes = tuple((name, part.shape, part.dtype) for name, part in visual.parts().items())
-        if shapes not in self._kept:
-            # The first time is eager: libraries set themselves up, and shapes that come once need no graph.
-            if shapes not in self._met or len(self._kept) == MOST:
-                self._met.add(shapes)
-                return self._search(visual)
-            self._kept[shapes] = captured(self._search, visual)
-        return self._kept[shapes](visual)
+        if shapes in self._kept:
+            return self._kept[shapes](visual)
+        if self._refused or len(self._kept) == MOST:
+            return self._search(visual)
+        if shapes in self._met:
+            graph, why = attempted(lambda: captured(self._search, visual))
+            if graph is not None:
+                self._kept[shapes] = graph
+                return graph(visual)
+            found = self._search(visual)
+        else:  # The first time is eager: libraries set themselves up, and shapes that come once need no graph.
+            self._met.add(shapes)
+            found, why = tried(lambda: self._search(visual))
+        if why:
+            self._refused = True
+            self._note(f"  searches are not replayed as graphs: {why}")
+        return found
 
 
 def captured(search: Search, visual: Visual) -> Search:
@@ -61,13 +77,43 @@ def captured(search: Search, visual: Visual) -> Search:
     return replay
 
 
+def tried(work: Callable[[], T]) -> tuple[T, str]:
+    """What work gives, and why a graph would not give it again; "" where nothing is in the way."""
+    found, before = list[T](), numbers_of_the_processor()
+    if waits := waits_for(lambda: found.append(work())):
+        return found[0], f"it waits for the device at {waits[0]}"
+    return found[0], "" if numbers_of_the_processor() == before else "it draws random numbers on the processor"
+
+
 def waits_for(work: Callable[[], object]) -> list[str]:
-    """Where work waits for the GPU, as files with lines; a graph cannot hold what does."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Where work waits for the GPU, as files with lines."""
+    places, mine = list[str](), threading.get_ident()
+
+    def told(message: Warning | str, _: type[Warning], file: str, line: int, *__: object) -> None:
+        if "called a synchronizing" in str(message) and threading.get_ident() == mine:  # others write checkpoints
+            places.append(f"{file}:{line}")
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.showwarning = told
         torch.cuda.set_sync_debug_mode("warn")
         try:
             work()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return [f"{each.filename}:{each.lineno}" for each in caught if "called a synchronizing" in str(each.message)]
+    return places
+
+
+def numbers_of_the_processor() -> object:
+    """Where the processor's generators of random numbers stand."""
+    return random.getstate(), str(np.random.get_state(legacy=False)), torch.get_rng_state().numpy().tobytes()
+
+
+def attempted(capture: Callable[[], T]) -> tuple[T | None, str]:
+    """What is captured; None where that is not possible, and why. All goes on without."""
+    stream = torch.cuda.current_stream()
+    try:
+        return capture(), ""
+    except RuntimeError as error:  # out of memory too
+        torch.cuda.set_stream(stream)  # which a capture that fails does not put back
+        return None, str(error.__context__ or error).partition("\n")[0] or type(error).__name__

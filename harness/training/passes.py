@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.inference.replay import MOST, waits_for
+from harness.inference.replay import MOST, attempted, tried
 from zoo import Captioner, Visual
 from zoo.layers.looped import exactly
 
@@ -58,29 +58,21 @@ class ReplayedPasses:
         shapes = (self._model.training, *((name, part.shape, part.dtype) for name, part in parts.items()))
         if shapes in self._kept:
             return self._kept[shapes](visual, tokens)
-        if shapes in self._met and len(self._kept) < MOST and memory_suffices(tokens.device):
-            if (captured := self._try(visual, tokens)) is None:
-                return self._plain(visual, tokens)
-            self._kept[shapes] = captured
-            return captured(visual, tokens)
-        self._met.add(shapes)
-        found = list[Tensor]()
-        if waits := waits_for(lambda: found.append(self._plain(visual, tokens))):
-            self._refuse(f"they wait for the device: {waits[0]}")
-        return found[0]
-
-    def _refuse(self, reason: str) -> None:
-        self._refused = True
-        self._note(f"  passes are not replayed as graphs: {reason}")
-
-    def _try(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor] | None:
-        stream = torch.cuda.current_stream()
-        try:
-            return self._captured(visual, tokens)
-        except RuntimeError as error:
-            torch.cuda.set_stream(stream)  # which a capture that failed does not put back
-            self._refuse((str(error.__context__ or error).splitlines() or [type(error).__name__])[0])
-            return None
+        if shapes not in self._met:
+            self._met.add(shapes)
+            found, why = tried(lambda: self._plain(visual, tokens))
+        elif len(self._kept) == MOST or not memory_suffices(tokens.device):
+            return self._plain(visual, tokens)
+        else:
+            graphs, why = attempted(lambda: self._captured(visual, tokens))
+            if graphs is not None:
+                self._kept[shapes] = graphs
+                return graphs(visual, tokens)
+            found = self._plain(visual, tokens)
+        if why:
+            self._refused = True
+            self._note(f"  passes are not replayed as graphs: {why}")
+        return found
 
     def _captured(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor]:
         """The pass and its gradient as CUDA graphs, for inputs of these shapes."""

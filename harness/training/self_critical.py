@@ -13,7 +13,7 @@ steps on: it is the distribution that is trained, and a mode of it that is valid
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -213,6 +213,8 @@ class SelfCriticalLoss:
     widths: Sequence[int] = ()
     """To the least of these captions are padded for a second pass, of which a GPU has a graph for each; a graph draws
     them then."""
+    note: Callable[[str], None] = lambda _: None
+    """Told why captions are not drawn by a graph."""
     _replayed: Replayed | None = field(default=None, init=False)
 
     @property
@@ -266,7 +268,7 @@ class SelfCriticalLoss:
     def _explore(self, model: Captioner, batch: Batch) -> tuple[Hypotheses, ...]:
         """What is found without gradients: drawn captions for a second pass, and greedy ones as a baseline."""
         if self.widths and self._replayed is None:
-            self._replayed = Replayed(partial(self._found, model))
+            self._replayed = Replayed(partial(self._found, model), self.note)
         was_training = model.training
         try:  # where memory runs out, the batch is begun again, with the dropout that it had
             return (self._replayed or partial(self._found, model))(batch.visual)

@@ -30,17 +30,23 @@ class StageData:
 
 
 def make_objective(
-    stage: Stage, model: Captioner, samples: Sequence[Sample], vocabulary: Vocabulary, widths: Sequence[int] = ()
+    stage: Stage,
+    model: Captioner,
+    samples: Sequence[Sample],
+    vocabulary: Vocabulary,
+    widths: Sequence[int] = (),
+    note: Callable[[str], None] = lambda _: None,
 ) -> Objective:
     """What a stage makes smaller, on these training images; BenchError where the model is of the wrong kind.
 
     Args:
         widths: to which sampled captions are padded for the pass that is differentiated; a graph draws them then.
+        note: told why captions are not drawn by a graph.
     """
     if stage.objective == "self_critical":
         settings = stage.self_critical
         rewards = CaptionRewards(samples, vocabulary, settings.end_in_reward, settings.documents)
-        return SelfCriticalLoss(stage, vocabulary, rewards, widths)
+        return SelfCriticalLoss(stage, vocabulary, rewards, widths, note)
     if stage.objective == "reinforce":
         rewards = CaptionRewards(samples, vocabulary, stage.reinforce.end_in_reward)
         return ReinforceLoss(stage, vocabulary, rewards, require_states(model, stage).d_model)

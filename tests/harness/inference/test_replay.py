@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -17,7 +20,7 @@ from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.inference import replay
-from harness.inference.replay import Replayed, Search
+from harness.inference.replay import Replayed, Search, waits_for
 from harness.training.stage import make_objective
 from tests.conftest import distinct_architectures
 from tests.zoo.test_laws import BOS, CHANNELS, EOS, IMAGES, look, tiny
@@ -56,6 +59,10 @@ def traced(search: Search, visual: Visual) -> Search:
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks are not asked whether they are full, which a GPU would have to be waited for."""
     monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
+    monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
+    monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
 
 
 def same(found: Hypotheses, wanted: Hypotheses) -> None:
@@ -74,7 +81,7 @@ def follows(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     traces = list[object]()
     monkeypatch.setattr(replay, "captured", lambda *given: traces.append(given) or traced(*given))
-    replayed = Replayed(found)
+    replayed = Replayed(found, pytest.fail)
     for seed in range(3):
         visual = look(model)
         torch.manual_seed(seed)
@@ -101,11 +108,68 @@ def test_other_shapes_are_other_graphs_and_few_are_kept(monkeypatch: pytest.Monk
     made = list[int]()
     monkeypatch.setattr(replay, "MOST", 2)
     monkeypatch.setattr(replay, "captured", lambda search, visual: made.append(visual.batch_size) or search)
-    search = Replayed(lambda _: ())
+    search = Replayed(lambda _: (), pytest.fail)
     for _ in range(3):
         for images in (1, 2, 3):
             search(Visual(torch.zeros(images, 1)))
     assert made == [1, 2]
+
+
+def finds(_: Visual) -> tuple[()]:
+    return ()
+
+
+def draws(_: Visual) -> tuple[()]:
+    random.random()
+    return ()
+
+
+def fails(_: object, __: object) -> Search:
+    raise RuntimeError("CUDA error: operation not permitted\nCompile with ...")
+
+
+@pytest.mark.parametrize(
+    ("search", "name", "changed", "said"),
+    [
+        (finds, "waits_for", lambda work: work() or ["own.py:7"], "own.py:7"),
+        (draws, "MOST", 8, "random numbers"),
+        (finds, "captured", fails, "not permitted"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_searched_without(
+    search: Search, name: str, changed: object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, told = list[object](), list[str]()
+    monkeypatch.setattr(replay, "captured", lambda search, _: made.append(search) or search)
+    monkeypatch.setattr(replay, name, changed)
+    replayed = Replayed(search, told.append)
+    for _ in range(4):
+        assert replayed(Visual(torch.zeros(1, 1))) == ()
+    assert not made
+    assert len(told) == 1
+    assert said in told[0]
+
+
+def test_waits_of_other_threads_are_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    modes = list[str]()
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def waits() -> None:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+
+    def work() -> None:
+        warnings.warn("of something else", stacklevel=1)
+        thread = threading.Thread(target=waits)
+        thread.start()
+        thread.join()
+
+    assert waits_for(work) == []
+    [place] = waits_for(waits)
+    assert place.startswith(__file__)
+    with pytest.raises(ZeroDivisionError):
+        waits_for(lambda: 1 / 0)
+    assert modes == ["warn", "default"] * 3
 
 
 @pytest.mark.parametrize("baseline", ["others", "greedy"])

@@ -52,7 +52,9 @@ def with_objective(model: Captioner, changes: dict[str, Any]) -> tuple[Captioner
 
 def trained(model: Captioner, objective: Objective, batch: Batch, precision: str = "bf16") -> Watch:
     """What a step asks the GPU for."""
-    gradient = BatchGradient(model, CUDA, precision=precision, collective=Collective(), on_split=pytest.fail)
+    gradient = BatchGradient(
+        model, CUDA, precision=precision, collective=Collective(), on_split=pytest.fail, replays=False
+    )
     weights = list(model.parameters())
     with Watch() as watch:
         losses, _ = gradient(objective, weights, batch, 0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
+from harness.inference import replay
 from harness.training import passes
 from harness.training.objectives import CrossEntropy
 from harness.training.passes import ReplayedPasses
@@ -72,7 +74,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
     monkeypatch.setattr(passes, "memory_suffices", lambda _: True)
-    monkeypatch.setattr(passes, "waits_for", lambda work: work() and [])
+    monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
+    monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here
     return made
 
 
@@ -129,7 +132,7 @@ def gradient_of(model: Captioner, replayed: ReplayedPasses, batch: Batch) -> Ten
 
 
 def test_what_waits_for_the_device_is_not_captured(captured: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "waits_for", lambda work: work() or ["own.py:7"])
+    monkeypatch.setattr(replay, "waits_for", lambda work: work() or ["own.py:7"])
     model, told = tiny("cgru").train(), list[str]()
     model.set_dropout(0.0)
     replayed, batch = ReplayedPasses(model, told.append), batch_of(model)
