@@ -95,7 +95,7 @@ def waits_for(work: Callable[[], object]) -> list[str]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = told
+        warnings.showwarning = told  # type: ignore[assignment]
         torch.cuda.set_sync_debug_mode("warn")
         try:
             work()
