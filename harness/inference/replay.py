@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from zoo import Visual
 from zoo.decoding import Hypotheses
@@ -18,45 +20,81 @@ from zoo.decoding import Hypotheses
 T = TypeVar("T")
 Search = Callable[[Visual], tuple[Hypotheses, ...]]
 MOST = 8
-"""Graphs of one search: each keeps the memory of its passes."""
+"""Graphs of one kind of work."""
+SPARE = 2
+"""How many times what was allocated at most has to be free for a capture."""
+
+
+class Graphs:
+    """Work that a GPU captures the second time that inputs of the same shapes come, and replays from then on.
+
+    Args:
+        what: its name in the plural, for `note`.
+        note: told why it is not replayed, as where a model reads the device.
+    """
+
+    def __init__(self, what: str, note: Callable[[str], None]) -> None:
+        self._what, self._note, self._refused = what, note, False
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, for what a graph holds is about to change."""
+        self._met: set[object] = set()
+        self._kept: dict[object, Any] = {}
+
+    def __call__(
+        self, shapes: object, plain: Callable[..., T], capture: Callable[..., Callable[..., T]], *given: Any
+    ) -> T:
+        """What `plain` makes of what is given, by way of a graph of these shapes where there is one."""
+        if shapes in self._kept:
+            found: T = self._kept[shapes](*given)
+            return found
+        if shapes not in self._met and not self._refused:
+            # Libraries set themselves up, and shapes that come once need no graph.
+            self._met.add(shapes)
+            found, why = tried(lambda: plain(*given))
+        elif self._refused or len(self._kept) == MOST or not memory_suffices():
+            return plain(*given)
+        else:
+            graph, why = attempted(lambda: capture(*given))
+            if graph is not None:
+                self._kept[shapes] = graph
+                return graph(*given)
+            found = plain(*given)
+        if why:
+            self._refused = True
+            self._note(f"  {self._what} are not replayed as graphs: {why}")
+        return found
 
 
 class Replayed:
-    """A search that a GPU captures the second time that images of the same shapes come, and replays from then on.
-
-    It finds what the search itself does. Weights may change between its calls, in place.
+    """A search that is replayed; it finds what the search itself does. Weights may change between its calls, in place.
 
     Args:
         search: reads nothing of the device (`to_the_end`). Where weights change, it calls the model's `eval` or `train`
             itself, so that layers compute what they keep of their weights within the graph.
-        note: told why searches are not replayed, as where a model reads the device.
     """
 
     def __init__(self, search: Search, note: Callable[[str], None]) -> None:
-        self._search, self._note, self._refused = search, note, False
-        self._met: set[tuple[object, ...]] = set()
-        self._kept: dict[tuple[object, ...], Search] = {}
+        self._search, self._graphs = search, Graphs("searches", note)
 
     def __call__(self, visual: Visual) -> tuple[Hypotheses, ...]:
         """What is found in images that lie on the model's device."""
-        shapes = tuple((name, part.shape, part.dtype) for name, part in visual.parts().items())
-        if shapes in self._kept:
-            return self._kept[shapes](visual)
-        if self._refused or len(self._kept) == MOST:
-            return self._search(visual)
-        if shapes in self._met:
-            graph, why = attempted(lambda: captured(self._search, visual))
-            if graph is not None:
-                self._kept[shapes] = graph
-                return graph(visual)
-            found = self._search(visual)
-        else:  # The first time is eager: libraries set themselves up, and shapes that come once need no graph.
-            self._met.add(shapes)
-            found, why = tried(lambda: self._search(visual))
-        if why:
-            self._refused = True
-            self._note(f"  searches are not replayed as graphs: {why}")
-        return found
+        capture = partial(captured, self._search)
+        return self._graphs(shapes_of(visual.parts()), self._search, capture, visual)
+
+
+def shapes_of(parts: Mapping[str, Tensor]) -> tuple[object, ...]:
+    """Shapes and types of tensors, by name."""
+    return tuple((name, part.shape, part.dtype) for name, part in parts.items())
+
+
+def memory_suffices() -> bool:
+    """Whether a capture, which keeps the memory of all its passes, leaves enough for what is not captured.
+
+    What takes more has kernels that are worth their start.
+    """
+    return SPARE * torch.cuda.max_memory_allocated() < torch.cuda.mem_get_info()[0]
 
 
 def captured(search: Search, visual: Visual) -> Search:

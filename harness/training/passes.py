@@ -9,34 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.inference.replay import MOST, attempted, tried
+from harness.inference.replay import Graphs, shapes_of
 from zoo import Captioner, Visual
 from zoo.layers.looped import exactly
-
-SPARE = 2
-"""How many times what was allocated at most has to be free for a capture: it keeps the memory of all its passes. A
-model that takes more has kernels that are worth their start."""
 
 
 class ReplayedPasses:
     """The passes of a model over whole captions, replayed together with their gradients.
 
-    They give what the passes themselves give, dropout included. The first time that a shape comes it is worked through
-    as it is, the second time it is captured.
-
-    Args:
-        note: told why passes are not replayed.
+    They give what the passes themselves give, dropout included.
     """
 
     def __init__(self, model: Captioner, note: Callable[[str], None]) -> None:
-        self._model, self._plain, self._note = model, model.forward, note
-        self._refused = self._begun = False
+        self._model, self._plain, self._begun = model, model.forward, False
+        self._graphs = Graphs("passes", note)
         self.forget()
 
     def forget(self) -> None:
         """Capture anew: dropout or what is trained is about to change, or memory ran out."""
-        self._met: set[object] = set()
-        self._kept: dict[object, Callable[[Visual, Tensor], Tensor]] = {}
+        self._graphs.forget()
         self._pool: Any = None
 
     @contextmanager
@@ -51,28 +42,11 @@ class ReplayedPasses:
 
     def __call__(self, visual: Visual, tokens: Tensor) -> Tensor:
         """See `Captioner.forward`."""
-        if self._begun or self._refused or not torch.is_grad_enabled():
+        if self._begun or not torch.is_grad_enabled():
             return self._plain(visual, tokens)
         self._begun = True
-        parts = visual.parts() | {"tokens": tokens}
-        shapes = (self._model.training, *((name, part.shape, part.dtype) for name, part in parts.items()))
-        if shapes in self._kept:
-            return self._kept[shapes](visual, tokens)
-        if shapes not in self._met:
-            self._met.add(shapes)
-            found, why = tried(lambda: self._plain(visual, tokens))
-        elif len(self._kept) == MOST or not memory_suffices(tokens.device):
-            return self._plain(visual, tokens)
-        else:
-            graphs, why = attempted(lambda: self._captured(visual, tokens))
-            if graphs is not None:
-                self._kept[shapes] = graphs
-                return graphs(visual, tokens)
-            found = self._plain(visual, tokens)
-        if why:
-            self._refused = True
-            self._note(f"  passes are not replayed as graphs: {why}")
-        return found
+        shapes = (self._model.training, *shapes_of(visual.parts() | {"tokens": tokens}))
+        return self._graphs(shapes, self._plain, self._captured, visual, tokens)
 
     def _captured(self, visual: Visual, tokens: Tensor) -> Callable[[Visual, Tensor], Tensor]:
         """The pass and its gradient as CUDA graphs, for inputs of these shapes."""
@@ -92,43 +66,29 @@ class ReplayedPasses:
             gradients = torch.autograd.grad(logits, learned, wanted, allow_unused=True)
         logits = logits.detach()
 
-        def pass_there() -> Tensor:
-            there.replay()
-            return logits
-
-        def pass_back(gradient: Tensor) -> tuple[Tensor | None, ...]:
-            wanted.copy_(gradient)
-            back.replay()
-            return gradients
-
         def replay(visual: Visual, tokens: Tensor) -> Tensor:
             for name, part in visual.parts().items():
                 own[name].copy_(part)
             words.copy_(tokens)
-            return replayed(pass_there, pass_back, learned)
+            found: Tensor = _Replayed.apply((there, logits), (back, wanted, gradients), *learned)
+            return found
 
         return replay
 
 
-def replayed(
-    there: Callable[[], Tensor], back: Callable[[Tensor], tuple[Tensor | None, ...]], learned: list[torch.nn.Parameter]
-) -> Tensor:
-    """What `there` gives, as a function of the weights whose gradients `back` gives."""
-    found: Tensor = _Replayed.apply(there, back, *learned)
-    return found
-
-
 class _Replayed(torch.autograd.Function):
+    """What the first graph writes into its result; the second makes gradients of that of the result."""
+
     @staticmethod
-    def forward(ctx: Any, there: Callable[[], Tensor], back: Any, *_: Tensor) -> Tensor:
+    def forward(ctx: Any, there: tuple[Any, Tensor], back: Any, *_: Tensor) -> Tensor:
         ctx.back = back
-        return there().detach()
+        graph, logits = there
+        graph.replay()
+        return logits.detach()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        return None, None, *(each if each is None else each.detach() for each in ctx.back(gradient))
-
-
-def memory_suffices(device: torch.device) -> bool:
-    """Whether a capture leaves enough for what is not captured."""
-    return SPARE * torch.cuda.max_memory_allocated(device) < torch.cuda.mem_get_info(device)[0]
+        graph, wanted, gradients = ctx.back
+        wanted.copy_(gradient)
+        graph.replay()
+        return None, None, *(each if each is None else each.detach() for each in gradients)

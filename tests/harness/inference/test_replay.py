@@ -60,6 +60,7 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Masks are not asked whether they are full, which a GPU would have to be waited for."""
     monkeypatch.setattr("zoo.captioner._all_valid", lambda _: False)
     monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
+    monkeypatch.setattr(replay, "memory_suffices", lambda: True)
     monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.inference import replay
-from harness.training import passes
 from harness.training.objectives import CrossEntropy
 from harness.training.passes import ReplayedPasses
 from tests.conftest import distinct_architectures
@@ -73,7 +72,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "set_stream", lambda _: None)
-    monkeypatch.setattr(passes, "memory_suffices", lambda _: True)
+    monkeypatch.setattr(replay, "memory_suffices", lambda: True)
     monkeypatch.setattr(replay, "waits_for", lambda work: work() and [])
     monkeypatch.setattr(replay, "numbers_of_the_processor", random.getstate)  # torch's are those of the GPU here
     return made
@@ -167,7 +166,7 @@ def test_large_passes_and_those_without_gradients_are_not_captured(
     with torch.no_grad(), replayed.of_one_loss():
         for _ in range(3):
             model(batch.visual, batch.tokens)
-    monkeypatch.setattr(passes, "memory_suffices", lambda _: False)
+    monkeypatch.setattr(replay, "memory_suffices", lambda: False)
     for _ in range(3):
         gradient_of(model, replayed, batch)
     assert not captured
