@@ -1,4 +1,4 @@
-"""Searches that a GPU replays as one graph: the host starts thousands of small kernels at once, not one by one."""
+"""Work that a GPU replays as graphs: the host starts thousands of small kernels at once, not one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training passes that a GPU replays as graphs: the host starts thousands of small kernels at once, not one by one."""
+"""Passes over whole captions, with their gradients, that a GPU replays as graphs."""
 
 from __future__ import annotations
 
