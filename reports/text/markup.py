@@ -13,6 +13,7 @@ from reports.tables.boards import separated_by, signature_text
 from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
+from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, printable
 from reports.tables.printed import nearest
 from reports.tables.table import Cell, Line, Table, letters
@@ -44,8 +45,9 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
         if group.separating:
             caption += f" Separated from other tables by {separated_by(group)}."
         shown = [(caption, name, table)]
-        if beside := _people(group, contents):
-            shown.append((f"{_title(group)}. {beside.title}. {beside.note}", f"{name}-people", beside.table))
+        for kind, beside in _beside(group, contents).items():
+            said = " ".join((f"{_title(group)}. {beside.title}.", beside.note, *beside.table.sentences))
+            shown.append((said, f"{name}-{kind}", beside.table))
         for said, label, each in shown:
             labels[label] = labels.get(label, 0) + 1  # from the second on, a label has a number
             number = f"-{labels[label]}" if labels[label] > 1 else ""
@@ -92,9 +94,9 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _people(group: Group, contents: Contents) -> Titled | None:
-    found = people(group, contents.facets)
-    return found and replace(found, table=_chosen(found.table, (ALL,)))
+def _beside(group: Group, contents: Contents) -> dict[str, Titled]:
+    found = {"budgets": ladder_table(group, contents.groups, {}), "people": people(group, contents.facets)}
+    return {name: replace(each, table=_chosen(each.table, (ALL,))) for name, each in found.items() if each}
 
 
 def _title(group: Group) -> str:
@@ -120,8 +122,9 @@ def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
     parts += _markdown_parts(table)
     if group.rows:
         parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
-    if beside := _people(group, contents):
-        parts += [f"### {beside.title}\n", f"{beside.note}\n", *_markdown_parts(beside.table)]
+    for beside in _beside(group, contents).values():
+        said = " ".join((beside.note, *beside.table.sentences))
+        parts += [f"### {beside.title}\n", f"{escape_markdown(said)}\n", *_markdown_parts(beside.table)]
     return "\n".join(parts)
 
 
