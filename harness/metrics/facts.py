@@ -2,7 +2,7 @@
 
 A caption is read by rules (`harness.data.graphs.scenes`) and judged by what was drawn, not by its references. What it
 mentions stands for the object of the picture that it shares most with, at least the shape or the colour; whatever is
-said of a thing that shares neither with any is false. `docs/scenes.md` has the rules of each kind.
+said of a thing that shares neither with any is false. `docs/facts.md` has the rules of each kind.
 
 Of photographs nobody knows the truth: there, words of a few kinds are compared with those of the references.
 """
