@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from statistics import fmean
 
 from reports.tables.columns import PLACE, Titled, score_cell, standing_cell
@@ -31,7 +31,8 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     newest: dict[str, tuple[Row, Group]] = {row.model: (row, rung) for rung in rungs for row in rung.rows}
     ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
     lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
-    sentences = tuple(sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other))
+    changes = [sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other)]
+    sentences = (*_held(rungs), *changes)
     note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
     return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
 
@@ -84,9 +85,22 @@ def _gain(row: Row | None) -> Cell:
     return Cell(f"{100 * row.gain.difference:+.1f}", row.gain.difference)
 
 
+def _held(rungs: Sequence[Group]) -> list[str]:
+    """How many pairs every budget tells, and in one direction; nothing where no pair is compared under all."""
+    verdicts = [_verdicts(rung) for rung in rungs]
+    pairs = set.intersection(*map(set, verdicts))
+    held = sum(all(each[pair] == "better" for each in verdicts) for pair in pairs)
+    return [f"Every budget tells {held} of {len(pairs) // 2} pairs, and in the same direction."] if pairs else []
+
+
 def _overtaking(one: Group, other: Group) -> list[str]:
     """Which models are surely worse in the first group and surely better in the second, and which lose their lead."""
-    turned, lost = _changes(one, other)
+    turned, lost, later = [], [], _verdicts(other)
+    for (first, second), verdict in _verdicts(one).items():
+        if verdict == "better" and later.get((first, second)) == "worse":
+            turned.append(f"{second} is better than {first}")
+        elif verdict == "better" and later.get((first, second), "better") != "better":
+            lost.append(f"{first} over {second}")
     before, after, said = updates(one), updates(other), []
     if turned:
         said.append(f"After {after} updates {listed(turned, most=_NAMED)}, the other way round than after {before}.")
@@ -95,18 +109,12 @@ def _overtaking(one: Group, other: Group) -> list[str]:
     return said
 
 
-def _changes(one: Group, other: Group) -> tuple[list[str], list[str]]:
-    turned, lost = [], []
-    numbers = {row.model: number for number, row in enumerate(other.rows)}
-    for pair in one.comparisons.pairs if one.comparisons else ():
-        first, second = one.rows[pair.first].model, one.rows[pair.second].model
-        if pair.verdict != "better" or first not in numbers or second not in numbers or other.comparisons is None:
-            continue
-        later = other.comparisons.between(numbers[first], numbers[second])
-        if later is None:
-            continue
-        if later[1] == "worse":
-            turned.append(f"{second} is better than {first}")
-        elif later[1] != "better":
-            lost.append(f"{first} over {second}")
-    return turned, lost
+def _verdicts(rung: Group) -> dict[tuple[str, str], str]:
+    """Of each pair of models, either way round, what the rung says of the first."""
+    compared = rung.comparisons
+    pairs = permutations(compared.rows, 2) if compared else ()
+    return {
+        (rung.rows[first].model, rung.rows[second].model): found[1]
+        for first, second in pairs
+        if compared and (found := compared.between(first, second))
+    }

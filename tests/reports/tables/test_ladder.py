@@ -46,7 +46,18 @@ def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
     cells = {line.model: [cell.text for cell in line.cells] for line in found.table.lines}
     assert cells == {"b": ["80.0", "2", "120.0", "1", "+40.0"], "a": ["100.0", "1", "101.0", "2", "+1.0"]}
     assert [line.model for line in found.table.lines] == ["b", "a"]
-    assert ["b is better than a" in sentence for sentence in found.table.sentences] == [True]
+    held, turned = found.table.sentences
+    assert "0 of 1 pairs" in held
+    assert "b is better than a" in turned
+
+
+def test_pairs_that_every_rung_tells_alike_are_counted() -> None:
+    models = [placed("c", 0.5, 3, 3, 504), *LONG.rows]
+    long = rung(2, [*LONG.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
+    short = rung(1, [*SHORT.rows, models[0]], [better(0, 1), better(0, 2), better(1, 2)])
+    found = ladder_table(long, [short, long], {})
+    assert found is not None
+    assert "2 of 3 pairs" in found.table.sentences[0]
 
 
 def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
