@@ -7,34 +7,17 @@ from typing import Any
 from zoo.registry import ModelCard, register_model
 
 _AOANET: dict[str, Any] = {
-    "entry": "zoo.models.aoanet:AoANet",
     "paper": "Huang, Wang, Chen, Wei: Attention on Attention for Image Captioning, ICCV 2019 (arXiv:1908.06954)",
     "year": 2019,
     "source": "https://github.com/husthuaan/AoANet",
     "licence": "MIT",
-    "visual": "regions",
 }
 _IMAGE_TRANSFORMER: dict[str, Any] = {
-    "entry": "zoo.models.aoanet:AoANet",
-    "paper": (
-        "He, Liao, Tavakoli, Yang, Rosenhahn, Pugeault: Image Captioning through Image Transformer, ACCV 2020 "
-        "(arXiv:2004.14231)"
-    ),
+    "paper": "He, Liao, Tavakoli, Yang, Rosenhahn, Pugeault: Image Captioning through Image Transformer, ACCV 2020 "
+    "(arXiv:2004.14231)",
     "year": 2020,
     "source": "https://github.com/wtliao/ImageTransformer",
     "licence": "none stated",
-    "visual": "regions",
-}
-_TRANSFORMER: dict[str, Any] = {
-    "entry": "zoo.models.transformer_aoa:AoATransformer",
-    "paper": (
-        'Huang et al.: Attention on Attention for Image Captioning, ICCV 2019; as the baseline "Base w/ AoA" of Hu, '
-        "Cavicchioli, Capotondi: ExpansionNet, 2022 (arXiv:2207.03327)"
-    ),
-    "year": 2022,
-    "source": "https://github.com/jchenghu/ExpansionNet",
-    "licence": "none stated",
-    "visual": "regions",
 }
 _LSTM_SIZES = {"d_model": 1024, "n_heads": 8, "dropout": 0.5}
 _IMAGE_TRANSFORMER_ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -63,8 +46,10 @@ def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
 def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
     card = ModelCard(
         name=name,
+        entry="zoo.models.aoanet:AoANet",
         summary=summary,
         **origin,
+        visual="regions",
         arguments={**_LSTM_SIZES, **arguments},
         tiny=_tiny(arguments),
         # A layer's number means something only where there are as many as the paper counts.
@@ -96,8 +81,14 @@ for _name, (_row, _arguments) in _IMAGE_TRANSFORMER_ROWS.items():
 register_model(
     ModelCard(
         name="transformer_aoa",
+        entry="zoo.models.transformer_aoa:AoATransformer",
         summary="ExpansionNet v1's Table 2, Base w/ AoA: AoA blocks and self-attention, no LSTM",
-        **_TRANSFORMER,
+        paper='Huang et al.: Attention on Attention for Image Captioning, ICCV 2019; as the baseline "Base w/ AoA" of '
+        "Hu, Cavicchioli, Capotondi: ExpansionNet, 2022 (arXiv:2207.03327)",
+        year=2022,
+        source="https://github.com/jchenghu/ExpansionNet",
+        licence="none stated",
+        visual="regions",
         arguments={"d_model": 512, "n_heads": 8, "n_encoder_layers": 3, "n_decoder_layers": 3, "dropout": 0.3},
         tiny={"d_model": 16, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12},
     )

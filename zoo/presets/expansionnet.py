@@ -14,10 +14,8 @@ _V2_PAPER = (
 _V2_CODE = "https://github.com/jchenghu/ExpansionNet_v2"
 _V2: dict[str, Any] = {"paper": _V2_PAPER, "year": 2022, "source": _V2_CODE, "licence": "MIT", "visual": "grid"}
 _V1: dict[str, Any] = {
-    "paper": (
-        "Hu, Cavicchioli, Capotondi: ExpansionNet: exploring the sequence length bottleneck in the Transformer for "
-        "Image Captioning, 2022 (arXiv:2207.03327)"
-    ),
+    "paper": "Hu, Cavicchioli, Capotondi: ExpansionNet: exploring the sequence length bottleneck in the Transformer "
+    "for Image Captioning, 2022 (arXiv:2207.03327)",
     "year": 2022,
     "source": "https://github.com/jchenghu/ExpansionNet",
     "licence": "none stated",
@@ -27,6 +25,12 @@ _SIZES = {"d_model": 512, "d_ff": 2048, "n_heads": 8, "n_encoder_layers": 3, "n_
 _TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_len": 12}
 _REGIONS = {"visual_kind": "regions"}
 _NO_REDUCE = {"encoder_reduce": False, "decoder_reduce": False}
+SWIN = {"backbone": "swin_large_patch4_window12_384", "drop_path": 0.1}
+TINY_BACKBONE: dict[str, Any] = {
+    "backbone": "resnet10t",
+    "backbone_options": {"channels": (8, 8, 8, 16), "stem_width": 8, "output_stride": 8},  # a grid even of 32 x 32
+    "drop_path": 0.0,
+}
 _BLOCKS = (32, 64, 128, 256, 512)
 
 _V2_ROWS: dict[str, tuple[str, tuple[int, ...], int]] = {
@@ -126,14 +130,8 @@ register_model(
         entry="zoo.models.end_to_end:EndToEnd",
         summary="ExpansionNet v2 on pixels, with Swin-L as a part of the model",
         **{**_V2, "visual": "pixels"},
-        arguments={"body": "expansionnet_v2", "backbone": "swin_large_patch4_window12_384", "drop_path": 0.1},
-        # A stride of 8, so that even images of 32 x 32 give a grid.
-        tiny={
-            **_tiny(_V2_FULL),
-            "backbone": "resnet10t",
-            "backbone_options": {"channels": (8, 8, 8, 16), "stem_width": 8, "output_stride": 8},
-            "drop_path": 0.0,
-        },
+        arguments={"body": "expansionnet_v2", **SWIN},
+        tiny={**_tiny(_V2_FULL), **TINY_BACKBONE},
         small=_small(_V2_FULL),
     )
 )

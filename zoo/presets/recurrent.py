@@ -16,35 +16,29 @@ _VINYALS: dict[str, Any] = {
     **_CODE,
 }
 _XU: dict[str, Any] = {
-    "paper": (
-        "Xu, Ba, Kiros, Cho, Courville, Salakhutdinov, Zemel, Bengio: Show, Attend and Tell: Neural Image Caption "
-        "Generation with Visual Attention, ICML 2015"
-    ),
+    "paper": "Xu, Ba, Kiros, Cho, Courville, Salakhutdinov, Zemel, Bengio: Show, Attend and Tell: Neural Image Caption "
+    "Generation with Visual Attention, ICML 2015",
     "year": 2015,
     "visual": "grid",
     "source": "https://github.com/kelvinxu/arctic-captions",
     "licence": "BSD-3-Clause",
 }
 _RENNIE: dict[str, Any] = {
-    "paper": ("Rennie, Marcheret, Mroueh, Ross, Goel: Self-critical Sequence Training for Image Captioning, CVPR 2017"),
+    "paper": "Rennie, Marcheret, Mroueh, Ross, Goel: Self-critical Sequence Training for Image Captioning, CVPR 2017",
     "year": 2017,
     "visual": "grid",
     **_CODE,
 }
 _LU: dict[str, Any] = {
-    "paper": (
-        "Lu, Xiong, Parikh, Socher: Knowing When to Look: Adaptive Attention via A Visual Sentinel for Image "
-        "Captioning, CVPR 2017 (arXiv:1612.01887)"
-    ),
+    "paper": "Lu, Xiong, Parikh, Socher: Knowing When to Look: Adaptive Attention via A Visual Sentinel for Image "
+    "Captioning, CVPR 2017 (arXiv:1612.01887)",
     "year": 2017,
     "visual": "grid",
     **_CODE,
 }
 _ANDERSON: dict[str, Any] = {
-    "paper": (
-        "Anderson, He, Buehler, Teney, Johnson, Gould, Zhang: Bottom-Up and Top-Down Attention for Image Captioning "
-        "and Visual Question Answering, CVPR 2018"
-    ),
+    "paper": "Anderson, He, Buehler, Teney, Johnson, Gould, Zhang: Bottom-Up and Top-Down Attention for Image "
+    "Captioning and Visual Question Answering, CVPR 2018",
     "year": 2018,
     "visual": "regions",
     **_CODE,
@@ -121,10 +115,8 @@ for _name, _summary, _graph in (
         {_name: (_summary, _graph)},
         arguments={"d_model": 1024, "d_attention": 512, "dropout": 0.5},
         entry="zoo.models.gcn_lstm:GCNLSTM",
-        paper=(
-            "Yao, Pan, Li, Mei: Exploring Visual Relationship for Image Captioning, ECCV 2018 (arXiv:1809.07041); "
-            "the code is a later library's"
-        ),
+        paper="Yao, Pan, Li, Mei: Exploring Visual Relationship for Image Captioning, ECCV 2018 (arXiv:1809.07041); "
+        "the code is a later library's",
         year=2018,
         source="https://github.com/YehLi/xmodaler",
         licence="Apache-2.0",
@@ -173,10 +165,8 @@ for _name, _summary, _arguments, _changed in (
         {_name: (_summary, _arguments)},
         arguments={"d_model": 256, "dropout": 0.5},
         entry="zoo.models.cgru:ConditionalGRU",
-        paper=(
-            "Delbrouck, Dupont: Bringing back simplicity and lightliness into neural image captioning, 2018 "
-            "(arXiv:1810.06245)"
-        ),
+        paper="Delbrouck, Dupont: Bringing back simplicity and lightliness into neural image captioning, 2018 "
+        "(arXiv:1810.06245)",
         year=2018,
         source="https://github.com/jbdel/light_captioning",
         licence="none stated",
