@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.captioner import Captioner, DecodingState, Memory, Visual
+from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.looped import exactly, full_precision, loop, written_out
 from zoo.layers.lstm import LSTMCell
@@ -43,6 +43,10 @@ class RecurrentCaptioner(Captioner):
     output_dropout: nn.Dropout
     per_row: tuple[str, ...] = ()
     states: tuple[str, ...] = ("hidden", "cell")
+
+    def __init__(self, visual: VisualSpec, vocab_size: int, max_len: int, d_model: int) -> None:
+        super().__init__()
+        self.visual, self.vocab_size, self.max_len, self.d_model = visual, vocab_size, max_len, d_model
 
     def first_rows(self, memory: Memory) -> Rows:
         """The state before the first word, one row per image: zeros."""

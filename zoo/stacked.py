@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.captioner import Captioner, DecodingState, Memory
+from zoo.captioner import Captioner, DecodingState, Memory, VisualSpec
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier, joined, split_heads
 from zoo.layers.cache import for_layers, of_layer, together
-from zoo.layers.embedding import TokenEmbedding
+from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.expansion import DynamicExpansion
 from zoo.layers.residual import DecoderLayer, StackOutput
 
@@ -26,6 +26,37 @@ class StackedCaptioner(Captioner):
     decoder_layers: nn.ModuleList
     decoder_output: StackOutput
     vocabulary: nn.Linear
+
+    def __init__(self, visual: VisualSpec, vocab_size: int, max_len: int) -> None:
+        super().__init__()
+        self.visual, self.vocab_size, self.max_len = visual, vocab_size, max_len
+
+    def build_decoder(
+        self,
+        d_model: int,
+        dropout: float,
+        layers: Iterable[DecoderLayer],
+        *,
+        scale: float | None = 1.0,
+        bias: bool = False,
+    ) -> None:
+        """The decoder of released codes like the meshed-memory transformer's: post-norm layers, and no norm after them.
+
+        Position 0 is padding in the authors' tables, which are saved since not all can be computed.
+        """
+        positions = FixedPositions(sinusoids(self.max_len + 1, d_model), first=1, saved=True)
+        self.embedding = TokenEmbedding(self.vocab_size, d_model, self.max_len, None, positions=positions, scale=scale)
+        self.decoder_layers = nn.ModuleList(layers)
+        self.decoder_output = StackOutput(d_model, len(self.decoder_layers), dropout, reduce=False, norm=nn.Identity)
+        self.vocabulary = nn.Linear(d_model, self.vocab_size, bias=bias)
+
+    def start_weights(self, *, quirks: bool) -> None:
+        """All matrices Xavier-uniform; with `quirks`, as released, what has more axes and the fixed table too."""
+        for parameter in self.parameters():
+            if parameter.dim() == 2 or (parameter.dim() > 2 and quirks):
+                nn.init.xavier_uniform_(parameter)
+        if quirks:
+            nn.init.xavier_uniform_(self.get_buffer("embedding.positions.table"))
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
         """See `Captioner.decode`. Padding is at the end, where the causal mixers hide it."""

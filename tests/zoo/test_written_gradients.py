@@ -10,9 +10,9 @@ from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.expansion import GatedStreams, gate_streams, normalise
 from zoo.layers.looped import LoopedLinear, loop
 from zoo.layers.lstm import LSTMCell
-from zoo.models.aoanet import AoAWeights, scan_aoa
+from zoo.models.aoanet import AoAScan
 from zoo.models.cgru import GRUCell
-from zoo.models.updown import scan_updown
+from zoo.models.updown import UpDownScan
 from zoo.recurrent import RecurrentCaptioner
 
 
@@ -115,7 +115,7 @@ def test_scan_of_updown():
     weights = [numbers(4 * width, 2 * width), numbers(5, width), numbers(1, 5), numbers(4 * width, 3 * width)]
 
     def scanned(inputs, keys, values, *weights):
-        return scan_updown(inputs, (keys, barrier, values), *weights)
+        return UpDownScan.apply(inputs, keys, barrier, values, *weights)
 
     assert torch.autograd.gradcheck(scanned, (inputs, keys, values, *weights, numbers(4 * width)))
 
@@ -131,7 +131,7 @@ def test_scan_of_aoa(dropping):
     dropped = tuple(F.dropout(torch.ones(shape).double(), 0.4) if dropping else None for shape in shapes)
 
     def scanned(inputs, keys, values, *weights):
-        return scan_aoa(inputs, (keys, values, barrier), AoAWeights(*weights), memories, dropped)
+        return AoAScan.apply(inputs, keys, values, barrier, *dropped, memories, *weights)
 
     assert torch.autograd.gradcheck(scanned, (numbers(rows, length, 4 * width), keys, values, *weights))
 

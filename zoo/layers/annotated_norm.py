@@ -69,7 +69,6 @@ class _Norm(torch.autograd.Function):
         end: Tensor,  # noqa: ARG004  # makes the node of gain and shift come after this one
         factors: Factors,
     ) -> Tensor:
-        """See `_norm`."""
         normed, standard, deviation = _norm(x, gain, shift)
         ctx.save_for_backward(standard, deviation, gain)
         ctx.factors = factors

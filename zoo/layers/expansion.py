@@ -66,7 +66,6 @@ class _Normalise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, dim: int | tuple[int, ...], groups: Sequence[int], scale: float) -> Tensor:
-        """See `normalise`."""
         totals = _totals(weights, dim, groups, scale)
         normalised = _divided(weights, totals)
         ctx.save_for_backward(normalised, totals)
@@ -76,7 +75,6 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """The gradient of `weights`."""
         normalised, totals = ctx.saved_tensors
         sums = _sums(gradient * normalised, ctx.dim, ctx.groups)
         return torch.sub(gradient, sums, alpha=max(len(ctx.groups), 1)) / totals, None, None, None
@@ -121,7 +119,6 @@ class _Weigh(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradient of the scores."""
         (both,) = ctx.saved_tensors
         to_a, to_b = torch.ops.aten.threshold_backward(gradient, both, 0).unbind()
         return torch.sub(to_a, to_b, out=to_a.new_empty(to_a.shape, dtype=ctx.dtype)), None
@@ -150,7 +147,6 @@ class _GateStreams(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, selector: Tensor, streams: Tensor) -> Tensor:
-        """See `gate_streams`."""
         a, b = streams.chunk(2)
         share = torch.sigmoid(selector)
         ctx.save_for_backward(share, streams)
@@ -159,7 +155,6 @@ class _GateStreams(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of selector and streams."""
         share, streams = ctx.saved_tensors
         a, b = streams.chunk(2)
         both = torch.empty_like(streams, memory_format=torch.contiguous_format)

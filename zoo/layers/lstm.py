@@ -100,7 +100,6 @@ class _Read(torch.autograd.Function):
         end: Tensor | None,  # noqa: ARG004  # makes the node of the weight's gradient come after this one
         factors: Factors,
     ) -> tuple[Tensor, Tensor]:
-        """The next hidden and cell state."""
         whole = past @ weight.t() if projected is None else torch.addmm(projected, past, weight.t())
         active, width = torch.empty_like(whole), cell.shape[1]
         torch.sigmoid(whole[:, : 3 * width], out=active[:, : 3 * width])
@@ -201,20 +200,13 @@ class LSTMTape:
             weight: (4 R, K), scaled.
             added: (rows, 4 R) or (4 R), scaled.
         """
-        gates, (past_cell, squashed), cell = (
-            self.gates[position],
-            self.cells[position].unbind(1),
-            self.cells[position + 1, :, 0],
-        )
+        gates, cell = self.gates[position], self.cells[position + 1, :, 0]
+        past_cell, squashed = self.cells[position].unbind(1)
         torch.addmm(added, past, weight.t(), out=gates.flatten(1))
         let_in, keep, let_out, candidate = gates.sigmoid_().unbind(1)
         torch.addcmul(let_in, keep, past_cell, out=cell)
         cell.addcmul_(let_in, candidate, value=-2.0)
         torch.mul(let_out, torch.tanh(cell, out=squashed), out=hidden)
-
-    def gradient(self) -> LSTMGradient:
-        """To go back through the positions."""
-        return LSTMGradient(self)
 
 
 class LSTMGradient:

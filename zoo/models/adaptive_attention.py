@@ -96,9 +96,7 @@ class AdaptiveAttention(RecurrentCaptioner):
         d_attention: int = 512,
         visual_kind: Literal["grid", "regions"] = "grid",
     ) -> None:
-        super().__init__()
-        self.visual = VisualSpec(visual_kind, visual_dim)
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        super().__init__(VisualSpec(visual_kind, visual_dim), vocab_size, max_len, d_model)
         d_embedding = d_embedding or d_model
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
@@ -133,13 +131,8 @@ class AdaptiveAttention(RecurrentCaptioner):
         gates, gate = torch.split(inputs, [4 * self.d_model, self.d_model], 1)
         hidden, cell = self.lstm(gates, rows["hidden"], rows["cell"])
         sentinel = (gate + self.sentinel_past(rows["hidden"])).sigmoid() * cell.tanh()
-        attended = self.attention(
-            self.state_dropout(hidden),
-            self.state_dropout(sentinel),
-            images["keys"],
-            images["values"],
-            images["barrier"],
-        )
+        asking, kept = self.state_dropout(hidden), self.state_dropout(sentinel)
+        attended = self.attention(asking, kept, images["keys"], images["values"], images["barrier"])
         return attended, {"hidden": hidden, "cell": cell}
 
     def predict(self, outputs: Tensor, words: Tensor) -> Tensor:

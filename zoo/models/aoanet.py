@@ -12,7 +12,6 @@ Where code and paper differ, this follows the code, except for the spatial graph
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,31 +23,14 @@ from zoo.errors import ZooError, check_at_least_1, check_choice
 from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
 from zoo.layers.attention import head_width, joined
-from zoo.layers.lstm import LSTMCell, LSTMTape
+from zoo.layers.lstm import LSTMCell, LSTMGradient, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 _aten = torch.ops.aten
 _BRANCH_DROPOUT, _GATE_DROPOUT = 0.1, 0.3  # of the refiner, in both codebases
 
 
-@dataclass(frozen=True, slots=True)
-class AoAWeights:
-    """LSTM (4 R, 2 R) of [h | context]; query (R, R) and (R) of the plain norm of h; gate (2 R, 2 R) and (2 R)."""
-
-    lstm: Tensor
-    query: Tensor
-    query_bias: Tensor
-    gate: Tensor
-    gate_bias: Tensor
-
-
-def scan_aoa(
-    inputs: Tensor,
-    seen: tuple[Tensor, Tensor, Tensor],
-    weights: AoAWeights,
-    n_memories: int,
-    dropped: tuple[Tensor | None, Tensor | None],
-) -> Tensor:
+class AoAScan(torch.autograd.Function):
     """The contexts (B * n, T, R) of all positions, from states of zeros: the recurrence with its gradient written out.
 
     Rows are worked through caption by caption, not image by image, so that the heads of all rows are a batch of
@@ -56,17 +38,14 @@ def scan_aoa(
 
     Args:
         inputs: (B * n, T, 4 R), pre-activations of the LSTM but for the past states.
-        seen: of `MemoriesAttention.prepare`, keys and values (B, H, M * L, d_k) and barrier (B, H, 1, M * L).
+        keys, values, barrier: of `MemoriesAttention.prepare`, (B, H, M * L, d_k) twice and (B, H, 1, M * L).
+        context_mask: what contexts (T, n * B, R) that the LSTM reads are multiplied by.
+        attention_mask: what attention (T, B * H, n, M * L) is multiplied by.
         n_memories: M.
-        dropped: what contexts (T, n * B, R) that the LSTM reads and attention (T, B * H, n, M * L) are multiplied by.
+        lstm_weight: (4 R, 2 R), of [h | context].
+        query, query_bias: (R, R) and (R), of the plain norm of h.
+        gate, gate_bias: (2 R, 2 R) and (2 R).
     """
-    parts = (weights.lstm, weights.query, weights.query_bias, weights.gate, weights.gate_bias)
-    contexts: Tensor = _Scan.apply(inputs, *seen, *dropped, n_memories, *parts)
-    return contexts
-
-
-class _Scan(torch.autograd.Function):
-    """See `scan_aoa`."""
 
     @staticmethod
     def forward(
@@ -84,7 +63,6 @@ class _Scan(torch.autograd.Function):
         gate: Tensor,
         gate_bias: Tensor,
     ) -> Tensor:
-        """See `scan_aoa`."""
         (rows, length, _), width, batch = inputs.shape, query.shape[0], keys.shape[0]
         each, (heads, places, d_k) = rows // batch, (batch * keys.shape[1], *keys.shape[2:])
         keys, values, barrier = keys.flatten(0, 1), values.flatten(0, 1), barrier.flatten(0, 1)
@@ -131,7 +109,7 @@ class _Scan(torch.autograd.Function):
         states, normed, queries, answers, deviations, mixed, weights = saved
         (rows, length, width), batch, d_k = gradient.shape, ctx.batch, keys.shape[2]
         each = rows // batch
-        lstm = LSTMTape(gates, cells).gradient()
+        lstm = LSTMGradient(LSTMTape(gates, cells))
         to_contexts = gradient.new_empty(length, each, batch, width)
         to_contexts.copy_(gradient.view(batch, each, length, width).permute(2, 1, 0, 3))
         to_contexts = to_contexts.flatten(1, 2)
@@ -248,7 +226,7 @@ class AoANet(RecurrentCaptioner):
         sub_transformers: int = 1,
         graph: GraphMode = "paper",
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec("regions", visual_dim), vocab_size, max_len, d_model)
         head_width(d_model, n_heads)
         every_layer = range(1, n_encoder_layers + 1)
         wide = set(every_layer if wide_layers is None else wide_layers)
@@ -260,8 +238,6 @@ class AoANet(RecurrentCaptioner):
         d_word = d_model if d_word is None else d_word
         dropouts = AoADropouts(attention_dropout, _BRANCH_DROPOUT, _GATE_DROPOUT)
         refining = AoARefiner(d_model, n_heads, n_encoder_layers, dropouts, wide) if refiner else None
-        self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size, self.max_len, self.d_model, self.n_heads = vocab_size, max_len, d_model, n_heads
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.ReLU(), nn.Dropout(dropout))
         self.refiner = refining
         self.memories = nn.ModuleList(nn.Linear(d_model, 2 * d_model) for _ in range(sub_transformers))
@@ -326,22 +302,20 @@ class AoANet(RecurrentCaptioner):
         return context, {"hidden": hidden, "cell": cell, "context": context}
 
     def scan(self, inputs: Tensor, images: dict[str, Tensor]) -> Tensor:
-        keys, memories = images["keys"], self.attention.n_memories
+        keys = images["keys"]
         (batch, n_heads, places, _), (rows, length, _) = keys.shape, inputs.shape
         of_context, of_hidden = self.lstm.recurrent.weight.split_with_sizes([self.d_model, self.d_model], 1)
         norm, query = self.query_norm, self.query  # the norm's gain and shift go into the query's matrix
-        weights = AoAWeights(
-            torch.cat((of_hidden, of_context), 1),
-            query.weight * norm.gain,
-            torch.addmv(query.bias, query.weight, norm.shift),
-            self.gate.mix.weight,
-            self.gate.mix.bias,
-        )
-        dropped = (
+        contexts: Tensor = AoAScan.apply(
+            *(inputs, keys, images["values"], images["barrier"]),
             _mask(self.context_dropout, inputs, (length, rows, self.d_model)),
             _mask(self.attention.dropout, inputs, (length, batch * n_heads, rows // batch, places)),
+            self.attention.n_memories,
+            torch.cat((of_hidden, of_context), 1),
+            *(query.weight * norm.gain, torch.addmv(query.bias, query.weight, norm.shift)),
+            *(self.gate.mix.weight, self.gate.mix.bias),
         )
-        return scan_aoa(inputs, (keys, images["values"], images["barrier"]), weights, memories, dropped)
+        return contexts
 
 
 def _mask(dropout: nn.Dropout, like: Tensor, shape: tuple[int, ...]) -> Tensor | None:

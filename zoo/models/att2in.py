@@ -47,10 +47,8 @@ class Att2in(RecurrentCaptioner):
         rectified: bool = False,
         visual_kind: Literal["grid", "regions"] = "grid",
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec(visual_kind, visual_dim), vocab_size, max_len, d_model)
         check_choice("attended", attended, ("candidates", "all"))
-        self.visual = VisualSpec(visual_kind, visual_dim)
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         words = nn.Embedding(vocab_size, d_embedding or d_model)
         self.vocabulary = nn.Linear(d_model, vocab_size)
         self.output_dropout = nn.Dropout(dropout)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models.hub import load_network
-from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, cross_attending, heads
+from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, by_head, cross_attending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,10 +57,7 @@ class Blip(VisionLanguage):
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
         attentions = [layer.crossattention.self for layer in self.network.text_decoder.bert.encoder.layer]
-        return [
-            (heads(each.key(features), each.num_attention_heads), heads(each.value(features), each.num_attention_heads))
-            for each in attentions
-        ]
+        return [by_head(each.key(features), each.value(features), each.num_attention_heads) for each in attentions]
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [layer.crossattention for layer in self.network.text_decoder.bert.encoder.layer]

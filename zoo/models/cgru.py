@@ -67,7 +67,6 @@ class _Read(torch.autograd.Function):
         end: Tensor | None,  # noqa: ARG004  # makes the node of the weight's gradient come after this one
         factors: Factors,
     ) -> Tensor:
-        """The next state."""
         recurrent = F.linear(state, weight, bias)
         after, both, candidate = _update(projected, recurrent, state)
         ctx.save_for_backward(both, candidate, recurrent, state, weight)
@@ -152,7 +151,6 @@ class ConditionalGRU(RecurrentCaptioner):
     The GRUs are torch's (the paper's equations 6 and 7, with two bias vectors). The state is h alone, zero at first.
 
     Args:
-        vocab_size, visual_dim: sizes; V has `visual_dim` channels.
         d_model: width of the states; word embeddings have half of it.
         n_heads: heads of `look="attention"`.
         dropout: of the bottleneck b.
@@ -176,7 +174,7 @@ class ConditionalGRU(RecurrentCaptioner):
         bottleneck: Bottleneck = "gru",
         only_dim: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec("pooled" if look == "gate" else "grid", visual_dim), vocab_size, max_len, d_model)
         if d_model < 2 or n_heads < 1:
             raise ZooError(f"d_model must be at least 2 and n_heads 1, not {d_model} and {n_heads}")
         if only_dim not in (None, visual_dim):
@@ -184,8 +182,6 @@ class ConditionalGRU(RecurrentCaptioner):
                 f"this preset is the paper's size on features of {only_dim} channels, not {visual_dim}",
                 f"the preset cgru takes any; {only_dim} channels are those of a ResNet-50's third stage",
             )
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
-        self.visual = VisualSpec("pooled" if look == "gate" else "grid", visual_dim)
         embedded = d_model // 2
         self.embedding: nn.Embedding = nn.Embedding(vocab_size, embedded)
         self.input = nn.Linear(embedded, d_model, bias=False)

@@ -23,7 +23,7 @@ from zoo.layers.geometry import (
     whole_where_padded,
 )
 from zoo.layers.residual import EncoderLayer
-from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, encoder_layer
+from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +127,15 @@ class DualLevelTransformer(DoublyResidualCaptioner):
 
         def mixing() -> EncoderLayer:
             mixer = RelationAttention(d_model, n_heads, dropout=dropout, gate=residual())
-            return encoder_layer(mixer, d_model, d_ff, dropout)
+            return EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True)
 
-        super().__init__(
-            vocab_size=vocab_size,
-            d_model=d_model,
-            d_ff=d_ff,
-            n_heads=n_heads,
-            dropout=dropout,
-            max_len=max_len,
-            cross_attentions=(
-                PlacedCrossAttention(d_model, n_heads, dropout=dropout, gate=residual())
-                for _ in range(n_decoder_layers)
-            ),
-        )
-        check_at_least_1(grid_side=grid_side)
         grid_dim = visual_dim if grid_dim is None else grid_dim
-        self.visual = VisualSpec("regions+grid", visual_dim, grid_dim)
+        visual = VisualSpec("regions+grid", visual_dim, grid_dim)
+        cross = (
+            PlacedCrossAttention(d_model, n_heads, dropout=dropout, gate=residual()) for _ in range(n_decoder_layers)
+        )
+        super().__init__(visual, vocab_size, max_len, d_model, d_ff, n_heads, dropout, cross)
+        check_at_least_1(grid_side=grid_side)
         self.grid_side = grid_side
         self.quirks = quirks
         self.region_input = EmbeddedTokens(visual_dim, d_model, dropout)

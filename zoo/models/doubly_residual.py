@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.captioner import VisualSpec
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
-from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer
 from zoo.stacked import StackedCaptioner
 
 
@@ -67,48 +67,33 @@ class DoublyResidualCaptioner(StackedCaptioner):
 
     def __init__(
         self,
-        *,
+        visual: VisualSpec,
         vocab_size: int,
+        max_len: int,
         d_model: int,
         d_ff: int,
         n_heads: int,
         dropout: float,
-        max_len: int,
         cross_attentions: Iterable[MultiHeadAttention],
     ) -> None:
-        super().__init__()
-        self.vocab_size = vocab_size
-        self.max_len = max_len
-        # Position 0 is padding in the authors' table, which is saved since it cannot be computed.
-        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
-        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions, scale=1.0)
-        self.decoder_layers = nn.ModuleList(
+        super().__init__(visual, vocab_size, max_len)
+        layers = (
             DecoderLayer(word_mixer(d_model, n_heads, dropout), cross, d_model, d_ff, dropout, post_norm=True)
             for cross in cross_attentions
         )
-        self.decoder_output = StackOutput(d_model, len(self.decoder_layers), dropout, reduce=False, norm=nn.Identity)
-        self.vocabulary = nn.Linear(d_model, vocab_size, bias=False)
+        self.build_decoder(d_model, dropout, layers)
 
     def start_weights(self, *, quirks: bool) -> None:
-        """All matrices Xavier-uniform and biases of attention zero; with `quirks` the fixed table of positions too."""
+        """See `StackedCaptioner.start_weights`; biases of attention are zero."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention | InnerResidual):
                 for layer in module.children():
                     if isinstance(layer, nn.Linear):
                         nn.init.zeros_(layer.bias)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
-        if quirks:
-            nn.init.xavier_uniform_(self.get_buffer("embedding.positions.table"))
+        super().start_weights(quirks=quirks)
 
 
 def word_mixer(d_model: int, n_heads: int, dropout: float) -> SelfAttention:
     """Causal self-attention of words."""
     gate = InnerResidual(d_model, dropout)
     return SelfAttention(d_model, n_heads, causal=True, dropout=dropout, gate=gate)
-
-
-def encoder_layer(mixer: nn.Module, d_model: int, d_ff: int, dropout: float) -> EncoderLayer:
-    """A layer around a mixer with an inner residual."""
-    return EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True)

@@ -61,19 +61,15 @@ class ExpansionNet(StackedCaptioner):
         decoder_reduce: bool | None = None,
         visual_kind: Literal["grid", "regions"] = "grid",
     ) -> None:
-        super().__init__()
+        visual = VisualSpec("none", 0) if encoder == "none" else VisualSpec(visual_kind, visual_dim)
+        super().__init__(visual, vocab_size, max_len)
         check_choice("encoder", encoder, get_args(EncoderMixer))
         check_choice("decoder", decoder, get_args(DecoderMixer))
         check_choice("visual_kind", visual_kind, ("grid", "regions"))
         check_at_least_1(dynamic_length=dynamic_length, static_lengths=min(static_lengths, default=0))
-        self.vocab_size = vocab_size
-        self.max_len = max_len
-
         if encoder == "none":
-            self.visual = VisualSpec("none", 0)
             self.memory = nn.Parameter(torch.empty(1, d_model))
         else:
-            self.visual = VisualSpec(visual_kind, visual_dim)
             self.input = nn.Linear(visual_dim, d_model)
             self.input_dropout = nn.Dropout(dropout)
             self.encoder_layers = nn.ModuleList()

@@ -244,15 +244,14 @@ class GCNLSTM(RecurrentCaptioner):
         identity: bool = True,
         quirks: bool = False,
     ) -> None:
-        super().__init__()
+        visual = VisualSpec("regions", visual_dim, graph="labels" if graph == "given" else "none")
+        super().__init__(visual, vocab_size, max_len, d_model)
         check_choice("graph", graph, _LABELS)
         fewest = 1 if graph == "given" else _LABELS[graph]
         if n_labels is not None and n_labels < fewest:
             raise ZooError(f"n_labels must be at least {fewest} of graph {graph!r}, not {n_labels}")
         if len(picture) != 2 or min(picture) < 1:
             raise ZooError(f"picture must be a width and a height in pixels, not {picture}", "for example 640,480")
-        self.visual = VisualSpec("regions", visual_dim, graph="labels" if graph == "given" else "none")
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         self.graph, self.picture, self.quirks = graph, tuple(picture), quirks
         d_embedding = d_embedding or d_model
         self.convolution = RelationGraph(visual_dim, n_labels or _LABELS[graph], dropout, identity=identity)

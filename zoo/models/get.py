@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.lstm import LSTMCell
-from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, encoder_layer
+from zoo.layers.residual import EncoderLayer
+from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual
 
 
 class GlobalEnhancedTransformer(DoublyResidualCaptioner):
@@ -49,26 +50,15 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
         def gate() -> InnerResidual:
             return InnerResidual(d_model, dropout, glu=True)
 
-        super().__init__(
-            vocab_size=vocab_size,
-            d_model=d_model,
-            d_ff=d_ff,
-            n_heads=n_heads,
-            dropout=dropout,
-            max_len=max_len,
-            cross_attentions=(
-                MultiHeadAttention(d_model, n_heads, dropout=dropout, gate=gate()) for _ in range(n_decoder_layers)
-            ),
-        )
-        self.visual = VisualSpec("regions", visual_dim)
+        cross = (MultiHeadAttention(d_model, n_heads, dropout=dropout, gate=gate()) for _ in range(n_decoder_layers))
+        visual = VisualSpec("regions", visual_dim)
+        super().__init__(visual, vocab_size, max_len, d_model, d_ff, n_heads, dropout, cross)
         self.quirks = quirks
         self.input = EmbeddedTokens(visual_dim, d_model, dropout)
-        self.encoder_layers = nn.ModuleList(
-            encoder_layer(
-                SelfAttention(d_model, n_heads, causal=False, dropout=dropout, gate=gate()), d_model, d_ff, dropout
-            )
-            for _ in range(n_encoder_layers)
-        )
+        self.encoder_layers = nn.ModuleList()
+        for _ in range(n_encoder_layers):
+            mixer = SelfAttention(d_model, n_heads, causal=False, dropout=dropout, gate=gate())
+            self.encoder_layers.append(EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True))
         self.fusion = LSTMCell(d_model, d_model, d_model) if fusion else None
         self.start_weights(quirks=quirks)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.models.hub import load_network
-from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, cached, heads
+from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, by_head, cached
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -68,10 +68,8 @@ class Git(VisionLanguage):
         for layer in layers:
             features = layer(features, None, cache)
         attention = last.attention.self
-        keys, values = (
-            heads(part(features), attention.num_attention_heads) for part in (attention.key, attention.value)
-        )
-        return [*cached(cache), (keys, values)]
+        last_pair = by_head(attention.key(features), attention.value(features), attention.num_attention_heads)
+        return [*cached(cache), last_pair]
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`; words attend to the image and to each other at once."""

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier
-from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.models.doubly_residual import EmbeddedTokens
 from zoo.stacked import StackedCaptioner
 
@@ -66,8 +65,7 @@ class GRIT(StackedCaptioner):
     """Self-attention over the grid, and a decoder on the regions and this grid; all post-norm.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes; the encoder is that
-            of the grid.
+        n_encoder_layers: of the grid.
         grid_dim: channels of the grid's cells; those of the regions if not given.
         dropout: on embedded tokens and probabilities, in every feed-forward and on every branch.
         heads: how a decoder layer attends to both streams. "parallel" gates and adds what it sees in each,
@@ -95,7 +93,8 @@ class GRIT(StackedCaptioner):
         embed_regions: bool = True,
         quirks: bool = False,
     ) -> None:
-        super().__init__()
+        grid_dim = visual_dim if grid_dim is None else grid_dim
+        super().__init__(VisualSpec("regions+grid", visual_dim, grid_dim), vocab_size, max_len)
         check_choice("heads", heads, ("parallel", "sequential", "concatenated"))
         if not embed_regions and visual_dim != d_model:
             raise ZooError(
@@ -115,27 +114,14 @@ class GRIT(StackedCaptioner):
                 return DecoderLayer(words, attention(), d_model, d_ff, dropout, post_norm=True)
             return TwoStreamLayer(words, attention(), attention(), d_model, d_ff, dropout, gated=heads == "parallel")
 
-        grid_dim = visual_dim if grid_dim is None else grid_dim
-        self.visual = VisualSpec("regions+grid", visual_dim, grid_dim)
-        self.vocab_size = vocab_size
-        self.max_len = max_len
         self.region_input = EmbeddedTokens(visual_dim, d_model, dropout) if embed_regions else nn.Identity()
         self.grid_input = EmbeddedTokens(grid_dim, d_model, dropout)
         self.encoder_layers = nn.ModuleList(
             EncoderLayer(mixer(causal=False), d_model, d_ff, dropout, post_norm=True) for _ in range(n_encoder_layers)
         )
-        # Position 0 is padding in the authors' table, which is saved since it cannot be computed.
-        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
-        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions, scale=1.0)
-        self.decoder_layers = nn.ModuleList(decoder_layer() for _ in range(n_decoder_layers))
-        self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=nn.Identity)
-        self.vocabulary = nn.Linear(d_model, vocab_size, bias=False)
+        self.build_decoder(d_model, dropout, (decoder_layer() for _ in range(n_decoder_layers)))
         self.joined = heads == "concatenated"
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
-        if quirks:
-            nn.init.xavier_uniform_(positions.table)
+        self.start_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`.

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import check_at_least_1
 from zoo.layers.attention import MultiHeadAttention, SelfAttention, attend, split_heads
-from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer
 from zoo.stacked import StackedCaptioner
 
 
@@ -71,11 +70,10 @@ class MeshedDecoderLayer(DecoderLayer):
     s_j = norm(x + look_j(x)) for each level j; the output is sum_j sigmoid(W_j [x; s_j] + b_j) * s_j / sqrt(N).
     """
 
-    def __init__(
-        self, mixer: SelfAttention, cross_attention: LevelAttention, d_model: int, d_ff: int, dropout: float
-    ) -> None:
-        super().__init__(mixer, cross_attention, d_model, d_ff, dropout, post_norm=True)
-        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(cross_attention.n_levels))
+    def __init__(self, d_model: int, d_ff: int, n_heads: int, n_levels: int, dropout: float) -> None:
+        mixer, look = SelfAttention(d_model, n_heads, causal=True), LevelAttention(d_model, n_heads, n_levels)
+        super().__init__(mixer, look, d_model, d_ff, dropout, post_norm=True)
+        self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(n_levels))
 
     def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
         looked = self.cross_attention(x, keys, values, memory_mask)
@@ -114,11 +112,8 @@ class MeshedMemoryTransformer(StackedCaptioner):
         memory_slots: int = 40,
         quirks: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec("regions", visual_dim), vocab_size, max_len)
         check_at_least_1(memory_slots=memory_slots)
-        self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size = vocab_size
-        self.max_len = max_len
         self.quirks = quirks
         self.input = nn.Linear(visual_dim, d_model)
         self.input_dropout = nn.Dropout(dropout)
@@ -127,26 +122,11 @@ class MeshedMemoryTransformer(StackedCaptioner):
             EncoderLayer(MemoryAttention(d_model, n_heads, memory_slots), d_model, d_ff, dropout, post_norm=True)
             for _ in range(n_encoder_layers)
         )
-        # Position 0 is padding in the authors' table, which is saved since it cannot be computed.
-        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
-        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions, scale=1.0)
-        self.decoder_layers = nn.ModuleList(
-            MeshedDecoderLayer(
-                SelfAttention(d_model, n_heads, causal=True),
-                LevelAttention(d_model, n_heads, n_encoder_layers),
-                d_model,
-                d_ff,
-                dropout,
-            )
-            for _ in range(n_decoder_layers)
+        layers = (
+            MeshedDecoderLayer(d_model, d_ff, n_heads, n_encoder_layers, dropout) for _ in range(n_decoder_layers)
         )
-        self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=nn.Identity)
-        self.vocabulary = nn.Linear(d_model, vocab_size, bias=False)
-        for parameter in self.parameters():
-            if parameter.dim() == 2 or (parameter.dim() > 2 and quirks):
-                nn.init.xavier_uniform_(parameter)
-        if quirks:
-            nn.init.xavier_uniform_(positions.table)
+        self.build_decoder(d_model, dropout, layers)
+        self.start_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the features (B, L, N * D) hold the concatenated levels."""

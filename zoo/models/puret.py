@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
-from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward, StackOutput
+from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward
 from zoo.layers.x_linear import ALPHA, Fusion
 from zoo.recurrent import mean_of_valid
 from zoo.stacked import StackedCaptioner
@@ -155,15 +154,13 @@ class PureT(StackedCaptioner):
         global_once: bool = False,
         visual_kind: Literal["grid", "regions"] = "regions",
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec(visual_kind, visual_dim), vocab_size, max_len)
         shift = window // 2 if shift is None else shift
         if not (1 <= window <= 100 and 1 <= grid <= 1000 and 0 <= shift < window):
             raise ZooError(
                 f"grid {grid}, window {window} and shift {shift} make no windows",
                 "choose a grid from 1 to 1000, a window from 1 to 100, and a shift from 0 to below the window",
             )
-        self.visual = VisualSpec(visual_kind, visual_dim)
-        self.vocab_size, self.max_len = vocab_size, max_len
         self.grid, self.window, self.shift, self.global_once = grid, window, shift, global_once
         self.input = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA, inplace=True), nn.Dropout(dropout))
         self.encoder_layers = nn.ModuleList()
@@ -172,14 +169,8 @@ class PureT(StackedCaptioner):
             layer = EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True)
             layer.feed_forward = _DroppedFeedForward(d_model, d_ff, dropout)
             self.encoder_layers.append(layer)
-        # Position 0 is padding in the authors' table, which is saved with their weights.
-        positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
-        self.embedding = TokenEmbedding(vocab_size, d_model, max_len, None, positions=positions)
-        self.decoder_layers = nn.ModuleList(
-            PureTDecoderLayer(d_model, d_ff, n_heads, dropout) for _ in range(n_decoder_layers)
-        )
-        self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=nn.Identity)
-        self.vocabulary = nn.Linear(d_model, vocab_size)
+        layers = (PureTDecoderLayer(d_model, d_ff, n_heads, dropout) for _ in range(n_decoder_layers))
+        self.build_decoder(d_model, dropout, layers, scale=None, bias=True)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the global feature (B, D) is beside the tokens."""

@@ -22,8 +22,8 @@ from zoo.layers.attention import SelfAttention
 from zoo.layers.cache import Cache
 from zoo.layers.embedding import FixedPositions, sinusoids
 from zoo.layers.geometry import PairWeights, PlacedCrossAttention, RelationAttention, corner_code, whole_where_padded
-from zoo.layers.residual import DecoderLayer, ResidualLayer
-from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, encoder_layer, word_mixer
+from zoo.layers.residual import DecoderLayer, EncoderLayer, ResidualLayer
+from zoo.models.doubly_residual import DoublyResidualCaptioner, EmbeddedTokens, InnerResidual, word_mixer
 
 
 class BertWords(nn.Module):
@@ -172,29 +172,22 @@ class RSTNet(DoublyResidualCaptioner):
         def residual() -> InnerResidual:
             return InnerResidual(d_model, dropout)
 
-        super().__init__(
-            vocab_size=vocab_size,
-            d_model=d_model,
-            d_ff=d_ff,
-            n_heads=n_heads,
-            dropout=dropout,
-            max_len=max_len,
-            cross_attentions=(
-                PlacedCrossAttention(d_model, n_heads, dropout=dropout, gate=residual())
-                for _ in range(n_decoder_layers - 1)
-            ),
+        cross = (
+            PlacedCrossAttention(d_model, n_heads, dropout=dropout, gate=residual())
+            for _ in range(n_decoder_layers - 1)
         )
+        visual = VisualSpec("regions", visual_dim)
+        super().__init__(visual, vocab_size, max_len, d_model, d_ff, n_heads, dropout, cross)
         adaptive = LanguageAwareAttention(d_model, n_heads, gate=residual())
         mixer = word_mixer(d_model, n_heads, dropout)
         self.decoder_layers.append(AdaptiveDecoderLayer(mixer, adaptive, d_model, d_ff, dropout, post_norm=True))
-        self.visual = VisualSpec("regions", visual_dim)
         self.quirks = quirks
         self.input = EmbeddedTokens(visual_dim, d_model, dropout)
         self.pair_weights = PairWeights(n_heads, pixel_sizes=pixel_sizes)
-        self.encoder_layers = nn.ModuleList(
-            encoder_layer(RelationAttention(d_model, n_heads, dropout=dropout, gate=residual()), d_model, d_ff, dropout)
-            for _ in range(n_encoder_layers)
-        )
+        self.encoder_layers = nn.ModuleList()
+        for _ in range(n_encoder_layers):
+            relations = RelationAttention(d_model, n_heads, dropout=dropout, gate=residual())
+            self.encoder_layers.append(EncoderLayer(relations, d_model, d_ff, dropout, post_norm=True))
         words = nn.Embedding(vocab_size, d_model) if bert is None else BertWords(d_model, dropout, whole=leak, **bert)
         positions = FixedPositions(sinusoids(max_len + 1, d_model), first=1, saved=True)
         self.language = LanguageSignal(

@@ -205,13 +205,12 @@ class SGAE(RecurrentCaptioner):
         n_graph_words: int = 0,
         sentences: bool = False,
     ) -> None:
-        super().__init__()
+        visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")
+        super().__init__(visual, vocab_size, max_len, d_model)
         check_choice("graph", graph, ("none", "given"))
         check_at_least_1(n_entries=n_entries)
         if n_graph_words < 0 or (n_graph_words and graph == "none"):
             raise ZooError(f"n_graph_words cannot be {n_graph_words} of graph {graph!r}", "without a graph it is 0")
-        self.visual = VisualSpec("regions", visual_dim, graph="words" if graph == "given" else "none")
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         d_embedding = d_embedding or d_model
         words = nn.Embedding(vocab_size + n_graph_words, d_embedding)
         self.embedding = nn.Sequential(words, nn.ReLU(), nn.Dropout(dropout))

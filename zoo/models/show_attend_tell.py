@@ -41,9 +41,7 @@ class ShowAttendTell(RecurrentCaptioner):
         d_embedding: int | None = None,
         d_attention: int = 512,
     ) -> None:
-        super().__init__()
-        self.visual = VisualSpec("grid", visual_dim)
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
+        super().__init__(VisualSpec("grid", visual_dim), vocab_size, max_len, d_model)
         d_embedding = d_embedding or d_model
         self.embedding = nn.Embedding(vocab_size, d_embedding)
         self.first_hidden = _first_state(visual_dim, d_model, dropout)

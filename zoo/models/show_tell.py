@@ -41,11 +41,9 @@ class ShowTell(RecurrentCaptioner):
         n_layers: int = 1,
         cell: Literal["lstm", "maxout"] = "lstm",
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec("pooled", visual_dim), vocab_size, max_len, d_model)
         check_choice("cell", cell, ("lstm", "maxout"))
         check_at_least_1(n_layers=n_layers)
-        self.visual = VisualSpec("pooled", visual_dim)
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         d_embedding = d_embedding or d_model
         self.image_embedding = nn.Linear(visual_dim, d_embedding)
         self.embedding = nn.Embedding(vocab_size, d_embedding)

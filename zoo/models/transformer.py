@@ -46,10 +46,7 @@ class Transformer(StackedCaptioner):
         region_dropout: float = 0.5,
         max_len: int = 74,
     ) -> None:
-        super().__init__()
-        self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size = vocab_size
-        self.max_len = max_len
+        super().__init__(VisualSpec("regions", visual_dim), vocab_size, max_len)
         self.input = nn.Linear(visual_dim, d_model)
         self.input_dropout = nn.Dropout(region_dropout)
         self.encoder_layers = nn.ModuleList(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
+from zoo.layers.attention import split_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -177,9 +178,9 @@ def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
     return [(repeated(f"keys.{layer}"), repeated(f"values.{layer}")) for layer in range(len(tensors) // 2)]
 
 
-def heads(projected: Tensor, count: int) -> Tensor:
-    """(B, L, D) to (B, H, L, d_k)."""
-    return projected.view(*projected.shape[:2], count, -1).transpose(1, 2)
+def by_head(keys: Tensor, values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """(B, L, D) to (B, H, L, d_k) each."""
+    return split_heads(keys, count), split_heads(values, count)
 
 
 def cached(cache: Any) -> KeysValues:

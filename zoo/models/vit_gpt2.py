@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from zoo.models.hub import load_network
-from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, cross_attending, heads
+from zoo.models.vision_language import KeysValues, Sizes, VisionLanguage, by_head, cross_attending
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -52,8 +52,7 @@ class VitGpt2(VisionLanguage):
 
     def begin_and_end(self) -> tuple[int, int]:
         config = self.network.config
-        begin = getattr(config, "decoder_start_token_id", None)
-        end = getattr(config, "eos_token_id", None)
+        begin, end = (getattr(config, name, None) for name in ("decoder_start_token_id", "eos_token_id"))
         return (
             config.decoder.bos_token_id if begin is None else begin,
             config.decoder.eos_token_id if end is None else end,
@@ -66,12 +65,8 @@ class VitGpt2(VisionLanguage):
         return tokens
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
-        pairs: KeysValues = []
-        for block in self.network.decoder.transformer.h:
-            attention = block.crossattention
-            keys, values = attention.c_attn(features).chunk(2, -1)
-            pairs.append((heads(keys, attention.num_heads), heads(values, attention.num_heads)))
-        return pairs
+        attentions = [block.crossattention for block in self.network.decoder.transformer.h]
+        return [by_head(*each.c_attn(features).chunk(2, -1), each.num_heads) for each in attentions]
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [block.crossattention for block in self.network.decoder.transformer.h]

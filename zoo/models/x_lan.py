@@ -51,10 +51,8 @@ class XLAN(RecurrentCaptioner):
         fusion_dropout: float = 0.3,
         max_len: int = 74,
     ) -> None:
-        super().__init__()
+        super().__init__(VisualSpec("regions", visual_dim), vocab_size, max_len, d_model)
         check_at_least_1(n_attention_layers=n_attention_layers)
-        self.visual = VisualSpec("regions", visual_dim)
-        self.vocab_size, self.max_len, self.d_model = vocab_size, max_len, d_model
         self.region_embedding = nn.Sequential(nn.Linear(visual_dim, d_model), nn.CELU(ALPHA), nn.Dropout(dropout))
         dropouts = XLinearDropouts(dropout, attention_dropout, fusion_dropout)
         self.encoder = XLinearEncoder(d_model, n_heads, n_encoder_layers, dropouts, d_attention=d_attention)
