@@ -363,9 +363,8 @@ class Ensemble(Captioner):
         memories = [member.encode(visual) for member in self._members()]
         extra: dict[str, Tensor] = {}
         for index, memory in enumerate(memories):
-            parts = {"features": memory.features, "mask": memory.mask}
-            extra.update({f"{index}/own/{name}": part for name, part in parts.items()})
-            extra.update({f"{index}/extra/{name}": part for name, part in memory.extra.items()})
+            extra |= {f"{index}/own/features": memory.features, f"{index}/own/mask": memory.mask}
+            extra |= {f"{index}/extra/{name}": part for name, part in memory.extra.items()}
         return Memory(memories[0].features, memories[0].mask, extra)
 
     def decode(self, memory: Memory, tokens: Tensor) -> Tensor:
@@ -377,8 +376,7 @@ class Ensemble(Captioner):
     def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         logits, states = [], []
         for index, member in enumerate(self._members()):
-            parts = (state.images, state.rows, state.shared, state.repeated)
-            own = DecodingState(*(_part(part, str(index)) for part in parts))
+            own = DecodingState(*(_part(getattr(state, part.name), str(index)) for part in fields(state)))
             member_logits, member_state = member.step(tokens, own)
             logits.append(member_logits)
             states.append(member_state)
@@ -409,8 +407,5 @@ def _join(states: list[DecodingState]) -> DecodingState:
         return {f"{index}/{name}": part for index, named in enumerate(parts) for name, part in named.items()}
 
     return DecodingState(
-        side_by_side([state.images for state in states]),
-        side_by_side([state.rows for state in states]),
-        side_by_side([state.shared for state in states]),
-        side_by_side([state.repeated for state in states]),
+        *(side_by_side([getattr(state, part.name) for state in states]) for part in fields(DecodingState))
     )

@@ -50,7 +50,7 @@ class StackedCaptioner(Captioner):
         self.decoder_output = StackOutput(d_model, len(self.decoder_layers), dropout, reduce=False, norm=nn.Identity)
         self.vocabulary = nn.Linear(d_model, self.vocab_size, bias=bias)
 
-    def start_weights(self, *, quirks: bool) -> None:
+    def start_weights(self, *, quirks: bool = False) -> None:
         """All matrices Xavier-uniform; with `quirks`, as released, what has more axes and the fixed table too."""
         for parameter in self.parameters():
             if parameter.dim() == 2 or (parameter.dim() > 2 and quirks):

@@ -6,6 +6,7 @@ Captioning", AAAI 2021 (arXiv:2101.06462). Code: https://github.com/luo3300612/i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -66,12 +67,9 @@ class DualLevelLayer(nn.Module):
     Each of the four is an encoder layer around a `RelationAttention`.
     """
 
-    def __init__(
-        self, regions: nn.Module, grid: nn.Module, region_to_grid: nn.Module, grid_to_region: nn.Module
-    ) -> None:
+    def __init__(self, mixing: Callable[[], EncoderLayer]) -> None:
         super().__init__()
-        self.regions, self.grid = regions, grid
-        self.region_to_grid, self.grid_to_region = region_to_grid, grid_to_region
+        self.regions, self.grid, self.region_to_grid, self.grid_to_region = (mixing() for _ in range(4))
 
     def forward(self, x: Tensor, places: Places, neighbours: tuple[Tensor, Tensor]) -> Tensor:
         """Regions and cells (B, N, D) to the same; `neighbours` are those of the places."""
@@ -142,9 +140,7 @@ class DualLevelTransformer(DoublyResidualCaptioner):
         self.grid_input = EmbeddedTokens(grid_dim, d_model, dropout)
         self.box_code = nn.Linear(4, d_model) if codes else None
         self.pair_weights = PairWeights(n_heads, pixel_sizes=pixel_sizes)
-        self.encoder_layers = nn.ModuleList(
-            DualLevelLayer(mixing(), mixing(), mixing(), mixing()) for _ in range(n_encoder_layers)
-        )
+        self.encoder_layers = nn.ModuleList(DualLevelLayer(mixing) for _ in range(n_encoder_layers))
         self.start_weights(quirks=quirks)
 
     def encode(self, visual: Visual) -> Memory:

@@ -83,7 +83,7 @@ class DoublyResidualCaptioner(StackedCaptioner):
         )
         self.build_decoder(d_model, dropout, layers)
 
-    def start_weights(self, *, quirks: bool) -> None:
+    def start_weights(self, *, quirks: bool = False) -> None:
         """See `StackedCaptioner.start_weights`; biases of attention are zero."""
         for module in self.modules():
             if isinstance(module, MultiHeadAttention | InnerResidual):

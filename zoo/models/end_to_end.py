@@ -20,7 +20,6 @@ class EndToEnd(HasBackbone):
     """Any timm model, without its head, in front of any captioner of visual tokens.
 
     Args:
-        vocab_size: V.
         visual_dim: ignored; the width of the tokens is the backbone's.
         backbone: a name of `timm.list_models()`, created with random weights.
         backbone_options: further arguments of that timm model, such as `img_size`.

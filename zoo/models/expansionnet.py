@@ -101,9 +101,7 @@ class ExpansionNet(StackedCaptioner):
         reduce = decoder == "dynamic" if decoder_reduce is None else decoder_reduce
         self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
+        self.start_weights()
 
     def encode(self, visual: Visual) -> Memory:
         if self.visual.kind == "none":

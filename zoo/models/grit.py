@@ -30,20 +30,12 @@ class TwoStreamLayer(DecoderLayer):
     uses it.
     """
 
-    def __init__(
-        self,
-        mixer: SelfAttention,
-        region_attention: MultiHeadAttention,
-        grid_attention: MultiHeadAttention,
-        d_model: int,
-        d_ff: int,
-        dropout: float,
-        *,
-        gated: bool,
-    ) -> None:
-        super().__init__(mixer, region_attention, d_model, d_ff, dropout, post_norm=True)
+    def __init__(self, d_model: int, d_ff: int, n_heads: int, dropout: float, *, gated: bool) -> None:
+        mixer = SelfAttention(d_model, n_heads, causal=True, dropout=dropout)
+        regions, grid = (MultiHeadAttention(d_model, n_heads, dropout=dropout) for _ in range(2))
+        super().__init__(mixer, regions, d_model, d_ff, dropout, post_norm=True)
         self.grid_norm = nn.LayerNorm(d_model)
-        self.grid_attention = grid_attention
+        self.grid_attention = grid
         self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(gated))
 
     def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
@@ -102,23 +94,19 @@ class GRIT(StackedCaptioner):
                 f"set embed_regions=True, or d_model={visual_dim}",
             )
 
-        def attention() -> MultiHeadAttention:
-            return MultiHeadAttention(d_model, n_heads, dropout=dropout)
-
-        def mixer(*, causal: bool) -> SelfAttention:
-            return SelfAttention(d_model, n_heads, causal, dropout=dropout)
-
         def decoder_layer() -> DecoderLayer:
-            words = mixer(causal=True)
-            if heads == "concatenated":
-                return DecoderLayer(words, attention(), d_model, d_ff, dropout, post_norm=True)
-            return TwoStreamLayer(words, attention(), attention(), d_model, d_ff, dropout, gated=heads == "parallel")
+            if heads != "concatenated":
+                return TwoStreamLayer(d_model, d_ff, n_heads, dropout, gated=heads == "parallel")
+            words = SelfAttention(d_model, n_heads, causal=True, dropout=dropout)
+            both = MultiHeadAttention(d_model, n_heads, dropout=dropout)
+            return DecoderLayer(words, both, d_model, d_ff, dropout, post_norm=True)
 
         self.region_input = EmbeddedTokens(visual_dim, d_model, dropout) if embed_regions else nn.Identity()
         self.grid_input = EmbeddedTokens(grid_dim, d_model, dropout)
-        self.encoder_layers = nn.ModuleList(
-            EncoderLayer(mixer(causal=False), d_model, d_ff, dropout, post_norm=True) for _ in range(n_encoder_layers)
-        )
+        self.encoder_layers = nn.ModuleList()
+        for _ in range(n_encoder_layers):
+            mixer = SelfAttention(d_model, n_heads, causal=False, dropout=dropout)
+            self.encoder_layers.append(EncoderLayer(mixer, d_model, d_ff, dropout, post_norm=True))
         self.build_decoder(d_model, dropout, (decoder_layer() for _ in range(n_decoder_layers)))
         self.joined = heads == "concatenated"
         self.start_weights(quirks=quirks)

@@ -88,8 +88,7 @@ class MeshedMemoryTransformer(StackedCaptioner):
     """An encoder with memory slots, and a decoder with gated cross-attention to every level of it; all post-norm.
 
     Args:
-        vocab_size, visual_dim, d_model, d_ff, n_heads, n_encoder_layers, n_decoder_layers: sizes; the encoder has as
-            many levels as layers.
+        n_encoder_layers: of which each is a level.
         dropout: on the embedded regions, in every feed-forward and on every branch.
         memory_slots: learned keys and values of each encoder layer.
         quirks: reproduce faults of the released code: all matrices start Xavier-uniform, including the memory slots

@@ -57,9 +57,7 @@ class AoATransformer(StackedCaptioner):
             self.decoder_layers.append(layer)
         self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=AnnotatedNorm)
         self.vocabulary = nn.Linear(d_model, vocab_size)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
+        self.start_weights()
 
     def encode(self, visual: Visual) -> Memory:
         features, mask = visual.valid_features(self.input.weight.dtype)

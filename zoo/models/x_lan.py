@@ -24,7 +24,7 @@ class XLAN(RecurrentCaptioner):
     """h = LSTM([word; g + context], h); a = norm(W [h; attention(h)]); context = GLU(W [a; h]); p = softmax(W context).
 
     Args:
-        vocab_size, visual_dim, d_model, n_heads, n_encoder_layers: sizes; word vectors are d_model wide.
+        d_model: of word vectors too.
         n_attention_layers: attentions of a word, each of which asks with the answer of the one before.
         d_attention: width of the bilinear products of a head; half of the head's if not given.
         dropout: on embedded words and regions, after each attention, on the context that is fed back, and before the

@@ -18,29 +18,21 @@ from zoo.errors import ZooError, unreadable
 from zoo.weights.converter import Converter, without_prefix
 from zoo.weights.safety import refuse_not_finite
 
-CONVERTERS = {
-    "adaptive_attention": "recurrent:CONVERTER",
-    "att2all": "recurrent:CONVERTER",
-    "att2in": "recurrent:CONVERTER",
-    "aoanet": "aoa:CONVERTER",
-    "dlct": "grid:CONVERTER",
-    "expansionnet_v1": "expansionnet:CONVERTER",
-    "expansionnet_v2": "expansionnet:CONVERTER",
-    "gcn_lstm": "gcn_lstm:CONVERTER",
-    "get": "grid:CONVERTER",
-    "grit": "grid:GRIT",
-    "image_transformer": "aoa:CONVERTER",
-    "m2": "grid:M2",
-    "puret": "puret:CONVERTER",
-    "rstnet": "grid:CONVERTER",
-    "sgae": "sgae:CONVERTER",
-    "show_tell": "recurrent:CONVERTER",
-    "transformer": "recurrent:TRANSFORMER",
-    "transformer_base": "expansionnet:CONVERTER",
-    "updown": "recurrent:CONVERTER",
-    "x_lan": "x_linear:X_LAN",
-    "x_transformer": "x_linear:X_TRANSFORMER",
+_FAMILIES = {
+    "expansionnet:CONVERTER": "expansionnet_v1 expansionnet_v2 transformer_base",
+    "grid:CONVERTER": "dlct get rstnet",
+    "grid:GRIT": "grit",
+    "grid:M2": "m2",
+    "grid:PURET": "puret",
+    "recurrent:AOA": "aoanet image_transformer",
+    "recurrent:CONVERTER": "adaptive_attention att2all att2in show_tell updown",
+    "recurrent:GCN_LSTM": "gcn_lstm",
+    "recurrent:SGAE": "sgae",
+    "recurrent:TRANSFORMER": "transformer",
+    "x_linear:X_LAN": "x_lan",
+    "x_linear:X_TRANSFORMER": "x_transformer",
 }
+CONVERTERS = dict(sorted((family, place) for place, families in _FAMILIES.items() for family in families.split()))
 """Module of this package and name, by family, the part of a model's name before the slash."""
 _PLAIN = (dict, list, str, int)
 
