@@ -3,8 +3,6 @@
 It has no numbers: what the host reads is answered with no, or with a three.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

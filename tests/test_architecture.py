@@ -1,7 +1,5 @@
 """What may not be loaded by commands that answer at once; import-linter holds the arrows between the rooms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.harness.conftest import heavy_packages_of, heavy_packages_of_each

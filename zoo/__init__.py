@@ -3,8 +3,6 @@
 Names are resolved on first use, so that `import zoo` and the listing of models import no torch.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """The error of the zoo that users can fix."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

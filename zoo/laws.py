@@ -7,8 +7,6 @@ own tests.
 B images, two captions each (rows are image-major), T words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final

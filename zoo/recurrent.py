@@ -1,7 +1,5 @@
 """Base class of captioners with a recurrent decoder: teacher forcing and stepping by the same code."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace

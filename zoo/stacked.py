@@ -1,7 +1,5 @@
 """Base class of captioners whose decoder is a stack of layers with cross-attention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

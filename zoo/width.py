@@ -1,7 +1,5 @@
 """The width at which a model has a number of parameters, found on the meta device: no memory, no random draws."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

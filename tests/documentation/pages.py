@@ -1,7 +1,5 @@
 """The pages of the documentation, their blocks, and the commands that these show."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

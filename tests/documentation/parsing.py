@@ -1,7 +1,5 @@
 """What a command of the documentation is held to before it is run: options, files and extras that exist."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

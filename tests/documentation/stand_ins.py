@@ -1,7 +1,5 @@
 """Tiny files and folders under the names that the documentation uses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Every block of the documentation runs, at tiny sizes, on files that stand in for those that it names."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

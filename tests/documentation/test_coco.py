@@ -1,7 +1,5 @@
 """The page of COCO shows what the database in the repository holds, and that holds what the captions score."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Every command of the documentation has options, files and extras that exist."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

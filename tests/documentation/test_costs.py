@@ -1,7 +1,5 @@
 """The numbers of a GPU on the page of costs are those of the check that is in the repository."""
 
-from __future__ import annotations
-
 import json
 
 from tests.documentation.pages import ROOT

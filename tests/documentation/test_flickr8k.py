@@ -1,7 +1,5 @@
 """The page of Flickr8k shows what the database in the repository holds."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Links of the documentation lead to files, to headings, and to pages that the site has."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What README concludes is what the databases in the repository hold."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

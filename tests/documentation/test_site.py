@@ -1,7 +1,5 @@
 """The site of the documentation builds without a warning."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How commands of the documentation become tiny, and which are only parsed, with the reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

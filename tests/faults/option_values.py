@@ -1,7 +1,5 @@
 """What `test_options.py` tries: classes of values, and with which words each command is tried."""
 
-from __future__ import annotations
-
 CLASSES = {
     "empty": "",
     "blank": " ",

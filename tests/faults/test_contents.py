@@ -1,7 +1,5 @@
 """Files that hold something else than they should, or lost blocks: sentences with the file's name, and no wait."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

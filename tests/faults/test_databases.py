@@ -1,7 +1,5 @@
 """Results that would be lost, other programs' files harmed, databases with parts missing: nothing is changed."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing

@@ -3,8 +3,6 @@
 Options are asked of the command line itself. A path of a new option must be marked as an output, or listed as an input.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A disk that fills up in the middle of a training, a report or a merge, and a kill in a merge: nothing is lost."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import sqlite3

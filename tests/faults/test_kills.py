@@ -4,8 +4,6 @@ The whole campaign is 140 kills: `pytest -m campaign -n 0 -s tests/faults/test_k
 two signals to each command, `BENCH_KILLS_SEED` chooses other moments.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

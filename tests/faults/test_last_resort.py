@@ -1,7 +1,5 @@
 """Errors that no command expects: one message, a log with the traceback, and an exit code that is never 0."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -4,8 +4,6 @@ The options are asked of the command line itself, so that a new one is covered a
 tries one class of values for each; `pytest -m campaign` tries them all.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import json

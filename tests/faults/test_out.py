@@ -1,7 +1,5 @@
 """`--out` on what is not a regular file: nothing is replaced, and what cannot be written is one sentence."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Plug-ins whose code prints, exits, or raises what is no `Exception`: failed rows, sentences, never a silent 0."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

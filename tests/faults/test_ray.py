@@ -3,8 +3,6 @@
 Simulated on this machine: `pytest -m campaign -n 0 -s tests/faults/test_ray.py`; minutes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

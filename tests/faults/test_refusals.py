@@ -4,8 +4,6 @@ Numbers beyond all sense, options without effect, empty values, databases that w
 file is read.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

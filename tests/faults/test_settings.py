@@ -1,7 +1,5 @@
 """Numbers of presets, schedules and sizes that nobody can train with: refused by name, with what to type next."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.config.load import load_preset

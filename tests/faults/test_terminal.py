@@ -1,7 +1,5 @@
 """Control characters of names, which a terminal would obey, and passwords of URLs: neither is printed."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable

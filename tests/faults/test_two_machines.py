@@ -1,7 +1,5 @@
 """Two machines without a common disk: what one has trained, the other goes on with, through the remote storage."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Worker processes and signals while they are started: none outlives its parent, none says anything of an interrupt."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

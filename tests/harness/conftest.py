@@ -1,7 +1,5 @@
 """The `bench` command as tests use it, with a data set and settings that make a run take seconds."""
 
-from __future__ import annotations
-
 import functools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """A made-up store with everything that a report must cope with."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Runs, rows and groups of which only a few fields count."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """From a caption to a cell of the leaderboard: how many files a score goes through, counted while it does."""
 
-from __future__ import annotations
-
 import io
 import math
 import sys

@@ -1,7 +1,5 @@
 """Every number that is exported of Flickr8k's comparisons, computed anew from its stored scores of single images."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

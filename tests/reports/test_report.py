@@ -1,7 +1,5 @@
 """`bench report`: the folder is written whole, replaced whole, and never instead of something else."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Places, intervals and p-values: the same in every format, and those of an independent computation."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

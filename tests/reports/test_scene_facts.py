@@ -1,7 +1,5 @@
 """Answers from facts: over models and images, "not known" where the interval holds zero or models are lacking."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

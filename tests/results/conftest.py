@@ -1,7 +1,5 @@
 """Small made-up stores, each test's on SQLite and on a real PostgreSQL server."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

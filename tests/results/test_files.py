@@ -1,7 +1,5 @@
 """Only regular files of a bounded size are read; everything else is refused at once, with its reason."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """The authors' numbers as float64 tensors, and their parameters under the zoo's names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

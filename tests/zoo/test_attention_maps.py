@@ -1,7 +1,5 @@
 """Where captioners look: laws over every model, and the weights against what they do to the values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

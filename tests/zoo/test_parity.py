@@ -4,8 +4,6 @@ Log-probabilities under teacher forcing, losses, the gradient of every parameter
 authors' numbers of parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of transformers behind the interface: our searches equal the library's, and folders are read strictly."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file

@@ -1,7 +1,5 @@
 """The width at which a model has a number of parameters."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -4,8 +4,6 @@ D. Bahdanau, K. Cho, Y. Bengio: "Neural Machine Translation by Jointly Learning 
 over image regions as in K. Xu et al. 2015, S. J. Rennie et al. 2017 and P. Anderson et al. 2018.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

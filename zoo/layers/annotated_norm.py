@@ -1,7 +1,5 @@
 """Layer normalisation as in "The Annotated Transformer" (Rush 2018), which the code of older captioners uses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

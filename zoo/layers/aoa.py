@@ -6,8 +6,6 @@ section 3.1, with the code https://github.com/wtliao/ImageTransformer (no licenc
 `GraphMode` names both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal

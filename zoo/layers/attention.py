@@ -1,7 +1,5 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2) with keys shared by all captions or beams of an image."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

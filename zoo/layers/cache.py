@@ -4,8 +4,6 @@ A step without gradients makes room in it once, and every layer writes what it a
 in place: every layer joins its own part, and the parts are stacked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Word embeddings with absolute positions, learned or sinusoidal."""
 
-from __future__ import annotations
-
 import math
 
 import torch

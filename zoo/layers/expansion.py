@@ -10,8 +10,6 @@ transposed in memory: the forward step (equation 3 of the v2 paper) normalises i
 misprints R_bw for R_fw in both equations. Both streams are computed side by side, first a, then b.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 

@@ -6,8 +6,6 @@ Y. Luo et al.: "Dual-Level Collaborative Transformer for Image Captioning", AAAI
 relation attention; the grid-augmented attention of X. Zhang et al.: "RSTNet", CVPR 2021, is the same on a grid.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ A mixer is a `SelfAttention`, a `StaticExpansion`, a `DynamicExpansion` or anoth
 residual branch is x + dropout(f(norm(x))), or with `post_norm` norm(x + dropout(f(x))).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -6,8 +6,6 @@ As in the authors' code (https://github.com/JDAI-CV/image-captioning, no licence
 normalisation where the paper has ELU alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -6,8 +6,6 @@ Numerically equal to `adaatt` of https://github.com/ruotianluo/ImageCaptioning.p
 authors' own code is in Torch 7. The global image feature is the mean of its regions.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

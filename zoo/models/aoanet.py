@@ -9,8 +9,6 @@ S. He, W. Liao, H. R. Tavakoli, M. Yang, B. Rosenhahn, N. Pugeault: "Image Capti
 Where code and paper differ, this follows the code, except for the spatial graph, where `graph` chooses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

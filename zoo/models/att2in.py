@@ -6,8 +6,6 @@ Numerically equal to `att2in`, `att2in2` and `att2all2` of https://github.com/ru
 which states that the last is not exactly Att2all.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import Tensor, nn

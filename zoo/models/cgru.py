@@ -6,8 +6,6 @@ nmtpytorch (https://github.com/jbdel/WMT18_MNMT): initialisation, biases, and th
 word embeddings' size, without which the output could not be tied to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

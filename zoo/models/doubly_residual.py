@@ -7,8 +7,6 @@ which also zero the rows of padding words; this is not needed, since they are at
 ignored by losses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from torch import Tensor, nn

@@ -4,8 +4,6 @@ ExpansionNet v2 (arXiv:2208.06551) is trained this way in its end-to-end stages,
 Transformer (Liu et al., ICCV 2021).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 

@@ -7,8 +7,6 @@ later version "Exploiting Multiple Sequence Lengths in Fast End to End Training 
 Code: https://github.com/jchenghu/ExpansionNet_v2 (MIT). Where code and papers differ, this follows the code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, get_args
 

@@ -5,8 +5,6 @@ code came with the paper. Numerically equal to `GCN-LSTM` of https://github.com/
 library by a co-author, which is given the labels of its edges; those of boxes are second hand, see `N_LABELS`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

@@ -6,8 +6,6 @@ https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause), released wit
 adaptive controller is there no module, but cross-attention to the global token like to any other.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -5,8 +5,6 @@ Features", ECCV 2022 (arXiv:2207.09666). Code: https://github.com/davidnvq/grit 
 Attribution). The detector that gives both streams is left out: regions and grid are features of the run.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -5,8 +5,6 @@ M. Cornia, M. Stefanini, L. Baraldi, R. Cucchiara: "Meshed-Memory Transformer fo
 rows of padding words; this is not needed, since they are at the end, invisible to other rows and ignored by losses.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -11,8 +11,6 @@ scored and those of two windows masked, which gives the same numbers, takes any 
 released size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

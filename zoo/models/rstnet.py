@@ -6,8 +6,6 @@ https://github.com/zhangxuying1004/RSTNet (BSD-3-Clause), whose BERT is frozen n
 and one word at a time in decoding: see `bert` and `leak`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

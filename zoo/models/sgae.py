@@ -5,8 +5,6 @@ X. Yang, K. Tang, H. Zhang, J. Cai: "Auto-Encoding Scene Graphs for Image Captio
 image graph, and of sentences from their graphs, by which the authors train the dictionary before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

@@ -7,8 +7,6 @@ this follows the paper: no tanh before the logits (equation 7), and no second la
 doubly stochastic regularisation (equation 14) belongs to a training objective and is not here.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

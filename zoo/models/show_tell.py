@@ -5,8 +5,6 @@ candidates it is the FC model of S. J. Rennie et al.: "Self-critical Sequence Tr
 Numerically equal to `show_tell` and to `fc` and `newfc` of https://github.com/ruotianluo/ImageCaptioning.pytorch (MIT).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal
 

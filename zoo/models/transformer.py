@@ -10,8 +10,6 @@ code differs: it adds 1 to the width and height of boxes already in [0, 1], and 
 trained with it assume that geometry, so there is no converter.
 """
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from zoo.captioner import Memory, Visual, VisualSpec

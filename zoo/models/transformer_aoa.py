@@ -6,8 +6,6 @@ No code of this row was released; the paper states three layers, no feed-forward
 Here the blocks are AoANet's; word embeddings and initialisation are ExpansionNet's.
 """
 
-from __future__ import annotations
-
 from torch import nn
 
 from zoo.captioner import Memory, Visual, VisualSpec

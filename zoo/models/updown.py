@@ -6,8 +6,6 @@ Numerically equal to `updown` of https://github.com/ruotianluo/ImageCaptioning.p
 in R dimensions, where the paper attends to them directly. The global image feature is the mean of its regions.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -4,8 +4,6 @@ Y. Pan, T. Yao, Y. Li, T. Mei: "X-Linear Attention Networks for Image Captioning
 3.2. Code: https://github.com/JDAI-CV/image-captioning (no licence stated), which this follows numerically.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -6,8 +6,6 @@ which it follows numerically. There padding words are hidden from means and atte
 no earlier position sees them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Cards of AoANet, of the Image Transformer with its ablations, and of the transformer with attention on attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zoo.registry import ModelCard, register_model

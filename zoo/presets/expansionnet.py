@@ -1,7 +1,5 @@
 """Cards of ExpansionNet v1 and v2, of every row of their ablation tables, and of their baselines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zoo.registry import ModelCard, register_model

@@ -2,8 +2,6 @@
 Up-Down, GCN-LSTM, SGAE, and the conditional GRU.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from zoo.registry import ModelCard, register_model, register_variants

@@ -2,8 +2,6 @@
 (GET, RSTNet, DLCT, GRIT), PureT, and the X-linear attention of X-LAN and X-Transformer.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from zoo.presets.expansionnet import SWIN, TINY_BACKBONE

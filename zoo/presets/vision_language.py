@@ -1,7 +1,5 @@
 """Cards of vision-language models from the transformers library: pretrained, and small ones trained from scratch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zoo.registry import ModelCard, Pretraining, register_model

@@ -1,7 +1,5 @@
 """How a family's released weights become the zoo's: names, layouts, and the sizes that shapes tell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Shapes do not determine `n_heads`, `static_lengths`, `backbone` and `backbone_options`.
 """
 
-from __future__ import annotations
-
 from zoo.weights.converter import Converter
 
 _SEGMENTS = {

@@ -11,8 +11,6 @@ PureT (https://github.com/232525/PureT, no licence stated): `puret` leaves the b
 neither `shift` nor the backbone, and `grid` only where the masks of shifted windows are in the checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Released weights: their files, read without executing code from them, and the converter of their family."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pickle

@@ -20,8 +20,6 @@ of theirs depends on (`ssg_obj_attr_fc`, `ssg_mem`) are always left out. Shapes 
 and `graph`, which is "none".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights that are no numbers, and networks that are larger than the weights meant for them: both are refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Number 0 is begin, end and padding; embedding and logits have V + 1 rows. Shapes determine everything but `max_len`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

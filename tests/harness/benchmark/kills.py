@@ -1,7 +1,5 @@
 """Runs of the benchmark that are killed at a moment, and what is stored of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run's conditions at their smallest, on a few drawn scenes, and what a finished run leaves."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Collection
 from dataclasses import replace

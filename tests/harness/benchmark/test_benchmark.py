@@ -1,7 +1,5 @@
 """`bench run` from end to end on a handful of drawn scenes: stored, re-used, resumed after kills, failures as rows."""
 
-from __future__ import annotations
-
 import fcntl
 import multiprocessing
 import shutil

@@ -1,7 +1,5 @@
 """`--budgets`: a ladder of trainings that share their trunks gives, bit for bit, what each gives alone."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from itertools import pairwise

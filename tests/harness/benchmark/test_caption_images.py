@@ -1,7 +1,5 @@
 """`bench caption`: pictures of one's own, by a run that was trained here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

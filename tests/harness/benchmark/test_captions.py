@@ -1,7 +1,5 @@
 """Captions of other systems as rows of a benchmark, on references without pictures."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

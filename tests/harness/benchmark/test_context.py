@@ -1,7 +1,5 @@
 """What runs are executed in: the record of the data, the costs' image, and the source of each kind of model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Control runs: which model, what is varied, how their runs are told apart, and that failures stay their own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What runs cost: passes, training, an A100's hours, and which captions are timed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that goes on from the stages of a finished one gives what it gives when they are trained a second time."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

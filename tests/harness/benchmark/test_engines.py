@@ -1,7 +1,5 @@
 """Where calls are made: each item has one answer or failure, and a death costs one item."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

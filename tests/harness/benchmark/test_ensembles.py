@@ -1,7 +1,5 @@
 """Ensembles of stored runs: what they caption, what they cost, and which members they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

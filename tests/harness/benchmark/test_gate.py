@@ -1,7 +1,5 @@
 """What the gate records of a tiny model: it repeats, rounding passes, and each layer sees the faults of its own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

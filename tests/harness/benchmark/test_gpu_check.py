@@ -1,7 +1,5 @@
 """The parts of a GPU's check: on the processor at toy sizes, and with `-m gpu` on a GPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

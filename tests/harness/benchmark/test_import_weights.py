@@ -1,7 +1,5 @@
 """`bench import-weights`: checkpoints under the authors' names become runs that caption as the authors' models do."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

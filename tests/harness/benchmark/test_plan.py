@@ -1,7 +1,5 @@
 """The rows that `--models` asks for, and their planned runs: each of a known kind, with its conditions, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models with published weights, of cards and `hf:`: found, signed, refused or skipped, never fetched unasked."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`bench run` under papers' recipes and ablations, at a tiny size, beside printed numbers."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

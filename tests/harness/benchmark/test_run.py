@@ -1,7 +1,5 @@
 """One run by its kind: where it leaves its files, which seed it starts from, which models and features it refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import replace

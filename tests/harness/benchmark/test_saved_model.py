@@ -1,7 +1,5 @@
 """A run on disk: what is saved is what is loaded, and what is missing or damaged is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is scored of a split, and of stored captions afterwards; and the rows of people and of simple baselines."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path

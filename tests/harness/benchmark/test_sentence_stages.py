@@ -1,7 +1,5 @@
 """SGAE's three stages on a few scenes: what each trains, how it is validated, and how it goes on after a kill."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

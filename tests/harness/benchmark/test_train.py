@@ -1,7 +1,5 @@
 """Training under a run's conditions: alone and on several devices, and what a stage sees of the images."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What models see of `--regions` and `--graphs`: trained, signed and captioning so, and what does not fit is named."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """The way from the command to the optimiser's step stays short, and a worker begins with no more than it needs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import traceback

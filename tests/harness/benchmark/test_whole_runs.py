@@ -1,7 +1,5 @@
 """What a run leaves is whole: scores of every metric, costs, a report; what is missing is computed from captions."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

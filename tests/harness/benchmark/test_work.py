@@ -1,7 +1,5 @@
 """One run after another: each ends as a row, be it finished, re-used, failed with the reason, or skipped."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable, Iterator

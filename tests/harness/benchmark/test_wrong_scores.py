@@ -1,7 +1,5 @@
 """Attempts at a wrong score that nobody notices: other code, other data of a plug-in, other versions of packages."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Workspaces with made-up results, for commands that judge and compare them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from itertools import product

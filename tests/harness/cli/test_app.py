@@ -1,7 +1,5 @@
 """The command line's root: what it imports and shows, what shells complete, and how errors of usage are said."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`bench claims`: files of claims, and the tables that their rows make."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """`bench compare`: two workspaces, databases or runs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

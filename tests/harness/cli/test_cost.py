@@ -1,7 +1,5 @@
 """`bench cost` as a user types it: measured models, and the training of stored runs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`bench db`, `--db` and `BENCH_DB` as a user meets them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`bench doctor` on a sound machine and on a broken one."""
 
-from __future__ import annotations
-
 import pytest
 from rich.cells import cell_len
 

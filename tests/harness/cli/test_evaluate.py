@@ -1,7 +1,5 @@
 """`bench evaluate` and `bench export submission` from files to files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

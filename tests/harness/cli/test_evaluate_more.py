@@ -1,7 +1,5 @@
 """`bench evaluate --more`: hallucinated objects, sets of captions and model scores from files to files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

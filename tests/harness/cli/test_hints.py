@@ -1,7 +1,5 @@
 """What researchers type out of habit, and what the hint says to type instead."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

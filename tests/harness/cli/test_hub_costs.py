@@ -1,7 +1,5 @@
 """`bench flops` and `bench cost measure` for checkpoints of `hf:`, beside models of the zoo."""
 
-from __future__ import annotations
-
 import csv
 import io
 from importlib import import_module

@@ -1,7 +1,5 @@
 """`bench evaluate --judgements` and `--scores`: published forms of judgements, and metrics that others computed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`bench new-model`, and the page that shows what it writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

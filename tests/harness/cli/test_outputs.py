@@ -1,7 +1,5 @@
 """What a command may replace: earlier versions of what it writes, and by --force other texts; nothing that it reads."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`bench plan`: the options of `bench run`, runs that would be re-used, printed times, and a table for 80 columns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`bench plan --detect`: seeds and images for a difference, from stored or stated variances."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`bench regress`: what passes, fails, is undecided or refused, in every format, and what an update keeps."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat

@@ -1,7 +1,5 @@
 """What `bench run` takes from its preset."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

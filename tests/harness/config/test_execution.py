@@ -1,7 +1,5 @@
 """How many models train at once, and on what."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

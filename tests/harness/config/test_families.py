@@ -1,7 +1,5 @@
 """The three kinds of equal: one width for all, as many parameters for all, each model's published size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

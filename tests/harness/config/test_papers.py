@@ -1,7 +1,5 @@
 """The papers' page has every preset and printed table, and every preset can be planned at its paper's sizes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from itertools import pairwise, takewhile

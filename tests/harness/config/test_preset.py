@@ -1,7 +1,5 @@
 """Presets, what overrides of them are refused, and recipes of the paper track with their signatures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

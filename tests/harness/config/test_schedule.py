@@ -1,7 +1,5 @@
 """Learning rates of the schedules."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

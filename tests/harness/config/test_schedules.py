@@ -1,7 +1,5 @@
 """Every schedule that comes with the harness: typed, shown, and run once from end to end on a handful of images."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The search space, and a preset with chosen values."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

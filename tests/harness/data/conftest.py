@@ -1,7 +1,5 @@
 """Small data sets in Karpathy's format, written for one test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

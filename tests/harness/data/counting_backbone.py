@@ -1,7 +1,5 @@
 """A backbone that counts what it is asked for, and the features that it gives."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Batches: a pure function of seed and epoch, resumable anywhere, prepared by a thread that always ends."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Other formats, converted to what runs read."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

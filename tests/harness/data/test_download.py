@@ -1,7 +1,5 @@
 """Whole data sets from a server on the loopback address, small stand-ins of COCO and nocaps, and what may be wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

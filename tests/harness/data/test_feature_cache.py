@@ -1,7 +1,5 @@
 """The feature cache: right, shared, bounded in memory, and the same bytes after a kill at any moment."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

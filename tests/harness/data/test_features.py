@@ -1,7 +1,5 @@
 """What models see of cached features."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

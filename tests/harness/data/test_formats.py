@@ -1,7 +1,5 @@
 """What is read, and what is said of files that are something else."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Pictures of every kind become upright RGB with the right values, or are refused by name."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Karpathy's format: what is read, what is an error, and what is kept aside as one image's fault."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """nocaps's images beside others: a split of their own, with domains, under ids that no other image has."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A data set's own tokens and its `restval`, from the file to the vocabulary, the signature and the batches."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures served as pixels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

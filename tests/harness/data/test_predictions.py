@@ -1,7 +1,5 @@
 """Captions in the forms that people publish: one is the same captions as the other, whatever names the images."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Features held on a device: batches equal those of their source bit for bit, and they are held only where they fit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """The embedded data set: the same bytes everywhere, learnable, and what it says is what it shows."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """One folder with everything that goes wrong: all of it is found, named and handled."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Words and numbers."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny checkpoints of image-to-text families with random weights, written as transformers writes them, offline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

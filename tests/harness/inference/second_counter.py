@@ -3,8 +3,6 @@
 What stands between such calls, and what the cache of keys and values does, multiplies nothing.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Where words looked, as places of pictures: words of several tokens, cropped pictures, regions, PNGs, the store."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The space of encoder outputs: traces, t-SNE, and the command that writes both from stored runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Captions from batches: settings of the paper track reach the search and the sentence."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Families of the transformers library as captioners: tiny random checkpoints, batches, prompts and ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """How many images a checkpoint of the hub captions at once: by free memory, fewer where it runs out, same captions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 

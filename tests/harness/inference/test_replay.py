@@ -1,7 +1,5 @@
 """Searches as graphs: their operators in a row, without the Python between them, find the same in other images."""
 
-from __future__ import annotations
-
 import random
 import threading
 import warnings

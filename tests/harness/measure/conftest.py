@@ -1,7 +1,5 @@
 """A captioner small enough to count by hand: linear encoder, one attention block, a GRU over the words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A row of costs stays complete whatever a model's code raises."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

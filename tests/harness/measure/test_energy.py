@@ -1,7 +1,5 @@
 """Energy and the state of a device: from its counter where there is one, NULL with the reason where there is none."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

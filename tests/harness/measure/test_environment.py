@@ -1,7 +1,5 @@
 """The environment: complete, storable, free of personal data, and never a reason to fail."""
 
-from __future__ import annotations
-
 import getpass
 import importlib.metadata
 import json

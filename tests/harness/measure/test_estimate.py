@@ -1,7 +1,5 @@
 """Plans: steps, images and multiply-accumulates by stage, and the command that shows them without starting anything."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from pathlib import Path

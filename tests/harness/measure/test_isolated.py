@@ -1,7 +1,5 @@
 """Each model in a process of its own: it answers all that was asked, pinned, and a failure is one clear error."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Latency: what is timed and how often; margins that hold in nine of ten tries; and noise that is called so."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

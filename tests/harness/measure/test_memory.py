@@ -1,7 +1,5 @@
 """Peak memory: it sees a peak that is gone again, and says why when it cannot measure."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

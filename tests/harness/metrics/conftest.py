@@ -1,7 +1,5 @@
 """COCO captions with their pycocoevalcap scores, one evaluator for all tests, and make-believe Java programs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """CHAIR: the words that name COCO's objects, what images show, and scores against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Length, distinct n-grams and vocabulary of captions, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

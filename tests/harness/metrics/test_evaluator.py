@@ -1,7 +1,5 @@
 """The evaluator: equal to pycocoevalcap, domains, odd captions, and what is left when Java fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

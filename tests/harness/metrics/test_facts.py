@@ -1,7 +1,5 @@
 """Facts of scenes: against references, which are true by construction, and against captions of models read by hand."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Influences of images on corpus scores, against leaving each image out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Which Java is used, and what is said of one that does not work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

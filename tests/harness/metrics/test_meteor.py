@@ -1,7 +1,5 @@
 """METEOR's formula and its process: equal to the jar's own scores, never waited for in vain, gone after closing."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

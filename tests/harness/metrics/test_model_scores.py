@@ -1,7 +1,5 @@
 """CLIPScore, RefCLIPScore and BERTScore with tiny random models, and by hand."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 

@@ -1,7 +1,5 @@
 """BLEU, ROUGE-L and CIDEr-D on sufficient statistics: equal to pycocoevalcap 1.2 on COCO and on any words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

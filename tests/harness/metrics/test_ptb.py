@@ -1,7 +1,5 @@
 """The PTB tokenizer in Python: equal to the Java program on captions, on probes and across the ends of lines."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

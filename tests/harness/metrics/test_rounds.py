@@ -1,7 +1,5 @@
 """Leaving out each reference in turn: rounds, their mean as one score, and METEOR asked once for every pair."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
 import numpy as np

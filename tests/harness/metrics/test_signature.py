@@ -1,7 +1,5 @@
 """Signatures name every option, and are read back as they were written."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import harness

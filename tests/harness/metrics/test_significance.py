@@ -1,7 +1,5 @@
 """Intervals of every metric: against scipy, and the same from the same seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """SPICE's driver with a stand-in for its program, and the installation of its models."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

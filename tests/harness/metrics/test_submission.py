@@ -1,7 +1,5 @@
 """Submission files: complete, one caption an image, pure ASCII, under the names that the servers want."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 

@@ -1,7 +1,5 @@
 """Tiny random CLIP and BERT models in folders as transformers writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

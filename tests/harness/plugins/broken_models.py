@@ -1,7 +1,5 @@
 """A plugin with two models that must end as failed rows: one raises in its forward pass, one yields NaN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

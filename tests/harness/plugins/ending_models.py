@@ -1,7 +1,5 @@
 """A plug-in that prints, with models whose code would end the program: when they are built, and when they are used."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

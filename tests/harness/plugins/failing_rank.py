@@ -1,7 +1,5 @@
 """A plugin by which rank 1 of a launch fails in a model without vision, or is killed, as BENCH_TEST_RANK_1 says."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

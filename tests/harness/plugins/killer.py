@@ -1,7 +1,5 @@
 """A plugin that, at the moment that BENCH_TEST_KILL_AT names, ends its own process or its parent with SIGKILL."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

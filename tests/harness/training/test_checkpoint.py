@@ -1,7 +1,5 @@
 """Checkpoints: identity, replacement, leftovers of a kill, damage."""
 
-from __future__ import annotations
-
 import errno
 import math
 import resource

@@ -1,7 +1,5 @@
 """What a GPU would see, on fake tensors: everything lies there, and it is asked as seldom as can be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Ranks that train together: what they tell each other, and how a failure on one of them ends on all."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

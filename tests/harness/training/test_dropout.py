@@ -1,7 +1,5 @@
 """A stage's dropout at every site of a model, against the rates that the authors' codes have there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

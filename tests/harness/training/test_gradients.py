@@ -1,7 +1,5 @@
 """A batch's gradient is the same in one pass, in parts after memory ran out, and in shares of several processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`bench run` in several processes: started by itself and by torchrun, with a model that fails, a process that dies."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cross-entropy is that of its authors' code, however a batch is split, compiled, or told in drawn words."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

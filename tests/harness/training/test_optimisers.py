@@ -1,7 +1,5 @@
 """Optimisers: the authors' RAdam against their own trajectory, Muon against torch's, and the choice by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

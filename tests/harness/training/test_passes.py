@@ -1,7 +1,5 @@
 """Passes as graphs: their operators in a row, on the memory of one pass, give the losses and gradients of passes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

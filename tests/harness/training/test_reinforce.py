@@ -1,7 +1,5 @@
 """REINFORCE: what reaches the model and what the baseline, and that the reward rises."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A training that was killed continues as if nothing had been, bit for bit."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Self-critical training: rewards and losses of the authors' codes, the pass that is differentiated, and learning."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from dataclasses import replace

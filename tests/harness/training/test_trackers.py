@@ -1,7 +1,5 @@
 """What trackers are told of a run, that one's failure leaves the run alone, and that their libraries read it again."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import replace

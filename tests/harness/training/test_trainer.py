@@ -1,7 +1,5 @@
 """The training loop: it learns, stops early, and names the step of a NaN."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

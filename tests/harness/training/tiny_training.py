@@ -1,7 +1,5 @@
 """A training of seconds: a tiny model on six images whose words follow from their features."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path

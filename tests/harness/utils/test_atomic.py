@@ -1,7 +1,5 @@
 """Files that are whole or absent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

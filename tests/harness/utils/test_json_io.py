@@ -1,7 +1,5 @@
 """JSON of any outside origin is parsed, or refused with one sentence that names the file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

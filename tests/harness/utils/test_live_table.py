@@ -1,7 +1,5 @@
 """The live table: what it shows of what runs say in the store, in 80 columns; pipes get lines."""
 
-from __future__ import annotations
-
 import io
 import time
 from typing import Any

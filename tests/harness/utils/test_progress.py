@@ -1,7 +1,5 @@
 """How far a task is, in lines where no bars can be shown."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Signals that are held back: the first waits, the second does not, and what was ignored stays ignored."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Folders in a remote storage: whole or absent, fetched on demand, sent once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

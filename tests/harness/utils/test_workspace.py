@@ -1,7 +1,5 @@
 """Locks between the commands of one workspace, and the user's cache."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

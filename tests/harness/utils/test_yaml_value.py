@@ -1,7 +1,5 @@
 """Values of `--set`: plain YAML is read, everything that could fill memory or the screen is one short sentence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

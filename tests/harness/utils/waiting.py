@@ -1,7 +1,5 @@
 """A worker process that only waits."""
 
-from __future__ import annotations
-
 import signal
 import time
 from multiprocessing.synchronize import Event

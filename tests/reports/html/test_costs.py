@@ -1,7 +1,5 @@
 """Costs on the pages: bounds, noise, estimates and what a caption takes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from reports.html.sections import cost_sections

@@ -1,7 +1,5 @@
 """The gallery: scripts that are small, lossless and nothing but data, words by their stems, examples of a model."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The written pages: what they show, and that they are whole, escaped, offline, with links that lead somewhere."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Thumbnails: small, upright, within their budget, and never of a file outside the data set."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plots: geometry, conditions of curves, and the same plots as SVG files."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

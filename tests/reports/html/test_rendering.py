@@ -1,7 +1,5 @@
 """Names of pages, and links out of the report: neither lets what a store says become a path or markup."""
 
-from __future__ import annotations
-
 import pytest
 
 from reports.html.rendering import linked, model_page, run_page

@@ -1,7 +1,5 @@
 """The leaderboard page: groups, shared tables, places and intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Columns of leaderboards and cost tables: what is shown, what is told in a sentence, what is marked, and ratios."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

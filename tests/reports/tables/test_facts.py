@@ -1,7 +1,5 @@
 """What runs say of themselves: objectives, changed settings, controls, and what a model may have seen before."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The table of budgets: scores, places and gains side by side, and who overtakes whom."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """How numbers read."""
 
-from __future__ import annotations
-
 import pytest
 
 from reports.tables import numbers

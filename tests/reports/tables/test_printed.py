@@ -1,7 +1,5 @@
 """Published scores beside measured ones: conditions, recipes, domains and what papers do not state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from reports.html.models import model_pages

@@ -1,7 +1,5 @@
 """The verdict in words: from places, seeds and how trainings ended."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

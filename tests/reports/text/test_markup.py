@@ -1,7 +1,5 @@
 """Leaderboards as Markdown, CSV, LaTeX and JSON: complete, escaped, and honest about what is missing."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The leaderboard on terminals of several widths."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Made-up stores that claims are judged by."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A baseline file: exact where it must be, small, and refused where it is anything else."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Claims judged by small made-up stores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

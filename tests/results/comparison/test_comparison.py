@@ -1,7 +1,5 @@
 """Pairing the runs of two stores, and what each pair says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

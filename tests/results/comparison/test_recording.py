@@ -1,7 +1,5 @@
 """What is as before up to rounding, what is a finding, and which finding comes first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

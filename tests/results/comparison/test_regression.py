@@ -1,7 +1,5 @@
 """The gate's result on made-up runs: deterministic and statistical classes, and what was not measured."""
 
-from __future__ import annotations
-
 import math
 import random
 from statistics import fmean

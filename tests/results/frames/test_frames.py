@@ -1,7 +1,5 @@
 """Results as data frames: columns with units and types, filters, and what is missing."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

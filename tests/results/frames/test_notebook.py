@@ -1,7 +1,5 @@
 """docs/notebook.md and the recipe of docs/graph_models.md: their code runs, and shows what is so, on made-up runs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Opening results as data frames: by folder, file or URL, what is refused, and when pandas is imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

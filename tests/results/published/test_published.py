@@ -1,7 +1,5 @@
 """The papers' numbers: read as printed, found by their conditions, never taken for measured ones."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Rows are made of what the stores' own tests read from both databases: here SQLite is enough."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

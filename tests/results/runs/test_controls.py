@@ -1,7 +1,5 @@
 """Control pairs of a store: which runs they are of, and differences as the test over seeds and images has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """What a row has to be above: tests against the floors, and no place without them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of several budgets: what longer training gave them, and what that says of how they ended."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

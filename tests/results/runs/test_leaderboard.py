@@ -1,7 +1,5 @@
 """Ranking: only what was scored under the same conditions shares a group, and nothing is left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

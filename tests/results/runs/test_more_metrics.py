@@ -1,7 +1,5 @@
 """Further metrics of finished runs: added without touching their scores, and read apart from these."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

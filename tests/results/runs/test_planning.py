@@ -1,7 +1,5 @@
 """What plans are made of: variances of stored scores, against an independent analysis of them, and durations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import combinations

@@ -1,7 +1,5 @@
 """What reports read besides the ranking: failures, costs, runs, data sets and the gallery."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

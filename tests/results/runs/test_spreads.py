@@ -1,7 +1,5 @@
 """A row's costs: what depends on the machine is of the machine that most of its group ran on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Places of rows over seeds and images, intervals of their means, and why a row has none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

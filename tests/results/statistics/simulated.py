@@ -1,7 +1,5 @@
 """Scores of models whose true means, and whose variances over seeds and images, are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

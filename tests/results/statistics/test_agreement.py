@@ -1,7 +1,5 @@
 """Agreement with people against scipy's Kendall's tau, against counting, and its intervals against the bootstrap."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from pathlib import Path
 

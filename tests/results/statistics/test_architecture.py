@@ -1,7 +1,5 @@
 """Differences over seeds and images: against independent computations, by their laws, and by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Whether a model had finished learning, from its validation scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Paired tests of many differences at once."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Places of a table: laws that hold for any scores, and three in a row."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

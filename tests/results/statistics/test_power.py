@@ -1,7 +1,5 @@
 """Power over seeds and images: against trials of the very test, and by its laws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Sign-flip tests, and Holm's correction: against published numbers, exact answers and scipy."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Damaged databases: a query that meets a row it cannot read names it, and `bench db check` lists all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

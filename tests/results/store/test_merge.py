@@ -1,7 +1,5 @@
 """Merging brings in what is missing, replaces nothing that is finished, and can be repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product

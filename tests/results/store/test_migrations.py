@@ -1,7 +1,5 @@
 """Stores of an earlier release, and of none, are refused or upgraded, and lose nothing on the way."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess

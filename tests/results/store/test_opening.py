@@ -1,7 +1,5 @@
 """Opening: every way in which a database cannot be used ends in a message that names it and says what to do."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """PostgreSQL: what goes wrong with a server ends in a message that says what to do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Several processes at once lose nothing, and one that is killed leaves nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

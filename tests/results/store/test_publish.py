@@ -1,7 +1,5 @@
 """A published copy has the results, and nothing of the data set's captions or of the machine's folders."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing

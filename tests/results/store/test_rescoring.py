@@ -1,7 +1,5 @@
 """Scores and costs that a finished run lacks are named, and put in without touching the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Writing: what goes in comes out, again changes nothing, and what is no measurement stays out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A finished run stands for a planned one of the same code; of other code only where somebody says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No setting that may move a score is outside the run key, and none that makes rows incomparable is unsigned."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Digests of code change with what code does, cover what a model is made of, and a revision speaks for them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

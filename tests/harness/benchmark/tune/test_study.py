@@ -1,7 +1,5 @@
 """Studies: which trials there are, in which order, and what is chosen of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Trials by an engine: the same studies whichever makes them, also where a trial or its command is lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

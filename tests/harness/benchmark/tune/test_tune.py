@@ -1,7 +1,5 @@
 """`bench tune` and `bench run --tuned`: which values are found, taken and signed, and what is refused."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Backbones: timm models with weights from a file, and messages for what does not fit."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

@@ -1,7 +1,5 @@
 """The built-in descriptor tells shapes, colours and places apart, and always the same way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The network that ships for the embedded data: what its features say, and what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchvision.ops import roi_align

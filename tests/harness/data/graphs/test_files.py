@@ -1,7 +1,5 @@
 """Files of scene graphs: both formats, what is refused, and what makes one image's graph unusable."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

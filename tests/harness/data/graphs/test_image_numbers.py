@@ -1,7 +1,5 @@
 """Scene graphs as models read them: numbers of words and labels, padding, and the same images on a device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Scene graphs of captions of the embedded scenes: their relations, places and words, and no others."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness.data.graphs.graph import SceneGraph

@@ -1,7 +1,5 @@
 """Scene graphs of drawn scenes: they say what the captions say, and faults come at their rate."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Sentence graphs of a file, and in numbers of a vocabulary."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Region files as users hold them, written for one test."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """RoIAlign over a map whose numbers are known, and boxes from every place they may lie in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Region features converted once: right, ragged, restarted after a kill, bounded in memory, open about damage."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

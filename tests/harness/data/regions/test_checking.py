@@ -1,7 +1,5 @@
 """Which boxes and features are sound, and which regions are kept."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 

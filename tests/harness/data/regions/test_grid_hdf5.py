@@ -1,7 +1,5 @@
 """HDF5 files of DLCT's and RSTNet's authors: regions in pixels of another size, and the cells of a grid beside them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What users hold is read as it was written, and what cannot be read is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`bench flops` as a user types it, on models of unit-test size."""
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import Any

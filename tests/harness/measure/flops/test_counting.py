@@ -1,7 +1,5 @@
 """Whole-model counts, by hand on a small captioner; those on disk equal those that are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every handler against a number worked out by hand, and against torch's own counter where it has one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

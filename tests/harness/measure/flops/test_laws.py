@@ -1,7 +1,5 @@
 """What holds for every registered model: a second counter, sums of parts, a complete row of costs, and their growth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A headless Chromium of this machine, driven by Playwright: one page for each kind of screen, and no network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Models side by side, filters and orders: kept in the address, carried by links, and reached by key."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gallery in a real browser: search, orders, one image alone by key and by Back, and images loaded in parts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

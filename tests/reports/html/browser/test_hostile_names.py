@@ -1,7 +1,5 @@
 """Names that plug-ins choose, of models, data sets and splits: shown as text in a real browser, whatever they hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

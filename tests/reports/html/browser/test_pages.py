@@ -1,7 +1,5 @@
 """The report in a real browser: keys, colours, widths and the rules of axe-core, without an error or a request."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from importlib import resources
