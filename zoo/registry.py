@@ -215,10 +215,7 @@ def _check_description(model: Captioner, card: ModelCard) -> None:
                 f"the constructor of {card.name} sets no {attribute}",
                 "set visual = VisualSpec(kind, channels), vocab_size and max_len",
             )
-    for what, promised, seen in (
-        ("visual", card.visual, model.visual.kind),
-        ("graph", card.graph, model.visual.graph),
-    ):
+    for what, promised, seen in (("visual", card.visual, model.visual.kind), ("graph", card.graph, model.visual.graph)):
         if promised != seen:
             raise ZooError(
                 f"the card of {card.name} says {what}={promised!r}, and its VisualSpec {seen!r}",

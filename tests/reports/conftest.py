@@ -63,11 +63,7 @@ def dataset(root: Path) -> DatasetRecord:
                 number,
                 file,
                 split,
-                (
-                    "a large red ball left of a blue cube",
-                    "a red ball by a cube",
-                    HOSTILE if number == 2 else "ball",
-                ),
+                ("a large red ball left of a blue cube", "a red ball by a cube", HOSTILE if number == 2 else "ball"),
                 DOMAINS[number % 3] if split == "nocaps" else None,
             )
         )
@@ -134,20 +130,10 @@ def fact_quantities(ids: Iterable[int]) -> dict[str, Quantity]:
 
 
 def outcome(
-    model: str,
-    seed: int,
-    cider: float,
-    meteor: bool = True,
-    costs: bool = True,
-    maps: tuple[AttentionRecord, ...] = (),
+    model: str, seed: int, cider: float, meteor: bool = True, costs: bool = True, maps: tuple[AttentionRecord, ...] = ()
 ) -> Outcome:
     """Results of both splits; the attention `maps` are of the first."""
-    said = {
-        1: HOSTILE,
-        2: LONG,
-        3: "",
-        4: "a green cone above a table",
-    }
+    said = {1: HOSTILE, 2: LONG, 3: "", 4: "a green cone above a table"}
     splits = []
     for split, ids in (("test", (*range(1, 7), *MORE)), ("nocaps", range(7, 13))):
         quality = cider if split == "test" else 0.8 * cider

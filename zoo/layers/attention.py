@@ -29,12 +29,7 @@ def head_width(d_model: int, n_heads: int) -> int:
 
 
 def attend(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    dropout: float = 0.0,
-    bias: Tensor | None = None,
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float = 0.0, bias: Tensor | None = None
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k) + bias) V (B, H, T, d_k), with dropout on the probabilities.
 
@@ -167,13 +162,7 @@ class SelfAttention(MultiHeadAttention):
     """Self-attention; `causal` hides later positions."""
 
     def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        causal: bool,
-        *,
-        dropout: float | None = None,
-        gate: nn.Module | None = None,
+        self, d_model: int, n_heads: int, causal: bool, *, dropout: float | None = None, gate: nn.Module | None = None
     ) -> None:
         super().__init__(d_model, n_heads, dropout=dropout, gate=gate)
         self.causal = causal

@@ -116,13 +116,7 @@ class DecoderLayer(ResidualLayer):
         return self._go_on(x, mixed, keys, values, memory_mask)
 
     def step(
-        self,
-        x: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        memory_mask: Tensor,
-        cache: Cache,
-        projection: tuple[Tensor, ...],
+        self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache, projection: tuple[Tensor, ...]
     ) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
         mixed, cache = self.mixer.step(self.enter(x, self.mixer_norm), cache, projection)

@@ -106,13 +106,7 @@ class AdaptiveDecoderLayer(DecoderLayer):
         return self._adapt(x, self.mixer(x), keys, values, barred, language)
 
     def step(
-        self,
-        x: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        memory_mask: Tensor,
-        cache: Cache,
-        projection: tuple[Tensor, ...],
+        self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache, projection: tuple[Tensor, ...]
     ) -> tuple[Tensor, Cache]:
         """See `DecoderLayer.step`; the cache holds the `language` of the position too."""
         language = cache["language"]

@@ -147,12 +147,7 @@ class SentenceDecoder(nn.Module):
         """What every word reads: nodes (B, L, R) with their mask, and the embedded image (B, R)."""
         keys, barrier = self.attention.project(nodes, mask)
         image = F.linear(image, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
-        return {
-            "sentence_keys": keys,
-            "sentence_nodes": nodes,
-            "sentence_barrier": barrier,
-            "sentence_image": image,
-        }
+        return {"sentence_keys": keys, "sentence_nodes": nodes, "sentence_barrier": barrier, "sentence_image": image}
 
     @staticmethod
     def remembers(images: dict[str, Tensor]) -> bool:

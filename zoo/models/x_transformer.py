@@ -27,14 +27,7 @@ class XLinearDecoderLayer(ResidualLayer):
     """
 
     def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        d_attention: int | None,
-        d_ff: int,
-        dropouts: XLinearDropouts,
-        *,
-        last: bool,
+        self, d_model: int, n_heads: int, d_attention: int | None, d_ff: int, dropouts: XLinearDropouts, *, last: bool
     ) -> None:
         super().__init__(dropouts.branch, post_norm=True)
         self.word_attention = XLinearAttention(d_model, n_heads, d_attention, dropouts.attention)

@@ -16,15 +16,7 @@ from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures, finished
 from results.store.rescoring import add_costs
 from tests.harness.benchmark.kills import PLUGINS, killed_at, rows, scores_and_captions
-from tests.harness.conftest import (
-    FORK,
-    TINY,
-    DrawScenes,
-    bench,
-    bench_forked,
-    own_registry,
-    run_words,
-)
+from tests.harness.conftest import FORK, TINY, DrawScenes, bench, bench_forked, own_registry, run_words
 from zoo.errors import ZooError
 
 MODELS = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"

@@ -133,13 +133,7 @@ def test_a_run_that_was_killed_after_it_began_so_is_continued(
         assert one_run(store, key_of(tmp_path, 2)).environment["first_stages_of"] == key_of(tmp_path, 1)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schedule.stages.0.learning_rate.peak": 0.001},
-        {"size.d_model": 24},
-    ],
-)
+@pytest.mark.parametrize("change", [{"schedule.stages.0.learning_rate.peak": 0.001}, {"size.d_model": 24}])
 def test_other_first_stages_are_not_taken(
     data: Path, undisturbed: Path, tmp_path: Path, change: dict[str, object]
 ) -> None:

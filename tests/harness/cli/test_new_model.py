@@ -8,12 +8,7 @@ import torch
 from harness.cli.new_model import named
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
-from tests.harness.conftest import (
-    TINY,
-    DrawScenes,
-    bench_or_raise,
-    run_words,
-)
+from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
 from tests.zoo import test_laws
 from zoo import create_model, registry
 from zoo.laws import BrokenLawError, check_laws

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.formats import (
-    read_image_ids,
-    read_references,
-    sanitise_caption,
-)
+from harness.data.formats import read_image_ids, read_references, sanitise_caption
 from harness.data.predictions import check_predictions, read_predictions
 from harness.utils.errors import BenchError
 

@@ -12,11 +12,7 @@ from typer.testing import Result
 from harness.benchmark.identity.signature import training_fields
 from harness.config.load import load_preset
 from harness.config.schedule import Schedule
-from harness.measure.estimate import (
-    DataShape,
-    PassCosts,
-    plan_stages,
-)
+from harness.measure.estimate import DataShape, PassCosts, plan_stages
 from results import Store
 from results.store.schema import RunRow
 from tests.harness.conftest import bench

@@ -5,13 +5,7 @@ import json
 import pytest
 
 from harness.data.scenes.dataset import ScenesConfig, draw_scene, planned, prepare_scenes
-from harness.metrics.chair import (
-    KnownObjects,
-    chair,
-    coco_words,
-    objects_of_coco,
-    objects_of_scenes,
-)
+from harness.metrics.chair import KnownObjects, chair, coco_words, objects_of_coco, objects_of_scenes
 from harness.metrics.more.measure import measure_hallucination
 from harness.utils.errors import BenchError
 

@@ -117,12 +117,7 @@ def test_influences_have_the_score_as_their_mean() -> None:
     assert means == pytest.approx(fact_scores(counts.sum(axis=0)).tolist())
 
 
-DOGS = (
-    "Two dogs on a brown couch.",
-    "A dog next to a brown dog",
-    "two brown puppies",
-    "a cat under a red umbrella",
-)
+DOGS = ("Two dogs on a brown couch.", "A dog next to a brown dog", "two brown puppies", "a cat under a red umbrella")
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,7 @@ def test_a_cost_is_bounded_by_its_margin_or_else_by_the_seeds() -> None:
 def test_the_generated_length_counts_in_leaderboard_and_plots() -> None:
     full = {"gmac_beam": Quantity(0.08, unit="GMAC")}
     said = full | {"gmac_beam_mean_length": Quantity(0.05, unit="GMAC")}
-    for costs, name, text in (
-        (said, "gmac_beam_mean_length", "50.0\u202fMMAC"),
-        (full, "gmac_beam", "80.0\u202fMMAC"),
-    ):
+    for costs, name, text in ((said, "gmac_beam_mean_length", "50.0\u202fMMAC"), (full, "gmac_beam", "80.0\u202fMMAC")):
         rows = [
             replace(row(model, cider=cider), keys=(model,), costs=costs) for model, cider in (("a", 1.0), ("b", 2.0))
         ]

@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from results import Outcome, Quantity, SplitResult, Store, StoreError
-from results.comparison.baseline import (
-    Baseline,
-    PerImage,
-    baseline_of,
-    compare_baselines,
-    read_baseline,
-    write_out,
-)
+from results.comparison.baseline import Baseline, PerImage, baseline_of, compare_baselines, read_baseline, write_out
 from results.runs.reading import finished_with_images
 
 SCORES = st.dictionaries(st.integers(-(2**40), 2**40), st.floats(0, 10), min_size=1, max_size=40)

@@ -133,10 +133,7 @@ def test_references_are_beside_every_group_of_data_and_split(store: Store, add: 
     narrow, wide, elsewhere = leaderboard(store)
     assert models(narrow.references) == models(wide.references) == ["human", "retrieval"]
     assert [row.role for row in narrow.references] == ["reference", "reference"]
-    assert [row.differs for row in narrow.references] == [
-        {"nrefs": "4", "beam": None},
-        {"feat": "x", "beam": None},
-    ]
+    assert [row.differs for row in narrow.references] == [{"nrefs": "4", "beam": None}, {"feat": "x", "beam": None}]
     assert models(narrow.rows) == ["blind"], "references are never ranked"
     assert elsewhere.references == ()
     assert narrow.separating == ("beam",), "references separate nothing"

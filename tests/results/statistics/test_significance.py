@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from results.statistics import significance
-from results.statistics.significance import (
-    exchanges,
-    holm,
-    is_exact,
-    sign_flip_columns,
-    sign_flip_pairs,
-)
+from results.statistics.significance import exchanges, holm, is_exact, sign_flip_columns, sign_flip_pairs
 
 # Heights of Darwin's 15 pairs of maize plants, crossed less self-fertilised, in eighths of an inch. Fisher ("The Design
 # of Experiments", 1935, section 21) counted that 1,726 of the 32,768 ways to give them signs make a sum as far from 0.

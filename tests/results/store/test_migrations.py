@@ -120,11 +120,7 @@ def test_rows_that_hang_on_nothing_stop_an_upgrade(old: Path) -> None:
 
 @pytest.mark.parametrize(
     ("revision", "words"),
-    [
-        ("v99_0_0", r"newer captionbench, 99\.0\.0"),
-        ("abc", "tables 'abc'"),
-        ("v0_4_0", "tables 'v0_4_0'"),
-    ],
+    [("v99_0_0", r"newer captionbench, 99\.0\.0"), ("abc", "tables 'abc'"), ("v0_4_0", "tables 'v0_4_0'")],
 )
 def test_stores_of_other_releases_are_refused_and_stay(old: Path, revision: str, words: str) -> None:
     with closing(sqlite3.connect(old)) as connection:

@@ -10,13 +10,7 @@ from results import Quantity, SplitResult, Store, StoreError
 from results.runs import reading
 from results.runs.gallery import gallery
 from results.runs.leaderboard import leaderboard
-from results.store.rescoring import (
-    add_costs,
-    add_scores,
-    missing_metrics,
-    runs_without_cost,
-    stored_captions,
-)
+from results.store.rescoring import add_costs, add_scores, missing_metrics, runs_without_cost, stored_captions
 
 METRICS = {"BLEU-4", "CIDEr-D", "METEOR"}
 CAPTIONS = {1: "a ball", 2: "a cube", 30: "cones"}

@@ -97,8 +97,7 @@ def chosen(*scores: Sequence[float | None]) -> tuple[TunedModel, list[TunedValue
     """Of a study whose first trials have the first of these scores, and further seeds the others; its values too."""
     places: dict[TunedValues, int] = {}
     study = work(
-        fresh(FINALS),
-        judge=lambda values, seed: scores[places.setdefault(values, len(places))][seed - TRIAL_SEED],
+        fresh(FINALS), judge=lambda values, seed: scores[places.setdefault(values, len(places))][seed - TRIAL_SEED]
     )
     assert study.done
     return study.chosen(), list(places)

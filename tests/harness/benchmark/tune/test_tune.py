@@ -132,10 +132,7 @@ def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:
 
 
 def test_a_run_stores_the_trials_behind_its_values(small: RunContext) -> None:
-    trials = (
-        TunedTrial(state="finished", score=0.25),
-        TunedTrial(learning_rate=0.5, clip_norm=0.0, state="pruned"),
-    )
+    trials = (TunedTrial(state="finished", score=0.25), TunedTrial(learning_rate=0.5, clip_norm=0.0, state="pruned"))
     tuned = Tuned("3x2#abcdef", {"updown": TunedValues()}, {"updown": trials})
     [plain], [spec] = (
         plan_runs(requested("updown"), 1, small, Workspace(Path()), tuned=each)
@@ -214,7 +211,7 @@ def tuned_file(context: RunContext) -> TunedFile:
     return TunedFile(
         command="bench tune", preset="smoke", data=context.signature["data"], features=context.signature["feat"],
         tuned=tuned_field(SearchSpace(), BUDGET, context.preset), budget=BUDGET, space=SearchSpace(),
-        models={"updown": model},
+        models={"updown": model}
     )  # fmt: skip
 
 

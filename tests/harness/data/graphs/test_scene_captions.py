@@ -72,9 +72,7 @@ def test_nothing_that_a_caption_says_is_left_out(domain: str | None) -> None:
         (
             "We can see a red fish on the left and a tree on the right with a blue car below.",
             SceneGraph(
-                ("fish", "tree", "car"),
-                ((0, "red"), (0, "left"), (1, "right"), (2, "blue")),
-                ((2, 1, "below"),),
+                ("fish", "tree", "car"), ((0, "red"), (0, "left"), (1, "right"), (2, "blue")), ((2, 1, "below"),)
             ),
         ),
     ],
@@ -84,8 +82,7 @@ def test_graphs_as_they_are(caption: str, expected: SceneGraph) -> None:
 
 
 @pytest.mark.parametrize(
-    "caption",
-    ["A dog runs.", "Beside", "A red", "A red star beside", "On a table.", "A star under them.", "with a"],
+    "caption", ["A dog runs.", "Beside", "A red", "A red star beside", "On a table.", "A star under them.", "with a"]
 )
 def test_other_captions_are_refused(caption: str) -> None:
     with pytest.raises(BenchError, match="cannot be parsed") as caught:

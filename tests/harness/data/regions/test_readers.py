@@ -44,8 +44,7 @@ def told(found: RawRegions | str) -> RawRegions:
     )
 )
 def test_a_tsv_gives_back_what_was_written(
-    images: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
-    tmp_path_factory: pytest.TempPathFactory,
+    images: dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("tsv") / "x.tsv"
     path.write_bytes(b"".join(tsv_line(image_id, *arrays) for image_id, arrays in images.items()))
@@ -131,10 +130,7 @@ def test_two_files_of_an_image_are_refused(tmp_path: Path) -> None:
         RegionFolder(tmp_path)
 
 
-def test_damaged_arrays_are_named_and_nothing_in_them_is_run(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_damaged_arrays_are_named_and_nothing_in_them_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     features, boxes = sound_regions(1, 2)
     att = write_folder(tmp_path, [(number, features, boxes) for number in range(1, 9)])
     box = tmp_path / "bu_box"

@@ -12,13 +12,7 @@ import pytest
 import torch
 
 from harness.measure import energy, latency
-from harness.measure.captioning_costs import (
-    Counted,
-    Effort,
-    count_captioning,
-    count_mean_caption,
-    time_captioning,
-)
+from harness.measure.captioning_costs import Counted, Effort, count_captioning, count_mean_caption, time_captioning
 from harness.measure.flops.counting import COSTS as GMAC
 from harness.measure.flops.counting import FlopCounts, count_caption, count_dispatched, count_encoder
 from harness.measure.flops.tracing import PASSES, trace, unfused
