@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.documentation.pages import ROOT, text_of
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 
 DATABASE = ROOT / "baselines" / "flickr8k.sqlite"
 CROSS_ENTROPY, AGAIN, REWARDS = range(3)
@@ -21,8 +21,7 @@ FIGURES = {
 
 def leaderboards(columns: str) -> list[str]:
     """The first table of each group of comparable runs."""
-    exported = bench("export", "leaderboard", "--db", str(DATABASE), "--columns", columns)
-    assert exported.exit_code == 0, exported.output
+    exported = bench_ok("export", "leaderboard", "--db", str(DATABASE), "--columns", columns)
     groups = re.split(r"^## ", exported.output, flags=re.MULTILINE)[1:]
     return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
 
@@ -53,8 +52,7 @@ def test_its_means_before_and_after_rewards_are_those_of_the_database() -> None:
 
 
 def test_its_control_is_that_of_the_database() -> None:
-    exported = bench("export", "leaderboard", "--db", str(DATABASE), "--format", "json")
-    assert exported.exit_code == 0, exported.output
+    exported = bench_ok("export", "leaderboard", "--db", str(DATABASE), "--format", "json")
     controls = json.loads(exported.output)[CROSS_ENTROPY]["controls"]
     seeds, scaled = (
         "{difference:+.1f} ({low:.1f} to {high:.1f})".format_map(pair).replace("-", "−") for pair in controls["pairs"]
@@ -72,8 +70,7 @@ def test_its_signature_is_that_of_the_database() -> None:
 
 
 def test_its_figures_are_those_of_the_database(tmp_path: Path) -> None:
-    made = bench("export", "figures", "--db", str(DATABASE), "--out", str(tmp_path))
-    assert made.exit_code == 0, made.output
+    bench_ok("export", "figures", "--db", str(DATABASE), "--out", str(tmp_path))
     for file, shown in FIGURES.items():
         assert (tmp_path / file).read_text(encoding="utf-8") == (ROOT / "docs" / "images" / shown).read_text("utf-8")
 

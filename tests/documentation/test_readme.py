@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tests.documentation.pages import ROOT, text_of
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench_ok
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 
@@ -14,8 +14,7 @@ NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 @functools.cache
 def board(name: str) -> dict[str, Any]:
     """The first group of comparable rows of a committed database."""
-    exported = bench("export", "leaderboard", "--db", str(ROOT / "baselines" / f"{name}.sqlite"), "--format", "json")
-    assert exported.exit_code == 0, exported.output
+    exported = bench_ok("export", "leaderboard", "--db", str(ROOT / "baselines" / f"{name}.sqlite"), "--format", "json")
     group: dict[str, Any] = json.loads(exported.output)[0]
     return group
 

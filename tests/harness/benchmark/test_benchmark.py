@@ -16,7 +16,7 @@ from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures, finished
 from results.store.rescoring import add_costs
 from tests.harness.benchmark.kills import PLUGINS, killed_at, rows, scores_and_captions
-from tests.harness.conftest import FORK, TINY, DrawScenes, bench, bench_forked, own_registry, run_words
+from tests.harness.conftest import FORK, TINY, DrawScenes, bench, bench_forked, bench_ok, own_registry, run_words
 from zoo.errors import ZooError
 
 MODELS = "blind,transformer_base,expansionnet_v2,human,retrieval,majority"
@@ -49,8 +49,7 @@ def words(data: Path, workspace: Path, models: str, *extra: object, jobs: int = 
 def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace of one run that nothing interrupted, one model at a time."""
     workspace = tmp_path_factory.mktemp("undisturbed") / "workspace"
-    done = bench(*words(data, workspace, MODELS))
-    assert done.exit_code == 0, done.output
+    bench_ok(*words(data, workspace, MODELS))
     return workspace
 
 
@@ -78,8 +77,7 @@ def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Pat
     for plugin, moment in killers:
         killed = bench_forked(*words(data, tmp_path, MODELS, *plugin), **moment)
         assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
-    finished = bench(*words(data, tmp_path, MODELS, *killers[0][0]))
-    assert finished.exit_code == 0, finished.output
+    finished = bench_ok(*words(data, tmp_path, MODELS, *killers[0][0]))
     assert "re-used" in finished.stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
@@ -93,7 +91,7 @@ def test_a_process_that_dies_costs_its_cell_alone(undisturbed: Path, data: Path,
     assert "expansionnet_v2: failed: WorkerDied: its process was ended by SIGKILL" in died.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         assert {row.error_class for row in failures(store)} == {"WorkerDied"}
-    assert bench(*words(data, tmp_path, MODELS, *plugin)).exit_code == 0
+    bench_ok(*words(data, tmp_path, MODELS, *plugin))
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
 
@@ -108,8 +106,7 @@ def test_parallel_models_end_with_the_command_that_started_them(
     assert kill.returncode == -signal.SIGKILL, kill.stderr
     assert most.exit_code == 0, most.output
     monkeypatch.setenv("BENCH_JAVA", "/no/java")  # new processes would start METEOR, which takes seconds
-    again = bench(*words(data, tmp_path, MODELS, *plugin, jobs=2))
-    assert again.exit_code == 0, again.output
+    again = bench_ok(*words(data, tmp_path, MODELS, *plugin, jobs=2))
     assert "another process works on it" not in again.stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
     assert {row.costs["train_beside"].value for row in rows(tmp_path).values() if row.model == "expansionnet_v2"} == {1}
@@ -179,8 +176,7 @@ def test_bad_pictures_stop_the_run_unless_they_may_be_skipped(data: Path, tmp_pa
         assert part in str(stopped)
     assert "--skip-bad-images" in (stopped.hint or "")
 
-    skipping = bench(*words(damaged, tmp_path / "workspace", "human", "--skip-bad-images"))
-    assert skipping.exit_code == 0, skipping.output
+    skipping = bench_ok(*words(damaged, tmp_path / "workspace", "human", "--skip-bad-images"))
     assert "1 of them from evaluated splits" in skipping.output
     with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
         [fingerprint] = {group.fingerprint for group in leaderboard(store)}
@@ -207,7 +203,7 @@ def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path:
         for row in rows(tmp_path).values():
             add_costs(store, row.keys[0], {"latency_median": Quantity(None, DEFERRED, "s")}, {})
     (tmp_path / "runs" / rows(tmp_path)["blind"].keys[0] / "vocabulary.json").unlink()
-    assert bench(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin)).exit_code == 0
+    bench_ok(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin))
     costs = {model: row.costs["latency_median"] for model, row in rows(tmp_path).items()}
     assert "vocabulary.json" in (costs["blind"].reason or "")
     assert costs["transformer_base"].value

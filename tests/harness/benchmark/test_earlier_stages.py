@@ -14,7 +14,7 @@ from harness.training import trainer
 from harness.training.checkpoint import is_whole
 from results import Store
 from results.runs.reading import one_run
-from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, run_words
 
 MODEL = "updown"
 SEEN = ("--preset", "quick-scst", "--backbone", "filterbank")
@@ -36,9 +36,7 @@ def data(draw_scenes: DrawScenes) -> Path:
 
 
 def train(data: Path, workspace: Path, settings: dict[str, Any], *extra: object) -> Result:
-    done = bench(*run_words(data, workspace, MODEL, settings), *SEEN, *extra)
-    assert done.exit_code == 0, done.output
-    return done
+    return bench_ok(*run_words(data, workspace, MODEL, settings), *SEEN, *extra)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from harness.utils.workspace import Workspace
 from results import Store
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures
-from tests.harness.conftest import DrawScenes, bench
+from tests.harness.conftest import DrawScenes, bench, bench_ok
 from zoo import Visual, ZooError
 from zoo.decoding import beam_search
 from zoo.weights import from_official
@@ -91,8 +91,7 @@ def test_a_captioner_alone_captions_through_its_backbone(
     run = SavedModel.load(tmp_path / "ws" / "runs" / key)
     longest = len(body["pos_encoder.weight"]) - 1
     assert run.decoding == Decoding(beam_size=3, max_len=longest, count_bos=True, cut_unfinished=True)
-    captioned = bench("caption", picture, "--run", key, "--workspace", tmp_path / "ws")
-    assert captioned.exit_code == 0, captioned.output
+    captioned = bench_ok("caption", picture, "--run", key, "--workspace", tmp_path / "ws")
     assert set(captioned.stdout.removeprefix(f"{picture}:").split()) <= {
         f"w{at}" for at in range(len(body["vocab_linear.weight"]))
     }
@@ -127,7 +126,7 @@ def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
     model, _ = run.build(folder)
     merged = model.state_dict()["backbone.layers.1.downsample.reduction.weight"]
     assert torch.equal(merged, fitting["swin_transf.layers.0.downsample.reduction.weight"])
-    assert bench("caption", picture, "--run", folder).exit_code == 0
+    bench_ok("caption", picture, "--run", folder)
 
 
 def test_same_weights_give_the_same_run_others_another(
@@ -171,8 +170,7 @@ def test_an_imported_run_is_scored_but_never_ranked_with_others(
     data = draw_scenes(train=4, val=2, test=4)
     command = ("run", "--models", f"{key},human", "--data", data, "--workspace", tmp_path / "ws", "--device", "cpu")
     seeing = ("--backbone", "test_resnet", "--backbone-weights", backbone, "--image-size", 64)
-    done = bench(*command, *seeing, "--set", "latency_repeats=2", "--set", "decoding.max_len=8")
-    assert done.exit_code == 0, done.output
+    bench_ok(*command, *seeing, "--set", "latency_repeats=2", "--set", "decoding.max_len=8")
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store)
     assert [row.model for row in group.rows] == [key]
@@ -229,14 +227,12 @@ def meshed_words(path: Path, count: int = 15) -> tuple[Path, list[str]]:
 
 
 def imported_key(*arguments: object, workspace: Path) -> str:
-    done = bench("import-weights", *arguments, "--workspace", workspace)
-    assert done.exit_code == 0, done.output
+    done = bench_ok("import-weights", *arguments, "--workspace", workspace)
     return done.stdout.splitlines()[0].removeprefix("imported as ")
 
 
 def captions_of(key: str, pictures: list[Path], workspace: Path, *extra: object) -> list[str]:
-    done = bench("caption", *pictures, "--run", key, "--workspace", workspace, *extra)
-    assert done.exit_code == 0, done.output
+    done = bench_ok("caption", *pictures, "--run", key, "--workspace", workspace, *extra)
     lines = zip(pictures, done.stdout.splitlines(), strict=True)
     return [line.removeprefix(f"{picture}:").strip() for picture, line in lines]
 

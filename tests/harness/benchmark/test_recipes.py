@@ -33,7 +33,7 @@ from results.published.scores import (
 )
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import one_run
-from tests.harness.conftest import DrawScenes, bench, run_words
+from tests.harness.conftest import DrawScenes, bench_ok, run_words
 from zoo import list_models
 
 SMALL = {
@@ -62,8 +62,7 @@ def data(draw_scenes: DrawScenes, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> None:
     words = run_words(data, tmp_path, "expansionnet_v2/end-to-end", SMALL)
     seeing = ("--backbone", "test_resnet", "--backbone-weights", "random", "--image-size", 64)
-    done = bench(*words, "--preset", "expansionnet-v2-paper", *seeing)
-    assert done.exit_code == 0, done.output
+    done = bench_ok(*words, "--preset", "expansionnet-v2-paper", *seeing)
     for stage in ("A-xe-frozen", "B-xe-trained", "C-scst-frozen", "D-scst-trained"):
         assert f"{stage} epoch 1" in done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
@@ -84,8 +83,7 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
     assert vocabulary["preparation"] == "expansionnet"
     assert json.loads((run / "run.json").read_text())["preprocessing"]["non_rgb"] == "black"
     images = sorted((data / "images").glob("*.png"))[:3]
-    captioned = bench("caption", *images, "--run", run.name, "--workspace", tmp_path)
-    assert captioned.exit_code == 0, captioned.output
+    captioned = bench_ok("caption", *images, "--run", run.name, "--workspace", tmp_path)
     assert len(captioned.stdout.splitlines()) == 3
 
 
@@ -95,8 +93,7 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
         **{f"schedule.stages.{at}.epochs": 1 for at in range(2)}, "schedule.stages.1.reinforce.max_len": 12,
     }  # fmt: skip
     words = run_words(data, tmp_path, "cgru", small)
-    done = bench(*words, "--preset", "cgru-paper", "--backbone", "filterbank")
-    assert done.exit_code == 0, done.output
+    done = bench_ok(*words, "--preset", "cgru-paper", "--backbone", "filterbank")
     assert "reinforce epoch 1" in done.stdout
     with Store(tmp_path / "bench.sqlite", read_only=True) as store:
         [group] = [group for group in leaderboard(store) if group.split == "test"]
@@ -106,8 +103,7 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
     vocabulary = json.loads((run / "vocabulary.json").read_text())
     assert len(vocabulary["merges"]) == 40
     [image] = sorted((data / "images").glob("*.png"))[:1]
-    captioned = bench("caption", image, "--run", run.name, "--workspace", tmp_path)
-    assert captioned.exit_code == 0, captioned.output
+    bench_ok("caption", image, "--run", run.name, "--workspace", tmp_path)
 
 
 ABLATED = {
@@ -121,8 +117,7 @@ ABLATED = {
 def test_rows_stand_beside_the_papers_table(draw_scenes: DrawScenes, tmp_path: Path) -> None:
     data = draw_scenes(train=4, val=2, test=3, nocaps_per_domain=1)
     words = run_words(data, tmp_path, "transformer_base,expansionnet_v1/rel*", ABLATED)
-    done = bench(*words, "--preset", "expansionnet-v2-ablation", "--backbone", "filterbank", env={"COLUMNS": "80"})
-    assert done.exit_code == 0, done.output
+    done = bench_ok(*words, "--preset", "expansionnet-v2-ablation", "--backbone", "filterbank", env={"COLUMNS": "80"})
     shown = done.output[done.output.index("\nTable ") :].partition("\n1 finished")[0]
     assert max(map(len, shown.splitlines())) <= 80
     tables = [" ".join(text.split()) for text in shown.split("\nTable ")[1:]]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from PIL import Image
-from typer.testing import Result
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.rows import graph_kinds, plan_runs, resolve_models
@@ -27,7 +26,7 @@ from results.records import RunSpec
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures, one_run
 from tests.harness.benchmark.small_runs import make_context
-from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, run_words
 from zoo import create_model, list_models, model_card
 from zoo.captioner import VisualSpec
 
@@ -52,16 +51,15 @@ def images(data: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def bench_run(data: Path, workspace: Path, models: str, *extra: object) -> Result:
-    return bench(*run_words(data, workspace, models, TINY), *extra)
+def words(data: Path, workspace: Path, models: str, *extra: object) -> list[object]:
+    return [*run_words(data, workspace, models, TINY), *extra]
 
 
 @pytest.fixture(scope="module")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace of a run on the data set's own boxes, four bins each, of models that see each kind of thing."""
     workspace = tmp_path_factory.mktemp("trained") / "workspace"
-    done = bench_run(data, workspace, ",".join((*PLAIN, "retrieval", "dlct", *READERS)), *SEEN, *GRAPHS)
-    assert done.exit_code == 0, done.output
+    bench_ok(*words(data, workspace, ",".join((*PLAIN, "retrieval", "dlct", *READERS)), *SEEN, *GRAPHS))
     return workspace
 
 
@@ -106,7 +104,7 @@ def test_words_look_at_the_regions_boxes(trained: Path, images: list[dict[str, A
 
 def test_graphs_are_of_no_matter_to_models_that_read_none(trained: Path, data: Path) -> None:
     """Their runs are used again without them; a reader is one row that failed."""
-    without = bench_run(data, trained, "sgae/graph,sgae,dlct,transformer_base", *SEEN)
+    without = bench(*words(data, trained, "sgae/graph,sgae,dlct,transformer_base", *SEEN))
     assert without.exit_code == 1, without.output
     assert "0 finished, 3 re-used, 1 failed" in without.output
     with Store(trained / "bench.sqlite", read_only=True) as store:
@@ -119,8 +117,7 @@ def test_a_run_on_regions_captions_what_has_regions(
     trained: Path, data: Path, images: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = run_of(trained, "transformer_base")
-    split = bench("caption", "--data", data, "--split", "val", "--run", folder)
-    assert split.exit_code == 0, split.output
+    split = bench_ok("caption", "--data", data, "--split", "val", "--run", folder)
     assert len(split.stdout.splitlines()) == 4
     pictures = [data / "images" / f"{number:06d}.png" for number in (24, 25)]
     bare = bench("caption", *pictures, "--run", folder)
@@ -132,8 +129,7 @@ def test_a_run_on_regions_captions_what_has_regions(
         for x1, y1, x2, y2 in images[number]["boxes"]
     ]
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))
-    own = bench("caption", *pictures, "--run", folder, "--regions", tmp_path / "boxes.json")
-    assert own.exit_code == 0, own.output
+    own = bench_ok("caption", *pictures, "--run", folder, "--regions", tmp_path / "boxes.json")
     assert [line.split(": ")[1] for line in own.stdout.splitlines()] == [
         line.split(": ")[1] for line in split.stdout.splitlines()[:2]
     ]
@@ -150,12 +146,10 @@ def test_a_run_on_regions_captions_what_has_regions(
 
 
 def test_a_run_on_windows_captions_any_picture(data: Path, tmp_path: Path) -> None:
-    done = bench_run(data, tmp_path / "ws", "transformer_base", "--regions", "windows:2", "--backbone", "filterbank")
-    assert done.exit_code == 0, done.output
+    bench_ok(*words(data, tmp_path / "ws", "transformer_base", "--regions", "windows:2", "--backbone", "filterbank"))
     folder = run_of(tmp_path / "ws", "transformer_base")
     split = bench("caption", "--data", data, "--split", "val", "--run", folder)
-    alone = bench("caption", data / "images" / "000024.png", "--run", folder)
-    assert alone.exit_code == 0, alone.output
+    alone = bench_ok("caption", data / "images" / "000024.png", "--run", folder)
     [line] = alone.stdout.splitlines()
     assert line.split(": ")[1] == split.stdout.splitlines()[0].split(": ")[1]
 
@@ -165,8 +159,7 @@ def test_a_run_captions_with_what_else_it_sees(
     model: str, trained: Path, data: Path, images: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = run_of(trained, model)
-    captioned = bench("caption", "--data", data, "--split", "val", "--run", folder)
-    assert captioned.exit_code == 0, captioned.output
+    captioned = bench_ok("caption", "--data", data, "--split", "val", "--run", folder)
     assert len(captioned.stdout.splitlines()) == 4
     saved = SavedModel.load(folder)
     assert saved.features.graphs is None if model == "dlct" else saved.features.graphs
@@ -202,8 +195,7 @@ def test_files_of_features_need_neither_backbone_nor_pictures(data: Path, tmp_pa
     for image in annotations["images"]:
         image |= {"width": 96, "height": 96}
     (tmp_path / "dataset_scenes.json").write_text(json.dumps(annotations))
-    done = bench_run(tmp_path / "dataset_scenes.json", tmp_path / "ws", "updown", "--regions", att)
-    assert done.exit_code == 0, done.output
+    bench_ok(*words(tmp_path / "dataset_scenes.json", tmp_path / "ws", "updown", "--regions", att))
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store)
     assert group.signature["feat"].startswith("regions[bu_att,all]#")
@@ -216,7 +208,7 @@ def test_models_that_need_more_than_there_is_fail_alone(data: Path, tmp_path: Pa
         (("--regions", att), {"dlct", "image_transformer"}),
     ):
         workspace = tmp_path / str(len(models))
-        done = bench_run(data, workspace, ",".join(("updown", *models)), *shown)
+        done = bench(*words(data, workspace, ",".join(("updown", *models)), *shown))
         assert done.exit_code == 1
         with Store(workspace / "bench.sqlite", read_only=True) as store:
             [row] = leaderboard(store)[0].rows
@@ -257,14 +249,13 @@ COMPLAINTS = (
 
 def test_a_mixed_folder_names_each_image_or_skips_it(data: Path, tmp_path: Path) -> None:
     att = mixed_folder(data, tmp_path)
-    refused = bench_run(data, tmp_path / "ws", "transformer_base", "--regions", att)
+    refused = bench(*words(data, tmp_path / "ws", "transformer_base", "--regions", att))
     assert isinstance(refused.exception, BenchError)
     assert "5 of 34 images cannot be used" in str(refused.exception)
     for complaint in COMPLAINTS:
         assert complaint in str(refused.exception)
     assert "--skip-bad-images" in (refused.exception.hint or "")
-    skipped = bench_run(data, tmp_path / "ws", "transformer_base", "--regions", att, "--skip-bad-images")
-    assert skipped.exit_code == 0, skipped.output
+    skipped = bench_ok(*words(data, tmp_path / "ws", "transformer_base", "--regions", att, "--skip-bad-images"))
     assert "5 bad images skipped, 1 of them from evaluated splits" in skipped.output
     with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store)
@@ -283,8 +274,7 @@ def test_verify_and_features_tell_of_regions(data: Path, tmp_path: Path) -> None
     assert not (tmp_path / "ws" / "cache" / "regions").exists()
     words = ("data", "features", data, "--regions", att, "--workspace", tmp_path / "ws", "--device", "cpu")
     assert isinstance(bench(*words).exception, BenchError)
-    made = bench(*words, "--skip-bad-images", "--region-count", "fixed:36")
-    assert made.exit_code == 0, made.output
+    made = bench_ok(*words, "--skip-bad-images", "--region-count", "fixed:36")
     assert "regions[bu_att,fixed:36]#" in made.output
     assert ",1-36: 29 images ready" in made.output
 
@@ -301,15 +291,13 @@ def test_it_sees_regions_and_grids_of_one_file(data: Path, tmp_path: Path) -> No
             opened[f"{image['imgid']}_size"] = np.array((192, 192))
             opened[f"{image['imgid']}_grids"] = random.normal(size=(9, 5)).astype(np.float32)
     workspace = tmp_path / "workspace"
-    done = bench(*run_words(data, workspace, "dlct", TINY), "--regions", file)
-    assert done.exit_code == 0, done.output
+    bench_ok(*run_words(data, workspace, "dlct", TINY), "--regions", file)
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store)
     assert re.fullmatch(r"regions\[both\.hdf5,all\]#[0-9a-f]{8},[0-9-]+\+grid#[0-9a-f]{8}", group.signature["feat"])
     folder = workspace / "runs" / group.rows[0].keys[0]
     assert SavedModel.load(folder).arguments["grid_dim"] == 5
-    captioned = bench("caption", "--data", data, "--split", "val", "--run", folder)
-    assert captioned.exit_code == 0, captioned.output
+    bench_ok("caption", "--data", data, "--split", "val", "--run", folder)
 
     with h5py.File(file, "a") as opened:
         del opened[f"{images[0]['imgid']}_grids"]
@@ -399,8 +387,7 @@ def test_options_that_cannot_be_meant_are_refused(
 
 def test_verify_counts_what_a_file_lacks(data: Path, tmp_path: Path) -> None:
     place = ("--workspace", tmp_path / "workspace")
-    sound = bench("data", "verify", data, "--regions", "boxes", "--graphs", "scenes", *place)
-    assert sound.exit_code == 0, sound.output
+    bench_ok("data", "verify", data, "--regions", "boxes", "--graphs", "scenes", *place)
     entries = json.loads((data / "dataset_scenes.json").read_text())["images"]
     graphs = [{"image_id": each["imgid"], "objects": len(each["boxes"])} for each in entries]
     graphs[0] |= {"attributes": [[0, "unheard"]], "relations": [[0, 0, "on"]]}
@@ -429,10 +416,9 @@ def test_no_features_are_made_that_no_model_looks_at(
         raise AssertionError("extracted")
 
     monkeypatch.setattr(run_features, "extract_features", refuse)
-    done = bench_run(data, tmp_path / "ws", "blind,human", "--backbone", "filterbank")
-    assert done.exit_code == 0, done.output
+    bench_ok(*words(data, tmp_path / "ws", "blind,human", "--backbone", "filterbank"))
     with pytest.raises(AssertionError, match="extracted"):
-        raise bench_run(data, tmp_path / "ws", "blind,retrieval", "--backbone", "filterbank").exception  # type: ignore[misc]
+        raise bench(*words(data, tmp_path / "ws", "blind,retrieval", "--backbone", "filterbank")).exception  # type: ignore[misc]
 
 
 def test_an_unreachable_hub_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

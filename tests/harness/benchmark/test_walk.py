@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import harness
-from tests.harness.conftest import TINY, DrawScenes, bench, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench_ok, run_words
 
 ROOT = Path(harness.__file__).parent.parent
 ROOMS = ("harness", "zoo", "results", "reports")
@@ -27,7 +27,7 @@ def test_a_step_is_at_most_11_frames_in_12_files_from_the_command(
 
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", zeroed)
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "blind", TINY)
-    assert bench(*words, "--backbone", "filterbank").exit_code == 0
+    bench_ok(*words, "--backbone", "filterbank")
     stack = next(walk for walk in walks if any(frame.name == "_run_step" for frame in walk))
     own = [frame for frame in stack if Path(frame.filename).is_relative_to(ROOT)]
     own = [frame for frame in own if Path(frame.filename).relative_to(ROOT).parts[0] in ROOMS]

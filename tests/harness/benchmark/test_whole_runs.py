@@ -10,7 +10,7 @@ from results import Store
 from results.store.schema import HeldOutScore, ImageScores, Score
 from tests.harness.benchmark.kills import rows, scores_and_captions
 from tests.harness.benchmark.test_benchmark import words
-from tests.harness.conftest import DrawScenes, bench
+from tests.harness.conftest import DrawScenes, bench, bench_ok
 
 WHOLE_RUNS = True
 MODELS = "blind,transformer_base,human,retrieval,majority"
@@ -26,15 +26,13 @@ def data(draw_scenes: DrawScenes) -> Path:
 def scored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace of one run of every kind of row."""
     workspace = tmp_path_factory.mktemp("scored") / "workspace"
-    done = bench(*words(data, workspace, MODELS))
-    assert done.exit_code == 0, done.output
+    bench_ok(*words(data, workspace, MODELS))
     return workspace
 
 
 def test_every_run_is_scored_costed_and_reported_once(scored: Path, data: Path) -> None:
     before = scores_and_captions(scored)
-    again = bench(*words(data, scored, MODELS))
-    assert again.exit_code == 0, again.output
+    again = bench_ok(*words(data, scored, MODELS))
     assert "0 finished, 5 re-used, 0 failed" in again.stdout
     assert scores_and_captions(scored) == before
     found = rows(scored)
@@ -75,13 +73,11 @@ def test_a_missing_score_is_computed_from_stored_captions(
         lost = {"value": None, "reason": "it hung"}
         connection.execute(update(HeldOutScore).where(HeldOutScore.metric == "METEOR").values(lost))
     monkeypatch.setenv("BENCH_JAVA", str(tmp_path / "no-java"))
-    done = bench(*words(data, workspace, "blind,human"))
-    assert done.exit_code == 0, done.output
+    done = bench_ok(*words(data, workspace, "blind,human"))
     assert done.stdout.count("no-java cannot be started") == 1, "one cell is tried, the others not in vain"
     assert "it hung" in str(rows(workspace)["blind"].scores["METEOR"].reason), "reference rows come first"
     monkeypatch.delenv("BENCH_JAVA")
-    done = bench(*words(data, workspace, "blind,human"))
-    assert done.exit_code == 0, done.output
+    done = bench_ok(*words(data, workspace, "blind,human"))
     assert done.stdout.count("re-used, finished before; METEOR: scored now") == 2
     assert "xe epoch" not in done.stdout
     after = rows(workspace)

@@ -13,7 +13,7 @@ from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
 from results.records import EpochRecord
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 
 ENVIRONMENT = {
     "cpu": "A processor",
@@ -67,8 +67,7 @@ MEASURE = ["cost", "measure", "--batch", "1,4", "--beam", "1,3", "--device", "cp
 
 
 def test_a_table_with_noise_and_reasons(asked: list[BenchmarkJob]) -> None:
-    result = bench(*MEASURE, "--models", "updown,show_tell", "--threads", "2")
-    assert result.exit_code == 0, result.output
+    result = bench_ok(*MEASURE, "--models", "updown,show_tell", "--threads", "2")
     assert max(len(line) for line in result.output.splitlines()) <= 80
     rows = [line.split() for line in result.output.splitlines() if line.split()[:1] in (["updown"], ["show_tell"])]
     assert rows[0] == ["updown", "1", "1", "12.3", "0.400", "12.0-13.1", "81.3", "600"]

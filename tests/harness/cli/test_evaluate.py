@@ -7,7 +7,7 @@ import pytest
 
 from harness.metrics.submission import SPLITS
 from results import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult, Store
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 
 CAPTIONS = {
     7: ["A dog runs.", "A brown dog, running"],
@@ -39,8 +39,7 @@ def write(path, captions):
 def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     predictions, references = files
     out = tmp_path / "scores.json"
-    result = bench("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
-    assert result.exit_code == 0, result.output
+    result = bench_ok("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
     scores = json.loads(out.read_text())
     assert set(scores) >= {"signature", "scores", "n", "domains", "per_image"}
     names = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D", "METEOR", "ROUGE-L", "SPICE"]
@@ -63,8 +62,9 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     result = bench("evaluate", predictions, "--references", references, "--no-meteor")
     assert "1 image missing (5); 1 image without references (8)" in str(result.exception)
     out = tmp_path / "scores.json"
-    result = bench("evaluate", predictions, "--references", references, "--no-meteor", "--allow-subset", "--out", out)
-    assert result.exit_code == 0, result.output
+    result = bench_ok(
+        "evaluate", predictions, "--references", references, "--no-meteor", "--allow-subset", "--out", out
+    )
     assert "left out: 1 image missing (5)" in result.output
     scores = json.loads(out.read_text())
     assert scores["n"] == 2

@@ -10,7 +10,7 @@ import pytest
 
 import harness.measure.isolated
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 from tests.harness.inference.hub_families import write_family
 
 
@@ -20,8 +20,7 @@ def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
-    shown = bench("flops", "--models", f"hf:{llava},blind", "--caption-length", 4, "--position", 3)
-    assert shown.exit_code == 0, shown.output
+    shown = bench_ok("flops", "--models", f"hf:{llava},blind", "--caption-length", 4, "--position", 3)
     assert max(map(len, shown.output.splitlines())) <= 80
     assert "blind" in shown.output.split("hf:llava")[0]
     for said in ("Vision  Prefill  Step 3", "picture of 640 x 480"):
@@ -58,8 +57,7 @@ def test_time_and_memory_are_those_of_the_checkpoint_itself(llava: Path, monkeyp
 
     monkeypatch.setattr(harness.measure.isolated, "run_isolated", here)
     short = ("--batch", "1,2", "--beam", 2, "--caption-length", 2, "--repeats", 2, "--energy-seconds", 0)
-    shown = bench("cost", "measure", "--models", f"hf:{llava}", *short, "--precision", "bf16", "--device", "cpu")
-    assert shown.exit_code == 0, shown.output
+    shown = bench_ok("cost", "measure", "--models", f"hf:{llava}", *short, "--precision", "bf16", "--device", "cpu")
     assert [line.split()[:3] for line in shown.output.splitlines() if "hf:llava" in line] == [
         ["hf:llava", "1", "2"],
         ["hf:llava", "2", "2"],

@@ -9,7 +9,7 @@ import pytest
 from harness.utils.errors import BenchError
 from results.runs.leaderboard import leaderboard
 from results.store.store import Store
-from tests.harness.conftest import bench, bench_or_raise
+from tests.harness.conftest import bench_ok, bench_or_raise
 
 SAID = {"a": ["a red ball", "a red cube", "dogs"], "b": ["two cats asleep", "two dogs", "a kite"]}
 REFERENCES = {"a": ["a red ball lies here", "red ball"], "b": ["two cats asleep", "cats sleep"]}
@@ -130,7 +130,7 @@ def folder(tmp_path: Path) -> Path:
 def test_scores_of_others_have_intervals_beside_the_usual_ones(folder: Path) -> None:
     out = folder / "scores.json"
     words = ("evaluate", folder / "ours.json", "--references", folder / "refs.json", "--no-meteor", "--out", out)
-    assert bench(*words, "--scores", f"Polos={folder / 'ours.clip.json'}").exit_code == 0
+    bench_ok(*words, "--scores", f"Polos={folder / 'ours.clip.json'}")
     found = json.loads(out.read_text())
     assert found["scores"]["Polos"] == pytest.approx(0.775)
     assert found["intervals"]["Polos"][0] < 0.775 < found["intervals"]["Polos"][1]

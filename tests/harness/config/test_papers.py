@@ -8,7 +8,7 @@ import pytest
 
 from harness.config.load import list_presets, load_preset
 from results.published.scores import scores
-from tests.harness.conftest import ROOT, bench
+from tests.harness.conftest import ROOT, bench_ok
 from zoo import list_models, select_models
 
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
@@ -67,8 +67,7 @@ def plan(name: str) -> str:
     recipe = load_preset(name).recipe
     assert recipe is not None
     model = next(model for model in list_models() if recipe.covers(model))
-    done = bench("plan", "--preset", name, "--models", model, "--data", "coco")
-    assert done.exit_code == 0, done.output
+    done = bench_ok("plan", "--preset", name, "--models", model, "--data", "coco")
     return done.stdout
 
 

@@ -19,7 +19,7 @@ from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 from zoo import Visual, VisualSpec, create_model, model_card
 
 SAMPLES = [
@@ -108,8 +108,7 @@ def test_every_schedule_is_listed_and_shown() -> None:
         load_schedule("x")
     for name in list_schedules():
         assert name in listed
-        shown = bench("schedules", name)
-        assert shown.exit_code == 0
+        shown = bench_ok("schedules", name)
         assert all(stage.name in shown.stdout for stage in load_schedule(name).stages)
 
 

@@ -33,7 +33,7 @@ from harness.inference.attention import (
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
-from tests.harness.conftest import MakeRun, bench
+from tests.harness.conftest import MakeRun, bench, bench_ok
 from zoo import Visual, VisualSpec, create_model, model_card
 from zoo.attention_maps import attention_weights
 
@@ -163,8 +163,7 @@ def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeR
     blue = pictures[1]
     twin = Path(shutil.copy(blue, tmp_path / "other" / blue.name))
     folder, out = make_run(), tmp_path / "drawn"
-    done = bench("caption", blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
-    assert done.exit_code == 0, done.output
+    done = bench_ok("caption", blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
     lines = done.stdout.splitlines()
     names = ["blue-attention.png", "red-attention.png", "blue-2-attention.png"]
     assert lines[3:] == [f"attention drawn in {out / name}" for name in names]

@@ -13,7 +13,7 @@ from harness.cli.inputs import open_split
 from harness.inference.encodings import Encodings, draw_encodings, encodings, tsne
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from tests.harness.conftest import DrawScenes, MakeRun, bench
+from tests.harness.conftest import DrawScenes, MakeRun, bench, bench_ok
 from zoo import Visual, create_model, model_card
 
 RANDOM = np.random.default_rng(0)
@@ -66,8 +66,7 @@ def test_padding_is_left_out_and_one_vector_is_refused() -> None:
 def test_stored_runs_are_compared_by_one_command(draw_scenes: DrawScenes, make_run: MakeRun, tmp_path: Path) -> None:
     data, runs = draw_scenes(train=24, val=4, test=6), [make_run(key="a-s0"), make_run("show_tell", key="b-s0")]
     words = ("export", "encodings", "a-s0", runs[1], "--data", data, "-w", runs[0].parents[1], "--out", tmp_path / "e")
-    done = bench(*words)
-    assert done.exit_code == 0, done.output
+    done = bench_ok(*words)
     told = json.loads((tmp_path / "e" / "encodings.json").read_text(encoding="utf-8"))
     first, second = told["runs"]
     assert (first["run"], first["images"], first["vectors"], len(first["points"])) == ("a-s0", 6, 24, 24)

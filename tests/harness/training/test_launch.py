@@ -13,7 +13,7 @@ from results import Store
 from results.records import EpochRecord
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures, one_run
-from tests.harness.conftest import bench, bench_environment, bench_forked
+from tests.harness.conftest import bench_environment, bench_forked, bench_ok
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "failing_rank.py"
 TINY = ("stages.0.epochs=2", "stages.0.batch_size=7", "stages.0.validate_every=2", "stages.0.captions_per_image=2")
@@ -59,7 +59,7 @@ def test_a_launch_survives_a_failed_model_and_a_lost_process(
     monkeypatch.delenv("BENCH_JOBS", raising=False)
     monkeypatch.setenv("BENCH_JAVA", "/no/java")  # METEOR takes seconds of each process
     plugin = ("--plugin", str(PLUGIN))
-    assert bench(*words(data, tmp_path / "alone", "transformer_base"), "--jobs", "1").exit_code == 0
+    bench_ok(*words(data, tmp_path / "alone", "transformer_base"), "--jobs", "1")
 
     both = words(data, tmp_path / "both", "transformer_base")
     lost = bench_forked(*both, "--devices", "2", *plugin, BENCH_TEST_RANK_1="killed")

@@ -9,7 +9,7 @@ import pytest
 from results import Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 
 _RUN, _PART = "UPDATE runs SET {} WHERE key = 'updown-1'", "UPDATE {} WHERE run_id = 2"
 WAYS = {
@@ -78,7 +78,7 @@ def test_a_server_is_checked_too(postgres_url: str, make: Any) -> None:
         store.record_dataset(make.dataset())
         store.plan([make.spec()])
         store.finish("blind-1", make.outcome())
-        assert bench("db", "check", "--db", postgres_url).exit_code == 0
+        bench_ok("db", "check", "--db", postgres_url)
         with store.writing() as connection:
             connection.exec_driver_sql("UPDATE image_scores SET scores = 'junk'::bytea")
         checked = bench("db", "check", "--db", postgres_url)

@@ -11,7 +11,7 @@ from harness.cli import flops as table_vi
 from harness.measure.flops.backbone import count_backbone
 from harness.utils.errors import BenchError
 from results.published.scores import published_for
-from tests.harness.conftest import bench
+from tests.harness.conftest import bench, bench_ok
 from zoo.errors import ZooError
 from zoo.registry import model_card
 
@@ -39,8 +39,7 @@ def _listing(pattern: str = "*") -> list[str]:
 
 @pytest.mark.usefixtures("tiny_models")
 def test_table_fits_eighty_columns_and_states_its_conditions() -> None:
-    result = bench("flops", "--models", "transformer*", *SMALL)
-    assert result.exit_code == 0
+    result = bench_ok("flops", "--models", "transformer*", *SMALL)
     assert max(len(line) for line in result.output.splitlines()) <= 80
     row = next(line.split() for line in result.output.splitlines() if "transformer_base" in line)
     assert len(row) == 9  # the parameters have a unit
@@ -82,8 +81,7 @@ def test_csv_holds_exact_numbers_and_the_failure() -> None:
 )
 @pytest.mark.usefixtures("tiny_models")
 def test_tables_to_paste_with_operators_as_notes(output: str, name: str) -> None:
-    result = bench("flops", "--models", "transformer*", *SMALL, "--format", output, "--operators")
-    assert result.exit_code == 0
+    result = bench_ok("flops", "--models", "transformer*", *SMALL, "--format", output, "--operators")
     [row] = [line for line in result.output.splitlines() if line.startswith(name)]
     notes = result.output.split(row)[1]
     assert "GMAC: linear" in notes
