@@ -55,19 +55,19 @@ def bench(*words: object, env: Mapping[str, str] | None = None) -> Result:
     return CliRunner().invoke(command_line(), list(map(str, words)), env=env)
 
 
-def bench_ok(*words: object, env: Mapping[str, str] | None = None) -> Result:
-    """As `bench`, of a command that ends well."""
-    done = bench(*words, env=env)
-    assert done.exit_code == 0, done.output
-    return done
-
-
 def bench_or_raise(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """The exit code of `bench WORDS` and what it printed; errors are raised."""
     result = bench(*words, env=env)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
+
+
+def bench_ok(*words: object, env: Mapping[str, str] | None = None) -> Result:
+    """As `bench`, of a command that ends well."""
+    done = bench(*words, env=env)
+    assert done.exit_code == 0, done.output or done.exception
+    return done
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from reports.html.report import write_report
 from results.records import Quantity
 from results.runs.leaderboard import Group, leaderboard
 from results.store.store import Store
-from tests.harness.conftest import bench, bench_or_raise
+from tests.harness.conftest import bench, bench_ok
 
 IDS = range(100, 140)
 WORDS = ["a", "red", "blue", "green", "ball", "cube", "dog", "cat", "sits", "on", "under", "the", "small", "large"]
@@ -49,9 +49,7 @@ def write(path: Path, content: Any) -> None:
 
 def run(folder: Path, models: str, *options: object) -> str:
     words = ("run", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", models, *options)
-    code, output = bench_or_raise(*words)
-    assert code == 0, output
-    return output
+    return bench_ok(*words).output
 
 
 def groups_of(folder: Path) -> list[Group]:
@@ -141,8 +139,7 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     Image.new("RGB", (40, 30), "red").save(folder / "images" / "000000000100.jpg")
     files = [folder / "good.json", folder / "bad.json"]
     options = ("--references", folder / "refs.json", "--report", folder / "report", "--images", folder / "images")
-    code, output = bench_or_raise("evaluate", *files, *options)
-    assert code == 0, output
+    output = bench_ok("evaluate", *files, *options).output
     assert "Nothing beats good" in output
     assert "good less bad: +" in output
     assert sorted(path.name for path in (folder / "report" / "gallery").glob("*.jpg")) == ["1-100.jpg"]

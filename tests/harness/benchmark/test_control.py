@@ -19,7 +19,7 @@ from results import Store
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import quiet, run_config
-from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, run_words
 
 GRID = FeatureConfig()
 
@@ -106,8 +106,7 @@ def words(draw_scenes: DrawScenes, tmp_path: Path) -> list[object]:
 
 
 def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[object], tmp_path: Path) -> None:
-    code, said = bench_or_raise(*words, "--first-seed", 3)
-    assert code == 0
+    said = bench_ok(*words, "--first-seed", 3).output
     assert "control: show_tell with further seeds, and with preprocessing bicubic" in said
     with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
         plain, changed = leaderboard(store)

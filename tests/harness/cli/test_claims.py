@@ -15,7 +15,7 @@ from results.errors import StoreError
 from results.runs.reading import finished
 from results.store.store import Store
 from tests.documentation.parsing import check
-from tests.harness.conftest import DrawScenes, bench_or_raise, set_options
+from tests.harness.conftest import DrawScenes, bench_ok, bench_or_raise, set_options
 from tests.results.comparison.claim_stores import Trained, store_of
 from tests.results.comparison.test_claims import HIGHER
 from zoo.registry import select_models
@@ -31,9 +31,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def claims(place: Path, *words: str) -> str:
-    code, output = bench_or_raise("claims", str(place / "own.yaml"), "-w", str(place), *words)
-    assert code == 0, output
-    return output
+    return bench_ok("claims", str(place / "own.yaml"), "-w", str(place), *words).output
 
 
 def test_the_table_has_verdicts_reasons_and_what_to_type(place: Path) -> None:

@@ -9,16 +9,14 @@ import pytest
 
 from harness.utils.errors import BenchError
 from results import StoreError
-from tests.harness.conftest import bench_or_raise, bench_process
+from tests.harness.conftest import bench_ok, bench_process
 
 Fill = Callable[..., Path]
 
 
 def compare(*words: str | Path) -> str:
     """What was printed; expected errors are raised."""
-    code, output = bench_or_raise("compare", *words)
-    assert code == 0, output
-    return output
+    return bench_ok("compare", *words).output
 
 
 BESIDE = {"old": {"updown": 0, "blind": 0, "gone": 0}, "new": {"blind": 0, "updown": 3, "fresh": 0}}

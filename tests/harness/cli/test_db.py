@@ -6,7 +6,7 @@ import pytest
 
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
-from tests.harness.conftest import bench_or_raise
+from tests.harness.conftest import bench_ok, bench_or_raise
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,7 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
 
 def test_info_and_upgrade(tmp_path: Path) -> None:
     fill(tmp_path / "bench.sqlite", 0.5)
-    code, output = bench_or_raise("db", "info", env={"BENCH_DB": str(tmp_path / "bench.sqlite")})
-    assert code == 0
+    output = bench_ok("db", "info", env={"BENCH_DB": str(tmp_path / "bench.sqlite")}).output
     assert "tables of captionbench 1.0.0" in output.replace("\n", "")
     assert "runs: 1 finished" in output
     assert bench_or_raise("db", "upgrade", "--db", "bench.sqlite")[1].startswith("nothing to do")
@@ -37,8 +36,7 @@ def test_info_and_upgrade(tmp_path: Path) -> None:
 
 def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
     fill(tmp_path / "a.sqlite", 0.5)
-    code, output = bench_or_raise("db", "merge", "a.sqlite", "--workspace", "new")
-    assert code == 0
+    output = bench_ok("db", "merge", "a.sqlite", "--workspace", "new").output
     assert "a.sqlite: 1 runs added, 0 completed, 0 here already; 1 data sets added or completed" in output
     fill(tmp_path / "b.sqlite", 0.75)
     code, output = bench_or_raise("db", "merge", "b.sqlite", "--db", "a.sqlite")
@@ -51,8 +49,7 @@ def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
 
 def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
-    code, output = bench_or_raise("db", "publish", "out.sqlite", "--db", "full.sqlite")
-    assert code == 0
+    output = bench_ok("db", "publish", "out.sqlite", "--db", "full.sqlite").output
     assert output.startswith("out.sqlite: 1 runs, 0.")
     assert bench_or_raise("db", "check", "--db", "out.sqlite")[0] == 0
     assert bench_or_raise("compare", "full.sqlite", "out.sqlite")[0] == 0

@@ -47,8 +47,7 @@ def write(path: Path, content: Any) -> Path:
 def judge(folder: Path, content: Any, *options: object) -> Any:
     file, out = write(folder / "judged.json", content), folder / "out.json"
     words = ("evaluate", "--judgements", file, "--no-meteor", "--out", out, *options)
-    code, output = bench_or_raise(*words)
-    assert code == 0, output
+    bench_ok(*words)
     return json.loads(out.read_text())
 
 
@@ -142,8 +141,7 @@ def test_scores_of_others_have_intervals_beside_the_usual_ones(folder: Path) -> 
 def test_scores_on_cards_place_systems(folder: Path) -> None:
     models = ",".join(f"captions:{folder / name}.json" for name in ("ours", "theirs"))
     words = ("run", "--models", models, "--data", folder / "refs.json", "--workspace", folder / "ws")
-    code, output = bench_or_raise(*words)
-    assert code == 0, output
+    bench_ok(*words)
     with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
         [group] = leaderboard(store, "Polos")
     assert [row.model for row in group.rows] == ["ours", "theirs"]

@@ -8,7 +8,7 @@ import torch
 from harness.cli.new_model import named
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
-from tests.harness.conftest import TINY, DrawScenes, bench_or_raise, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, run_words
 from tests.zoo import test_laws
 from zoo import create_model, registry
 from zoo.laws import BrokenLawError, check_laws
@@ -67,15 +67,13 @@ def test_a_model_that_breaks_a_law_is_told_which(
 
 @pytest.mark.usefixtures("own_registry", "quick_runs")
 def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
-    code, said = bench_or_raise("new-model", "sparse_gru", "--out", tmp_path / "models")
-    assert code == 0
+    said = bench_ok("new-model", "sparse_gru", "--out", tmp_path / "models").output
     plugin, test = tmp_path / "models" / "sparse_gru.py", tmp_path / "models" / "test_sparse_gru.py"
     assert f"bench run --models sparse_gru,transformer_base --plugin {plugin}" in said
     assert "class SparseGru(Captioner):" in plugin.read_text()
     assert "mine" not in (plugin.read_text() + test.read_text()).lower()
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path / "workspace", "sparse_gru", TINY)
-    code, said = bench_or_raise(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin)
-    assert code == 0
+    said = bench_ok(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin).output
     link = (tmp_path / "workspace" / "report" / "index.html").as_uri()
     assert said.splitlines()[-1].endswith(f"1 finished, 0 re-used, 0 failed; report: {link}")
 

@@ -13,7 +13,7 @@ from harness.cli.data import FEW_TO_TEST
 from harness.data.convert import Picture, split_pictures
 from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
-from tests.harness.conftest import ROOT, bench_or_raise
+from tests.harness.conftest import ROOT, bench_ok
 
 MANY = [f"{number}.png" for number in range(20)]
 Content = Mapping[str, Any]
@@ -31,8 +31,7 @@ def converted(folder: Path, *words: object) -> Content:
     """What `bench data convert` writes into the folder, which verifies and opens."""
     out = folder / "dataset_own.json"
     for _ in range(2):  # the second replaces what the first wrote
-        code, said = bench_or_raise("data", "convert", *words, "--out", out)
-        assert code == 0
+        said = bench_ok("data", "convert", *words, "--out", out).output
     assert f"bench data verify {out}" in said
     content: Content = json.loads(out.read_text())
     splits = [image["split"] for image in content["images"]]

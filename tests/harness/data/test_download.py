@@ -23,7 +23,7 @@ from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from tests.faults.test_full_disk import no_file_beyond
-from tests.harness.conftest import bench_or_raise
+from tests.harness.conftest import bench_ok, bench_or_raise
 
 JPEG = b"\xff\xd8\xff\xe0 a picture\xff\xd9"
 NAMES = {
@@ -275,9 +275,7 @@ def of_site(site: Site, coco: Origin, nocaps: Origin, monkeypatch: pytest.Monkey
     monkeypatch.setattr("harness.data.download.load_sources", lambda: away)
 
     def downloading(*words: object) -> str:
-        code, output = bench_or_raise("data", "download", *words, "--mirror", site.url)
-        assert code == 0
-        return output
+        return bench_ok("data", "download", *words, "--mirror", site.url).output
 
     return downloading
 

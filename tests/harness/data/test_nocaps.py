@@ -10,7 +10,7 @@ from harness.data import open_dataset
 from harness.data.formats import References
 from harness.data.nocaps import describe_domains, join_nocaps, read_domains
 from harness.utils.errors import BenchError
-from tests.harness.conftest import bench_or_raise
+from tests.harness.conftest import bench_ok
 
 TRAINED = [
     {"cocoid": 9, "filename": "a.jpg", "filepath": "val2014", "split": "train", "sentences": [{"raw": "A dog."}]},
@@ -147,8 +147,7 @@ def test_labels_replace_those_of_the_annotations(tmp_path: Path) -> None:
     assert joined.domains == {"near-domain": 1, "out-domain": 1}
     assert [image.get("domain") for image in joined.content["images"]] == [None, "near-domain", "out-domain"]
     words = ("--references", files["nocaps"], "--domains", files["server"], "--no-meteor")
-    code, output = bench_or_raise("evaluate", files["results"], *words, "--out", tmp_path / "scores.json")
-    assert code == 0
+    output = bench_ok("evaluate", files["results"], *words, "--out", tmp_path / "scores.json").output
     assert "CIDEr-D (df:domain)" in output
     assert "domains: near-domain 1, out-domain 1" in output
     scores = json.loads((tmp_path / "scores.json").read_text())["domains"]
