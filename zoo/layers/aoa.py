@@ -24,8 +24,6 @@ are apart in both directions is then the product of the two gaps, and some of th
 
 CHILD, NEIGHBOUR, PARENT = 1, 2, 3
 """Relation of region j to region i: inside it, neither, or around it; 0 for padding. One apart, as the graph needs."""
-
-
 _INSIDE = 0.9
 
 

@@ -40,8 +40,6 @@ _NAMES = (
 )
 _SIZES = {"vocab_size": ("decoder.fc.weight", 0), "max_len": ("decoder.pos_emb.weight", 0)}
 _STACKS = {"n_encoder_layers": "encoder.layers", "n_decoder_layers": "decoder.layers"}
-
-
 _BRANCHES = (
     (r"\b(?:self_att|mhatt)\b", "mixer"),
     (r"\benc_att\b", "cross"),

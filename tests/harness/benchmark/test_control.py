@@ -119,7 +119,7 @@ def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[obje
     with Store(tmp_path / "workspace" / "bench.sqlite") as store:
         page = write_report(store, tmp_path / "report").with_name("method.html").read_text(encoding="utf-8")
     assert "Not the architecture: show_tell with the resize filter bicubic differs by " in page
-    code, said = bench_or_raise(*words, "--first-seed", 3)
+    _, said = bench_or_raise(*words, "--first-seed", 3)
     assert "0 finished, 4 re-used, 0 failed" in said
 
 

@@ -34,8 +34,6 @@ STAGE = {
     "name": "xe", "epochs": 2, "batch_size": 7, "captions_per_image": 2, "dropout": 0.0, "clip_norm": 1.0,
     "learning_rate": {"peak": 0.01, "warmup_steps": 2},
 }  # fmt: skip
-
-
 NETWORK = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
 
 

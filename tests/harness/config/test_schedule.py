@@ -17,8 +17,6 @@ from harness.utils.errors import BenchError
 from results.statistics.learning import IDLE_SHARE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
-
-
 HALVED = {"annealing": "step", "factor": 0.5}
 
 

@@ -36,8 +36,6 @@ PADDED = ("idefics3", "qwen2_vl")
 """Families in which an image of another size has another number of tokens."""
 SHIFTED = ("florence2", "kosmos-2")
 """Families in which transformers shifts positions by padding; there, one prompt for all images needs none."""
-
-
 OpenFamily = Callable[..., HubCaptioner]
 
 

@@ -11,8 +11,6 @@ from harness.training.distributed import Collective, PeerFailedError, other_rank
 from harness.utils.errors import BenchError, ProcessLostError
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
-
-
 WEIGHTS = [((3, 2), torch.float32), ((4,), torch.float32), ((2, 2), torch.float64), ((), torch.float32)]
 
 

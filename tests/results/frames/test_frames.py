@@ -18,14 +18,8 @@ from results.records import CodeRecord
 Add = Callable[..., str]
 
 FRAMES = ("leaderboard", "scores", "image_scores", "captions", "costs", "epochs")
-
-
 RUN = ["run", "model", "role", "seed", "dataset"]
-
-
 CONDITIONS = ["track", "fingerprint", "signature", "code_model", "code_revision"]
-
-
 SIGNATURE = "nrefs:5|split:scenes-test|beam:3"
 
 

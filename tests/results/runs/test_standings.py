@@ -26,8 +26,6 @@ from results.runs.standings import (
 from results.statistics.architecture import NEEDS_SEEDS, architecture_mean, places
 
 IMAGES = range(40)
-
-
 PLACED = replace(JUDGED_AS_USUAL, place_unfinished=True)
 
 
