@@ -1,14 +1,29 @@
-"""Links of the documentation lead to files, to headings, and to pages that the site has."""
+"""Pages: their links, paths and commands lead to what exists, and the site has all of them."""
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.documentation.pages import PAGES, ROOT, prose_of
+from tests.documentation.pages import (
+    LANGUAGES,
+    PAGES,
+    ROOT,
+    SHELL,
+    blocks_of,
+    commands_of,
+    languages_of,
+    lines_of,
+    prose_of,
+)
+from tests.documentation.parsing import check, unknown_options
 
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)\s*$", re.MULTILINE)
@@ -78,3 +93,46 @@ def _files(nav: Any) -> Iterator[str]:
         yield nav
     for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
         yield from _files(entry)
+
+
+_SPAN = re.compile(r"(?<!`)`([^`\n]+|[^`]+?)`(?!`)", re.DOTALL)
+_INDENTED_COMMAND = re.compile(r"^ {4}(?:\$ )?(?:bench|uv|pip|pytest|python) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_names_its_language(page: str) -> None:
+    assert set(languages_of(page)) <= set(LANGUAGES)
+    assert not _INDENTED_COMMAND.search(prose_of(page)), "commands stand in fenced blocks, so that tests find them"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_parses(page: str) -> None:
+    for block in blocks_of(page, SHELL):
+        for line in lines_of(block.code):
+            for words in commands_of(line):
+                try:
+                    check(words)
+                except Exception as error:
+                    said = getattr(error, "format_message", lambda error=error: str(error))()
+                    pytest.fail(f"{page}: {line}: {said}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_in_the_prose_exist(page: str) -> None:
+    """In spans such as `bench run --seeds 3`, and in blocks of text that show how a command is used."""
+    spans = [" ".join(span.split()) for span in _SPAN.findall(prose_of(page))]
+    usage = " ".join(" ".join(block.code.split()) for block in blocks_of(page, ["text"]))
+    shown = [*spans, *(f"bench {rest}" for rest in usage.split("bench ")[1:])]
+    wrong = {text: found for text in shown if text.startswith("bench ") and (found := unknown_options(text))}
+    assert not wrong
+
+
+@pytest.mark.skipif(find_spec("zensical") is None, reason="zensical is not installed: uv sync --group docs")
+def test_the_site_builds_in_strict_mode(tmp_path: Path) -> None:
+    docs = shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("site", ".cache"))
+    words = ("build", "--strict", "--config-file", docs / "zensical.toml")
+    done = subprocess.run([sys.executable, "-m", "zensical", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stems = {Path(page).stem for page in PAGES if page.startswith("docs/")} - {"index"}
+    built = {path.parent.name for path in (docs / "site").glob("*/index.html")}
+    assert stems <= built

@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
+from harness.cli.plan import SEEDS
 from harness.utils.errors import BenchError
-from results import Store
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, command_line, run_words
+from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results.runs.planning import stored_variances
+from results.statistics.power import detectable, least_seeds, seed_deviation_over
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, bench_or_raise, command_line, run_words
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2")
@@ -100,3 +104,117 @@ def test_what_is_not_stored_is_refused(words: str, said: str) -> None:
     error = bench("plan", "--store", *words.split()).exception
     assert isinstance(error, BenchError)
     assert said in str(error)
+
+
+IMAGES = range(50)
+
+
+def detect(*words: str | Path) -> str:
+    """What was printed, on 80 columns; expected errors are raised."""
+    output = bench_ok("plan", "--detect", *words).output
+    assert max(map(len, output.splitlines())) <= 80
+    return output
+
+
+def workspace(folder: Path, models: int) -> Path:
+    """Three seeds of each model, on 50 images."""
+    folder.mkdir()
+    generator = np.random.default_rng(5)
+    images = tuple(ImageRecord(i, f"{i}.png", "test", ("a ball",)) for i in IMAGES)
+    with Store(folder / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, images))
+        for model in ("updown", "aoanet")[:models]:
+            for seed in range(3):
+                spec = RunSpec(f"{model}-{seed}", model, "model", seed, "controlled", "f" * 16, {}, {}, "0.3.0")
+                store.plan([spec])
+                scores = dict(zip(IMAGES, generator.normal(1 + seed / 50, 0.3, len(IMAGES)).tolist(), strict=True))
+                overall = {"overall": {"CIDEr-D": Quantity(1.0)}}
+                split = SplitResult("test", dict.fromkeys(IMAGES, "a ball"), overall, {"CIDEr-D": scores})
+                store.finish(spec.key, Outcome((split,), {}, {}))
+    return folder
+
+
+def rows(said: str, column: int = 1) -> dict[int, float]:
+    """The table: differences by number of seeds."""
+    cells = [line.split() for line in said.splitlines()]
+    return {int(row[0]): float(row[column]) for row in cells if len(row) in {2, 3} and all(map(_is_number, row))}
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(".", "", 1).isdigit()
+
+
+def test_stated_variances_need_no_results(tmp_path: Path) -> None:
+    said = detect("9", "--seed-deviation", "5", "--image-deviation", "40", "-w", tmp_path / "none")
+    assert rows(said) == {seeds: pytest.approx(detectable(seeds, 1000, 5, 40), abs=0.005) for seeds in SEEDS}
+    assert f"9 points: {least_seeds(9, 1000, 5, 40)} seeds of each model or more." in said
+    assert "scenes test has 1,000 images" in said
+    assert "Seeds deviate by 5, images by 40 points: as stated." in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_no_seeds_or_too_many_would_find_is_said() -> None:
+    said = detect("1", "--seed-deviation", "0.5", "--image-deviation", "60", "--data", "coco")
+    assert all(part in said for part in ("not with any number of seeds", "5,000 images", "2.38 points", "28,258"))
+    assert "more than 1,000 seeds" in detect("1", "--seed-deviation", "500", "--image-deviation", "1")
+
+
+def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
+    place = workspace(tmp_path / "w", models=2)
+    said = detect("20", "-w", place)
+    assert "scenes test has 50 images" in said
+    assert "2 stored models, 6 runs." in said
+    assert "(95 %: " in said
+    assert detect("20", "--db", place / "bench.sqlite") == said
+    stated = detect("20", "-w", place, "--seed-deviation", "0.01")
+    assert "Seeds deviate by 0.01 points: as stated." in stated
+    assert rows(stated)[2] < rows(said)[2]
+    with Store(place / "bench.sqlite", read_only=True) as store:
+        found = stored_variances(store, "scenes", "test")
+    assert found is not None
+    assert found.image_deviation is not None
+    of_seeds = seed_deviation_over(200, found.seed_deviation, found.interaction_deviation, 50)
+    more = detectable(3, 200, of_seeds, found.image_deviation)
+    assert rows(said, 2)[3] == pytest.approx(more, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "hint"),
+    [
+        (1, (), "--image-deviation 40"),
+        (0, ("--seed-deviation", "5"), "--seed-deviation 5 --image-deviation 40"),
+        (None, ("--seed-deviation", "5"), "--seed-deviation 5 --image-deviation 40"),
+    ],
+)
+def test_without_variances_it_says_what_to_type(
+    tmp_path: Path, models: int | None, options: tuple[str, ...], hint: str
+) -> None:
+    place = tmp_path / "w" if models is None else workspace(tmp_path / "w", models)
+    with pytest.raises(BenchError) as error:
+        detect("1", "-w", place, *options)
+    assert hint in str(error.value.hint)
+    if models == 1:
+        assert "1 stored model, 3 runs." in detect("1", "-w", place, "--image-deviation", "40")
+
+
+@pytest.mark.parametrize("option", ["--detect", "--seed-deviation", "--image-deviation"])
+@pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e-9", "1e9"])
+def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
+    options = {"--detect": "1", "--seed-deviation": "5", "--image-deviation": "40"} | {option: value}
+    words = [word for pair in options.items() for word in pair]
+    done = bench("plan", *words)
+    assert done.exit_code
+    assert option in done.output + str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--seed-deviation", "5"), "none is asked for"),
+        (("--image-deviation", "5"), "none is asked for"),
+        (("--detect", "1", "--data", "nowhere"), "sizes of this data set are unknown"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(words: tuple[str, ...], told: str) -> None:
+    with pytest.raises(BenchError, match=told):
+        bench_or_raise("plan", *words)

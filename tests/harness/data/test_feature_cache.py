@@ -1,6 +1,7 @@
-"""The feature cache: right, shared, bounded in memory, and the same bytes after a kill at any moment."""
+"""The feature cache: right, shared, bounded in memory, the same bytes after a kill; and what models see of it."""
 
 import errno
+import json
 import os
 import signal
 import threading
@@ -13,8 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from harness.data import feature_cache, pixels
+from harness.data import features as module
 from harness.data.dataset import Dataset
-from harness.data.features import ARRAY
+from harness.data.features import ARRAY, META, Features
 from harness.data.images import ImagePreprocessing, load_image
 from harness.utils.errors import BenchError
 from tests.harness.data.counting_backbone import (
@@ -30,6 +32,7 @@ from tests.harness.data.counting_backbone import (
     kill_self,
     noise_pictures,
 )
+from zoo.captioner import VisualSpec
 
 
 @pytest.fixture
@@ -247,3 +250,72 @@ def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: P
     assert backbone.batches == []
     assert len(said) == 1
     assert "waiting" in said[0]
+
+
+IDS = (7, 3, 11, 5, 2)
+GRID = (2, 3)
+DIM = 4
+
+
+@pytest.fixture
+def array() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(5, 6, DIM)).astype(np.float16)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, array: np.ndarray) -> Path:
+    """A finished cache folder of five images."""
+    np.save(tmp_path / ARRAY, array)
+    meta = {"key": "abc", "shape": array.shape, "grid": GRID, "image_ids": IDS}
+    (tmp_path / META).write_text(json.dumps(meta))
+    return tmp_path
+
+
+@pytest.fixture
+def features(folder: Path) -> Features:
+    return Features(folder)
+
+
+def test_cell_boxes_cover_the_image_in_reading_order(features: Features) -> None:
+    boxes = features.cell_boxes()
+    assert np.allclose(boxes[0], [0, 0, 1 / 3, 1 / 2])
+    assert np.allclose(boxes[1], [1 / 3, 0, 2 / 3, 1 / 2])
+    assert np.allclose(boxes[-1], [2 / 3, 1 / 2, 1, 1])
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    assert np.isclose(areas.sum(), 1)
+    assert len({tuple(box) for box in boxes.tolist()}) == 6
+
+
+def test_every_kind_of_visual(features: Features, array: np.ndarray) -> None:
+    stored = torch.from_numpy(array[[2, 0]])
+    wanted = stored.float()
+    grid = features.visual([11, 7], VisualSpec("grid", DIM))
+    assert torch.equal(grid.features, stored)
+    assert grid.boxes is None
+    regions = features.visual([11, 7], VisualSpec("regions", DIM))
+    assert regions.boxes.shape == (2, 6, 4)
+    pooled = features.visual([11, 7], VisualSpec("pooled", DIM))
+    assert torch.allclose(pooled.features, wanted.mean(dim=1, keepdim=True), atol=1e-6)
+    blind = features.visual([11, 7], VisualSpec("none", 0))
+    assert torch.equal(blind.features, torch.zeros(2, 1, 1))
+    for visual in (grid, regions, pooled, blind):
+        assert visual.to("cpu").features.dtype == torch.float32  # type: ignore[union-attr]
+        assert visual.mask.shape == visual.features.shape[:2]
+        assert visual.mask.all()
+
+
+def test_much_is_read_by_several_threads(
+    features: Features, array: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MUCH", 1)
+    np.testing.assert_array_equal(features.grid_features([5, 7, 5]), array[[3, 0, 3]])
+
+
+def test_damage_is_found(folder: Path) -> None:
+    (folder / ARRAY).write_bytes((folder / ARRAY).read_bytes()[:-1])
+    with pytest.raises(BenchError, match="damaged") as caught:
+        Features(folder)
+    assert "rm -r" in (caught.value.hint or "")
+    (folder / ARRAY).unlink()
+    with pytest.raises(BenchError, match="damaged"):
+        Features(folder)

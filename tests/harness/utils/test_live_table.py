@@ -1,4 +1,4 @@
-"""The live table: what it shows of what runs say in the store, in 80 columns; pipes get lines."""
+"""How far runs and tasks are: the live table in 80 columns, of what runs say in the store; pipes get lines."""
 
 import io
 import time
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from harness.utils import live_table
+from harness.utils import live_table, progress
 from harness.utils.live_table import LiveReporter, RunTable
+from harness.utils.progress import Reporter
 
 LONG = "expansionnet_v2/static-8-to-256-dynamic-16"
 SAID = {
@@ -84,3 +85,16 @@ def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_lines(monkeypatch:
                 time.sleep(0.01)
         assert bool(piped.getvalue()) is tell
     assert piped.getvalue() == "  updown seed 1: xe epoch 1\n  updown seed 1: xe epoch 2\n", "each once"
+
+
+def test_what_comes_before_the_first_unit_counts_for_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    said = io.StringIO()
+    with Reporter(Console(file=said)).task("regions", 11) as task:
+        for seconds in (600, 30, 30):
+            now[0] += seconds
+            task.advance()
+    first, second, third = said.getvalue().splitlines()
+    assert (first.strip(), second.strip()) == ("regions: 1/11", "regions: 2/11  (about 4 min 30 s left)")
+    assert third.strip() == "regions: 3/11  (about 4 min 0 s left)"
