@@ -1,7 +1,8 @@
 """Commands that are killed at random moments, and then typed again: the same results, no orphan, no temporary file.
 
 The whole campaign is 140 kills: `pytest -m campaign -n 0 -s tests/faults/test_kills.py`. `BENCH_KILLS=2` sends at most
-two signals to each command, `BENCH_KILLS_SEED` chooses other moments."""
+two signals to each command, `BENCH_KILLS_SEED` chooses other moments.
+"""
 
 import os
 import random

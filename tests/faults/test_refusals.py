@@ -1,7 +1,8 @@
 """What nobody means: refused by a command before any work, with the option or file named, and nothing written.
 
 Numbers beyond all sense, options without effect, empty values, databases that would be lost, pipes and devices where a
-file is read."""
+file is read.
+"""
 
 import json
 import os

@@ -93,6 +93,14 @@ class Make:
         return Outcome(**(fields | changes))
 
     @staticmethod
+    def run(store: Store, outcome: Outcome | None = None, *spec: Any, **changes: Any) -> str:
+        """Plan a run, see `spec`, and finish it; gives its key."""
+        planned = Make.spec(*spec, **changes)
+        store.plan([planned])
+        store.finish(planned.key, outcome or Make.outcome())
+        return planned.key
+
+    @staticmethod
     def attention(image_id: int = 1, **changes: Any) -> AttentionRecord:
         """Two words that look at a grid of 1 x 3; numbers that half precision keeps."""
         weights = ((0.5, 0.25, 0.25), (0.0, 1.0, 0.0))
@@ -214,9 +222,6 @@ def add(store: Store) -> Callable[..., str]:
     """Plan and finish one run: `add(model, seed, cider, **fields of the spec)` gives its key."""
 
     def adding(model: str, seed: int = 1, cider: float | None = 0.5, **changes: Any) -> str:
-        spec = Make.spec(model, seed, **changes)
-        store.plan([spec])
-        store.finish(spec.key, Make.outcome(cider))
-        return spec.key
+        return Make.run(store, Make.outcome(cider), model, seed, **changes)
 
     return adding

@@ -73,8 +73,14 @@ def test_captions_are_compared_by_their_digest(filled: Store) -> None:
 
 
 def test_of_runs_that_only_releases_tell_apart_the_newest_counts(filled: Store, make: Any) -> None:
-    filled.plan([make.spec("updown", variant="-new", signature={"nrefs": "5", "v": "0.2.0"}, code_version="0.2.0")])
-    filled.finish("updown-1-new", make.outcome(0.7))
+    make.run(
+        filled,
+        make.outcome(0.7),
+        "updown",
+        variant="-new",
+        signature={"nrefs": "5", "v": "0.2.0"},
+        code_version="0.2.0",
+    )
     runs = baseline_of(finished_with_images(filled), ["CIDEr-D"]).runs
     assert [run.code for run in runs if run.model == "updown"] == ["0.2.0"]
 

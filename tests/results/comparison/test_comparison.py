@@ -29,9 +29,7 @@ def fill(tmp_path: Path, make: Any) -> Iterator[Callable[..., Store]]:
         opened.append(store)
         store.record_dataset(make.dataset(fingerprint))
         for number, (model, seed, cider, changes) in enumerate(runs):
-            spec = make.spec(model, seed, variant=f"-{number}", dataset=fingerprint, **changes)
-            store.plan([spec])
-            store.finish(spec.key, make.outcome(cider))
+            make.run(store, make.outcome(cider), model, seed, variant=f"-{number}", dataset=fingerprint, **changes)
         return store
 
     yield filling
@@ -195,8 +193,7 @@ def weighed(tmp_path: Path, make: Any, name: str, seeds: dict[int, list[float] |
         found = {} if influences is None else {"BLEU-4": dict(zip((1, 2, 30), influences, strict=True))}
         by_image = {"BLEU-4": {1: 0.1, 2: 0.2, 30: 0.3 + seed}}
         split = replace(make.outcome().splits[0], scores=scores, per_image=by_image, influences=found)
-        store.plan([make.spec("updown", seed)])
-        store.finish(f"updown-{seed}", make.outcome(splits=(split,)))
+        make.run(store, make.outcome(splits=(split,)), "updown", seed)
     return store
 
 

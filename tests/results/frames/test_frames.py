@@ -65,12 +65,17 @@ def test_leaderboard_has_places_p_values_and_what_papers_print(store: Store, mak
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
     models = (("m2", 1.0), ("expansionnet_v2", 3.0), ("blind", 0.75), ("updown", 0.5))
     for (model, factor), seed in product(models, (1, 2, 3)):
-        spec = make.spec(model, seed, dataset="e" * 16, signature={"data": "coco#1", "nrefs": "5"})
         by_image = {number: factor * (1 + number % 7 + 0.1 * seed) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
-        store.plan([spec])
-        store.finish(spec.key, make.outcome(splits=(result,)))
+        make.run(
+            store,
+            make.outcome(splits=(result,)),
+            model,
+            seed,
+            dataset="e" * 16,
+            signature={"data": "coco#1", "nrefs": "5"},
+        )
     best, other, floor, low = Results(store).leaderboard().to_dict("records")
     assert (best["model"], best["place_best"], best["place_worst"]) == ("expansionnet_v2", 1, 1)
     assert (other["place_best"], other["place_worst"]) == (2, 2)
@@ -102,8 +107,7 @@ def test_held_out_scores_stand_beside_those_overall(store: Store, make: Any) -> 
     split = make.outcome().splits[0]
     fields = {name: getattr(split, name) for name in ("split", "captions", "scores", "per_image")}
     held_out = {"CIDEr-D": Quantity(0.25), "BLEU-4": Quantity(None, "one reference only")}
-    store.plan([make.spec()])
-    store.finish("blind-1", make.outcome(splits=(SplitResult(**fields, held_out=held_out),)))
+    make.run(store, make.outcome(splits=(SplitResult(**fields, held_out=held_out),)))
     frame = Results(store).scores()
     told = {
         (row.domain, row.metric): (row.held_out_percent, row.held_out_reason)
@@ -150,8 +154,7 @@ def test_costs_are_named_with_units_and_say_why_they_lack(full: Results) -> None
 
 def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -> None:
     for seed, cost in enumerate((Quantity(None, "not counted"), Quantity(2.0, None, "s", 1.0, 4.0))):
-        store.plan([make.spec("blind", seed)])
-        store.finish(f"blind-{seed}", make.outcome(costs={"latency_median": cost}))
+        make.run(store, make.outcome(costs={"latency_median": cost}), "blind", seed)
     frame = Results(store).costs()
     assert list(frame.cost) == ["latency_median_s"] * 2
     assert list(frame.unit) == ["s"] * 2

@@ -77,12 +77,10 @@ STARTED = datetime(2026, 1, 31, 14, 5)
 
 
 def took(store: Store, model: str, seed: int, seconds: float, attempts: int = 1, **signature: str) -> None:
-    spec = Make.spec(model, seed, signature={"schedule": "quick#1", **signature})
-    store.plan([spec])
-    store.finish(spec.key, Make.outcome())
+    key = Make.run(store, Make.outcome(), model, seed, signature={"schedule": "quick#1", **signature})
     times = {"started_at": STARTED, "finished_at": STARTED + timedelta(seconds=seconds), "attempts": attempts}
     with store.writing() as connection:
-        connection.execute(update(RunRow).where(RunRow.key == spec.key).values(**times))
+        connection.execute(update(RunRow).where(RunRow.key == key).values(**times))
 
 
 def test_means_are_over_the_seeds_of_the_same_conditions(store: Store) -> None:

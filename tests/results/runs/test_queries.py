@@ -78,11 +78,9 @@ def test_the_gallery_shows_the_hardest_image_first(store: Store, add: Add) -> No
 def test_gallery_images_that_tie_or_lack_scores(store: Store, make: Any) -> None:
     images = tuple(ImageRecord(number, f"{number}.png", "test", ("a",)) for number in (7, 5, 6))
     store.record_dataset(make.dataset("e" * 16, name="more", images=images))
-    spec = make.spec(dataset="e" * 16)
     result = make.outcome().splits[0]
     captions, scores = {7: "x", 5: "y", 6: "z"}, {"CIDEr-D": {7: 0.5, 6: 0.5}}
-    store.plan([spec])
-    store.finish(spec.key, make.outcome(splits=(replace(result, captions=captions, per_image=scores),)))
+    make.run(store, make.outcome(splits=(replace(result, captions=captions, per_image=scores),)), dataset="e" * 16)
     found = [(item.image_id, item.mean_cider) for item in gallery(store, "e" * 16, "test", reading.finished(store))]
     assert found == [(6, 0.5), (7, 0.5), (5, None)]
 

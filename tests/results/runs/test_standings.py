@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results import EpochRecord, Quantity, SplitResult, Store, StoreError
+from results import Store, StoreError
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.standings import (
     ALONE,
@@ -24,8 +24,8 @@ from results.runs.standings import (
     Standing,
 )
 from results.statistics.architecture import NEEDS_SEEDS, architecture_mean, places
+from tests.results.runs.finishing import IMAGES, finish, level
 
-IMAGES = range(40)
 PLACED = replace(JUDGED_AS_USUAL, place_unfinished=True)
 
 
@@ -33,15 +33,15 @@ def models(rows: tuple[Row, ...]) -> list[str]:
     return [row.model for row in rows]
 
 
-def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store, make: Any) -> None:
+def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None:
     """`first` and `second` are alike, `third` is worse on every image by 0.4; others have no place, and say why."""
     for model, mean in (("first", 1.0), ("second", 0.99), ("third", 0.6)):
         for seed in (1, 2, 3):
-            finish(store, make, model, seed, level(mean + 0.02 * (seed - 2), 0.01 * seed))
-    finish(store, make, "single", 1, level(0.5, 0.0))
+            finish(store, model, seed, level(mean + 0.02 * (seed - 2), 0.01 * seed))
+    finish(store, "single", 1, level(0.5, 0.0))
     for seed in (1, 2):
-        finish(store, make, "bare", seed, {})
-        finish(store, make, "other-images", seed, {image + 1: 0.4 for image in IMAGES})
+        finish(store, "bare", seed, {})
+        finish(store, "other-images", seed, {image + 1: 0.4 for image in IMAGES})
     (group,) = leaderboard(store)
     assert models(group.rows) == ["first", "second", "third", "single", "other-images", "bare"]
     found = {row.model: row.standings.get("CIDEr-D") for row in group.rows}
@@ -75,20 +75,20 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store, make: A
     assert leaderboard(store) == [group], "the same numbers again"
 
 
-def test_one_row_of_several_seeds_has_nothing_to_be_placed_by(store: Store, make: Any) -> None:
+def test_one_row_of_several_seeds_has_nothing_to_be_placed_by(store: Store) -> None:
     for seed in (1, 2):
-        finish(store, make, "several", seed, level(1.0, 0.01 * seed))
-    finish(store, make, "single", 1, level(0.5, 0.0))
+        finish(store, "several", seed, level(1.0, 0.01 * seed))
+    finish(store, "single", 1, level(0.5, 0.0))
     (group,) = leaderboard(store)
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [ALONE, NEEDS_SEEDS]
     assert group.comparisons is None
 
 
-def test_other_metrics_sort_and_place_rows_too(store: Store, make: Any) -> None:
+def test_other_metrics_sort_and_place_rows_too(store: Store) -> None:
     for model, mean in (("a", 1.0), ("b", 0.5)):
         for seed in (1, 2, 3):
             rouge = {image: 2 - each for image, each in level(mean, 0.01 * seed).items()}
-            finish(store, make, model, seed, level(mean, 0.01 * seed), rouge=rouge)
+            finish(store, model, seed, level(mean, 0.01 * seed), rouge=rouge)
     (by_cider,), (by_rouge,) = leaderboard(store), leaderboard(store, "ROUGE-L")
     assert (models(by_cider.rows), models(by_rouge.rows)) == (["a", "b"], ["b", "a"])
     assert by_rouge.metric == "ROUGE-L"
@@ -109,7 +109,7 @@ def trained(
     stages = [{"epochs": len(curve), "learning_rate": {"annealing": "step"}}]
     for seed in (1, 2, 3):
         config = {"seed": seed, "preset": {"schedule": {"stages": stages}}}
-        finish(store, make, model, seed, level(mean + 0.001 * seed, 0.001), epochs=tuple(epochs), config=config)
+        finish(store, model, seed, level(mean + 0.001 * seed, 0.001), epochs=epochs, config=config)
 
 
 def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(store: Store, make: Any) -> None:
@@ -122,8 +122,7 @@ def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(sto
                 store.record_epoch(f"{model}-{seed}", make.epoch(number, val_cider=value))
             store.finish(f"{model}-{seed}", make.outcome(0.5))
         config = {"members": [f"{model}-1", f"{model}-2"]}
-        store.plan([make.spec(f"ensemble:{model}:2", kind="stored", config=config)])
-        store.finish(f"ensemble:{model}:2-1", make.outcome(0.6))
+        make.run(store, make.outcome(0.6), f"ensemble:{model}:2", kind="stored", config=config)
     rows = {row.model: row for row in leaderboard(store)[0].rows}
     rising, flat = rows["ensemble:rising:2"], rows["ensemble:flat:2"]
     assert (rising.still_learning, flat.still_learning, flat.training_end) == (True, False, "finished learning")
@@ -171,16 +170,16 @@ def test_a_row_at_the_level_of_chance_has_no_place_and_is_no_floor(store: Store,
     assert [test.floor for test in a.standings["CIDEr-D"].floors] == ["majority"]
 
 
-def test_places_are_of_the_seeds_that_most_rows_have(store: Store, make: Any) -> None:
+def test_places_are_of_the_seeds_that_most_rows_have(store: Store) -> None:
     """Further seeds of one row neither place it, nor does one that lacks a seed take the others' away."""
     for model, mean in (("a", 1.0), ("b", 0.98), ("c", 0.6)):
         for seed in (1, 2, 3):
-            finish(store, make, model, seed, level(mean + 0.02 * (seed - 2), 0.01 * seed))
+            finish(store, model, seed, level(mean + 0.02 * (seed - 2), 0.01 * seed))
     (before,) = leaderboard(store)
     for seed in range(4, 30):
-        finish(store, make, "a", seed, level(5.0, 0.01))
+        finish(store, "a", seed, level(5.0, 0.01))
     for seed in (1, 2):
-        finish(store, make, "d", seed, level(0.1, 0.01 * seed))
+        finish(store, "d", seed, level(0.1, 0.01 * seed))
     (after,) = leaderboard(store)
     assert after.comparisons is not None
     assert after.comparisons.seeds == (1, 2, 3)
@@ -192,18 +191,18 @@ def test_places_are_of_the_seeds_that_most_rows_have(store: Store, make: Any) ->
 
 
 @pytest.mark.parametrize("seeds", [((1, 2), (3, 4)), ((1, 2), (2, 3))])
-def test_rows_that_do_not_share_two_seeds_have_no_place(store: Store, make: Any, seeds: Any) -> None:
+def test_rows_that_do_not_share_two_seeds_have_no_place(store: Store, seeds: Any) -> None:
     for model, own in zip("ab", seeds, strict=True):
         for seed in own:
-            finish(store, make, model, seed, level(1.0, 0.01 * seed))
+            finish(store, model, seed, level(1.0, 0.01 * seed))
     (group,) = leaderboard(store)
     assert [row.standings["CIDEr-D"].reason for row in group.rows] == [NO_SHARED_SEEDS] * 2
 
 
-def test_rows_are_the_same_within_a_margin(store: Store, make: Any) -> None:
+def test_rows_are_the_same_within_a_margin(store: Store) -> None:
     for model, mean in (("a", 1.0), ("b", 0.99), ("c", 0.5)):
         for seed in (1, 2, 3):
-            finish(store, make, model, seed, level(mean + 0.001 * seed, 0.0))
+            finish(store, model, seed, level(mean + 0.001 * seed, 0.0))
     for margin, verdict in ((5.0, "same"), (0.5, "better")):
         (group,) = leaderboard(store, judging=Judging(margin=margin))
         assert group.comparisons is not None
@@ -211,71 +210,33 @@ def test_rows_are_the_same_within_a_margin(store: Store, make: Any) -> None:
         assert [pair.verdict for pair in group.comparisons.pairs] == [verdict, "better", "better"]
 
 
-def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store, make: Any) -> None:
+def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store) -> None:
     for model, torch in (("a", "2.15"), ("b", "2.15"), ("c", "2.14")):
         for seed in (1, 2):
-            finish(store, make, model, seed, level(1.0, 0.01 * seed), environment={"packages": {"torch": torch}})
+            finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": {"torch": torch}}})
     (group,), (same,) = leaderboard(store), leaderboard(store, judging=Judging(same_machine=True))
     assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": None, "c": "torch 2.14"}
     assert all(row.standings["CIDEr-D"].best for row in group.rows)
     assert [row.standings["CIDEr-D"].reason for row in same.rows] == [None, None, OTHER_MACHINE]
 
 
-def test_a_row_of_mixed_seeds_is_marked_though_they_are_not_compared(store: Store, make: Any) -> None:
+def test_a_row_of_mixed_seeds_is_marked_though_they_are_not_compared(store: Store) -> None:
     for model, numpy in (("a", {}), ("b", {3: "2.1"})):
         for seed in (1, 2, 3) if numpy else (1, 2):
             packages = {"numpy": numpy.get(seed, "2.4"), "timm": None}
-            finish(store, make, model, seed, level(1.0, 0.01 * seed), environment={"packages": packages})
+            finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": packages}})
     (group,) = leaderboard(store, judging=Judging(same_machine=True))
     assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": "numpy 2.1 (seed 3)"}
     assert all(row.standings["CIDEr-D"].reason != OTHER_MACHINE for row in group.rows), "of the seeds that both have"
 
 
-def test_intervals_are_over_seeds_and_images_or_over_images(store: Store, make: Any) -> None:
+def test_intervals_are_over_seeds_and_images_or_over_images(store: Store) -> None:
     seeds = [level(0.5, 0.02), level(0.6, 0.03), level(0.52, 0.01)]
     for seed, by_image in enumerate(seeds, start=1):
-        finish(store, make, "several", seed, by_image, low=0.1, high=0.9)
-    finish(store, make, "single", 1, seeds[0], low=0.25, high=0.75)
+        finish(store, "several", seed, by_image, bounds=(0.1, 0.9))
+    finish(store, "single", 1, seeds[0], bounds=(0.25, 0.75))
     several, single = (row.scores["CIDEr-D"] for row in leaderboard(store)[0].rows)
     bounds = architecture_mean(np.array([list(seed.values()) for seed in seeds]))
     assert bounds is not None
     assert (several.low, several.high, several.over) == (*bounds, "over seeds and images")
     assert (single.low, single.high, single.over) == (0.25, 0.75, "these weights, over images")
-
-
-def level(mean: float, wobble: float) -> dict[int, float]:
-    """Scores of the images about a mean; each image's own level is in all of them."""
-    return {image: mean + image / 100 + wobble * (-1) ** image for image in IMAGES}
-
-
-def finish(
-    store: Store,
-    make: Any,
-    model: str,
-    seed: int,
-    by_image: dict[int, float],
-    *,
-    rouge: dict[int, float] | None = None,
-    epochs: tuple[EpochRecord, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-    environment: dict[str, Any] | None = None,
-    **changes: Any,
-) -> None:
-    """A finished run with these scores of single images, and their mean, if there are any."""
-    mean = (
-        Quantity(sum(by_image.values()) / len(by_image), low=low, high=high)
-        if by_image
-        else Quantity(None, "not scored")
-    )
-    overall, per_image = {"CIDEr-D": mean}, {"CIDEr-D": by_image} if by_image else {}
-    if rouge:
-        overall["ROUGE-L"], per_image["ROUGE-L"] = Quantity(sum(rouge.values()) / len(rouge)), rouge
-    result = SplitResult("test", dict.fromkeys(by_image, "a ball"), {"overall": overall}, per_image)
-    spec = make.spec(model, seed, variant=str(changes.get("signature", "")), **changes)
-    store.plan([spec])
-    for epoch in epochs:
-        store.record_epoch(spec.key, epoch)
-    store.finish(
-        spec.key, make.outcome(splits=(result,), **({} if environment is None else {"environment": environment}))
-    )

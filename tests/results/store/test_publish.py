@@ -25,9 +25,7 @@ def test_results_stay_and_captions_paths_and_unfinished_runs_go(
     for seed in (1, 2):
         add("updown", seed, 0.5 + seed / 10, config=config)
     store.plan([make.spec("aoanet")])
-    with_map = make.spec("blind")
-    store.plan([with_map])
-    store.finish(with_map.key, make.outcome(0.1, (make.attention(),), checkpoint="/secret/folder/best.safetensors"))
+    make.run(store, make.outcome(0.1, (make.attention(),), checkpoint="/secret/folder/best.safetensors"), "blind")
     done = publish(store.url.render_as_string(hide_password=False), tmp_path / "out.sqlite")
     assert (done.runs, done.unfinished) == (3, 1)
     assert done.bytes == (tmp_path / "out.sqlite").stat().st_size
@@ -53,8 +51,7 @@ def test_results_stay_and_captions_paths_and_unfinished_runs_go(
 )
 def test_reasons_name_no_folder(store: Store, make: Any, tmp_path: Path, reason: str, published: str) -> None:
     costs = {"latency_median": Quantity(None, reason, "s")}
-    store.plan([make.spec("m2")])
-    store.finish("m2-1", make.outcome(costs=costs))
+    make.run(store, make.outcome(costs=costs), "m2")
     publish(store.url.render_as_string(hide_password=False), tmp_path / "out.sqlite")
     with Store(tmp_path / "out.sqlite", read_only=True) as copy:
         ((row,),) = (group.rows for group in leaderboard(copy))
