@@ -2,23 +2,14 @@
 
 from pathlib import Path
 
+from results import Store
 from tests.harness.conftest import heavy_packages_of, heavy_packages_of_each
+from tests.results.conftest import Make
 
 HEAVY = (
-    "torch",
-    "torchvision",
-    "timm",
-    "transformers",
-    "pandas",
-    "scipy",
-    "alembic",
-    "fvcore",
-    "pycocoevalcap",
-    "optuna",
-    "fsspec",
-    "ray",
-    "submitit",
-)
+    "torch", "torchvision", "timm", "transformers", "pandas", "scipy", "alembic", "fvcore", "pycocoevalcap", "optuna",
+    "fsspec", "ray", "submitit",
+)  # fmt: skip
 
 
 def test_quick_commands_load_nothing_heavy(tmp_path: Path) -> None:
@@ -31,15 +22,10 @@ def test_quick_commands_load_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_a_report_loads_nothing_heavy(tmp_path: Path) -> None:
-    from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
-
     (tmp_path / "workspace").mkdir()
     with Store(tmp_path / "workspace" / "bench.sqlite") as store:
-        images = (ImageRecord(1, "1.png", "test", ("a ball",)),)
-        store.record_dataset(DatasetRecord("scenes", "fingerprint", str(tmp_path), {"test": 1}, images))
-        store.plan([RunSpec("key", "blind", "model", 1, "controlled", "fingerprint", {}, {"nrefs": "1"})])
-        result = SplitResult("test", {1: "a ball"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {"CIDEr-D": {1: 1.0}})
-        store.finish("key", Outcome((result,), {}, {}))
+        store.record_dataset(Make.dataset())
+        Make.run(store)
     assert heavy_packages_of(["report"], HEAVY, tmp_path) == (0, set())
     assert (tmp_path / "workspace" / "report" / "index.html").is_file()
     words = ("export", "leaderboard", "--format", "csv")

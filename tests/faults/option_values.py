@@ -1,4 +1,12 @@
-"""What `test_options.py` tries: classes of values, and with which words each command is tried."""
+"""All commands, with which words each is tried, and the classes of values that `test_options.py` tries."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from tests.harness.conftest import command_line
 
 CLASSES = {
     "empty": "",
@@ -99,3 +107,19 @@ LEGAL = {
     "report --out": _FOLDERS,
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""
+
+
+@functools.cache
+def built() -> Any:
+    """The command line, built once: building it takes longer than most of what is tried."""
+    return typer.main.get_command(command_line())
+
+
+def commands(command: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each command behind the words that name it, in the order of the help."""
+    command = command or built()
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from commands(inner, f"{path} {name}".strip())
+    else:
+        yield path, command

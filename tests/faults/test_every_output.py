@@ -4,18 +4,16 @@ Options are asked of the command line itself. A path of a new option must be mar
 """
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import typer
 
 from harness.cli.errors import shown_name
 from harness.cli.output import OutFile
 from harness.utils.errors import BenchError
-from tests.faults.option_values import COMMANDS
-from tests.harness.conftest import bench, command_line
+from tests.faults.option_values import COMMANDS, commands
+from tests.harness.conftest import bench
 
 INPUTS = {
     "annotations", "backbone_weights", "captions", "cards", "checkpoint", "data_images", "domains", "images",
@@ -23,19 +21,6 @@ INPUTS = {
 }  # fmt: skip
 """Parameters that are paths, and not written; a workspace has what `bench` writes under names of its own."""
 TEXT = b"kept\n"
-
-
-def _commands() -> Iterator[tuple[str, Any]]:
-    """Each command behind the words that name it."""
-
-    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-        if hasattr(command, "commands"):
-            for name, inner in command.commands.items():
-                yield from walk(inner, f"{path} {name}".strip())
-        else:
-            yield path, command
-
-    yield from walk(typer.main.get_command(command_line()), "")
 
 
 def _kinds(command: Any) -> dict[str, tuple[str, OutFile | None]]:
@@ -53,7 +38,7 @@ def _kinds(command: Any) -> dict[str, tuple[str, OutFile | None]]:
 def _outputs() -> list[Any]:
     return [
         pytest.param(path, command, name, mark, id=f"{path} {name}")
-        for path, command in _commands()
+        for path, command in commands()
         for name, (_, mark) in _kinds(command).items()
         if mark is not None
     ]
@@ -76,7 +61,7 @@ def _placed(command: Any, path: str, values: dict[str, str]) -> list[str]:
 def test_every_path_is_known_as_an_input_or_an_output() -> None:
     unknown = {
         f"{path} {name}"
-        for path, command in _commands()
+        for path, command in commands()
         for name, (kind, mark) in _kinds(command).items()
         if kind == "path" and mark is None and name not in INPUTS
     }

@@ -4,7 +4,6 @@ The options are asked of the command line itself, so that a new one is covered a
 tries one class of values for each; `pytest -m campaign` tries them all.
 """
 
-import functools
 import io
 import json
 import os
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from PIL import Image
 
 from harness.cli.app import guard_streams
@@ -26,9 +24,8 @@ from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results import DatasetRecord, ImageRecord, Store
 from results.errors import StoreError
-from tests.faults.option_values import CLASSES, COMMANDS, LEGAL
+from tests.faults.option_values import CLASSES, COMMANDS, LEGAL, built, commands
 from tests.harness.cli.conftest import IMAGES, outcome, planned
-from tests.harness.conftest import command_line
 from zoo.errors import ZooError
 
 LIMIT_S = 60
@@ -39,25 +36,12 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters that a terminal obeys instead of showing them; of a name they are shown as escapes."""
 
 
-@functools.cache
-def _built() -> Any:
-    """The command line, built once: building it takes longer than most of what is tried."""
-    return typer.main.get_command(command_line())
-
-
 def _options() -> Iterator[tuple[str, Any]]:
     """Each command with each of its parameters that takes a value, in the order of the help."""
-
-    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-        if hasattr(command, "commands"):
-            for name, inner in command.commands.items():
-                yield from walk(inner, f"{path} {name}".strip())
-            return
+    for path, command in commands():
         for parameter in command.params:
             if parameter.name != "help" and not getattr(parameter, "is_flag", False):
                 yield path, parameter
-
-    yield from walk(_built(), "")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -164,7 +148,7 @@ def _answer(words: list[str]) -> tuple[int, str]:
 
 def _code(words: list[str]) -> int:
     try:
-        _built().main(args=words, prog_name="bench")
+        built().main(args=words, prog_name="bench")
     except SystemExit as end:
         return int(end.code or 0)
     except (BenchError, ReportError, StoreError, ZooError) as error:

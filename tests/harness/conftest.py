@@ -57,17 +57,21 @@ def bench(*words: object, env: Mapping[str, str] | None = None) -> Result:
 
 def bench_or_raise(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """The exit code of `bench WORDS` and what it printed; errors are raised."""
-    result = bench(*words, env=env)
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    result = _raised(bench(*words, env=env))
     return result.exit_code, result.output
 
 
 def bench_ok(*words: object, env: Mapping[str, str] | None = None) -> Result:
-    """As `bench`, of a command that ends well."""
-    done = bench(*words, env=env)
-    assert done.exit_code == 0, done.output or done.exception
+    """As `bench`, of a command that ends well; errors are raised."""
+    done = _raised(bench(*words, env=env))
+    assert done.exit_code == 0, done.output
     return done
+
+
+def _raised(result: Result) -> Result:
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import zoo
-from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, look, tiny, words
+from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, look, stepped, tiny, words
 from tests.zoo.test_parity import CASES, levels, load
 from zoo.decoding import Ensemble, beam_search
 from zoo.models.adaptive_attention import SentinelAttention
@@ -189,11 +189,7 @@ def test_a_single_memory_has_values_first(official):
 def test_deeper_models_step_as_they_are_taught(name, deeper):
     model = tiny(name, **deeper)
     memory, tokens = model.encode(look(model)), words(IMAGES)
-    state, logits = model.start(memory), []
-    for word in tokens.unbind(1):
-        step, state = model.step(word, state)
-        logits.append(step)
-    torch.testing.assert_close(torch.stack(logits, 1), model.decode(memory, tokens), **close)
+    torch.testing.assert_close(stepped(model, memory, tokens), model.decode(memory, tokens), **close)
 
 
 @torch.no_grad()
@@ -303,11 +299,7 @@ def test_sentences_of_padded_and_empty_graphs(dictionary):
     )
     memory = model.encode_sentences(visual, *padded, dictionary=dictionary)
     torch.testing.assert_close(model.decode(memory, tokens), logits, **close)
-    state, steps = model.start(memory), []
-    for word in tokens.unbind(1):
-        step, state = model.step(word, state)
-        steps.append(step)
-    torch.testing.assert_close(torch.stack(steps, 1), logits, **close)
+    torch.testing.assert_close(stepped(model, memory, tokens), logits, **close)
     with pytest.raises(zoo.ZooError, match="no auto-encoder"):
         tiny("sgae").encode_sentences(visual, objects, attributes, relations)
 

@@ -13,10 +13,11 @@ import harness.measure.isolated
 from harness.measure import isolated as apart
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
-from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results import Quantity, Store
 from results.records import EpochRecord
 from tests.harness.conftest import bench, bench_ok
 from tests.harness.inference.hub_families import write_family
+from tests.results.conftest import Make
 
 ENVIRONMENT = {
     "cpu": "A processor",
@@ -115,15 +116,8 @@ def test_wrong_options_are_refused_by_name(asked: list[BenchmarkJob], option: st
 def workspace(tmp_path: Path) -> Path:
     """One run with two stages and one without training."""
     with Store(tmp_path / "bench.sqlite") as store:
-        images = (ImageRecord(1, "1.png", "test", ("a ball",)),)
-        store.record_dataset(DatasetRecord("scenes", "fingerprint", str(tmp_path), {"test": 1}, images))
-        names = {"run": "expansionnet_v2", "old": "updown"}
-        cells = [
-            RunSpec(key, name, "model", 0, "controlled", "fingerprint", {}, {"nrefs": "1"})
-            for key, name in names.items()
-        ]
-        store.plan(cells)
-        result = SplitResult("test", {1: "a ball"}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {"CIDEr-D": {1: 1.0}})
+        store.record_dataset(Make.dataset())
+        store.plan([Make.spec("expansionnet_v2", key="run"), Make.spec("updown", key="old")])
         for stage, name, cider in ((0, "xe", 0.9), (1, "scst", 1.1)):
             epoch = EpochRecord(stage, name, "cross_entropy", 0, 10, 0.1, 1.0, cider, 60.0, 50.0 / (stage + 1))
             store.record_epoch("run", epoch)
@@ -132,8 +126,8 @@ def workspace(tmp_path: Path) -> Path:
             "train_data_wait": Quantity(2.5, unit="%"),
             "train_a100_hours_estimate": Quantity(None, "no GPU", "h"),
         }
-        store.finish("run", Outcome((result,), costs, {}))
-        store.finish("old", Outcome((result,), {}, {}))
+        store.finish("run", Make.outcome(costs=costs))
+        store.finish("old", Make.outcome(costs={}))
     return tmp_path
 
 

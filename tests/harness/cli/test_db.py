@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.utils.errors import BenchError
-from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store, StoreError
+from results import Store, StoreError
 from tests.harness.conftest import bench_ok, bench_or_raise
+from tests.results.conftest import Make
 
 
 @pytest.fixture(autouse=True)
@@ -18,12 +19,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fill(file: Path, cider: float, model: str = "blind") -> None:
     """A store with one finished run."""
     with Store(file) as store:
-        store.record_dataset(
-            DatasetRecord("scenes", "f" * 16, "/x", {"test": 1}, (ImageRecord(1, "1.png", "test", ("a",)),))
-        )
-        store.plan([RunSpec(model, model, "model", 0, "controlled", "f" * 16, {}, {"nrefs": "1"})])
-        result = SplitResult("test", {1: "a"}, {"overall": {"CIDEr-D": Quantity(cider)}}, {"CIDEr-D": {1: cider}})
-        store.finish(model, Outcome((result,), {}, {}))
+        store.record_dataset(Make.dataset())
+        Make.run(store, Make.outcome(cider), model)
 
 
 def test_info_and_upgrade(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import typer
 
 from harness.cli.plan import SEEDS
 from harness.utils.errors import BenchError
-from results import DatasetRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult, Store
+from results import ImageRecord, Quantity, SplitResult, Store
 from results.runs.planning import stored_variances
 from results.statistics.power import detectable, least_seeds, seed_deviation_over
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, bench_or_raise, command_line, run_words
+from tests.results.conftest import Make
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2")
@@ -122,15 +123,13 @@ def workspace(folder: Path, models: int) -> Path:
     generator = np.random.default_rng(5)
     images = tuple(ImageRecord(i, f"{i}.png", "test", ("a ball",)) for i in IMAGES)
     with Store(folder / "bench.sqlite") as store:
-        store.record_dataset(DatasetRecord("scenes", "f" * 16, "/pictures", {"test": len(IMAGES)}, images))
+        store.record_dataset(Make.dataset(split_sizes={"test": len(IMAGES)}, images=images))
         for model in ("updown", "aoanet")[:models]:
             for seed in range(3):
-                spec = RunSpec(f"{model}-{seed}", model, "model", seed, "controlled", "f" * 16, {}, {}, "0.3.0")
-                store.plan([spec])
                 scores = dict(zip(IMAGES, generator.normal(1 + seed / 50, 0.3, len(IMAGES)).tolist(), strict=True))
                 overall = {"overall": {"CIDEr-D": Quantity(1.0)}}
                 split = SplitResult("test", dict.fromkeys(IMAGES, "a ball"), overall, {"CIDEr-D": scores})
-                store.finish(spec.key, Outcome((split,), {}, {}))
+                Make.run(store, Make.outcome(splits=(split,)), model, seed)
     return folder
 
 

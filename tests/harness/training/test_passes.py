@@ -128,32 +128,29 @@ def gradient_of(model: Captioner, replayed: ReplayedPasses, batch: Batch) -> Ten
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
 
 
-def test_what_waits_for_the_device_is_not_captured(captured: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "waits_for", lambda work: work() or ["own.py:7"])
-    model, told = tiny("cgru").train(), list[str]()
-    model.set_dropout(0.0)
-    replayed, batch = ReplayedPasses(model, told.append), batch_of(model)
-    first, *others = [gradient_of(model, replayed, batch) for _ in range(3)]
-    assert all(torch.equal(other, first) for other in others)
-    assert not captured
-    [said] = told
-    assert "own.py:7" in said
-
-
-def test_what_cannot_be_captured_trains_on(captured: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.autograd, "grad", fails)
-    model, told = tiny("cgru").train(), list[str]()
-    model.set_dropout(0.0)
-    replayed, batch = ReplayedPasses(model, told.append), batch_of(model)
-    first, *others = [gradient_of(model, replayed, batch) for _ in range(3)]
-    assert all(torch.equal(other, first) for other in others)
-    assert len(captured) == 2
-    [said] = told
-    assert "not permitted" in said
-
-
 def fails(*_: object, **__: object) -> None:
     raise RuntimeError("CUDA error: operation not permitted\nCompile with ...")
+
+
+@pytest.mark.parametrize(
+    ("place", "fault", "graphs", "named"),
+    [
+        ("harness.inference.replay.waits_for", lambda work: work() or ["own.py:7"], 0, "own.py:7"),
+        ("torch.autograd.grad", fails, 2, "not permitted"),
+    ],
+)
+def test_what_waits_for_the_device_or_cannot_be_captured_trains_on(
+    captured: list[object], monkeypatch: pytest.MonkeyPatch, place: str, fault: Any, graphs: int, named: str
+) -> None:
+    monkeypatch.setattr(place, fault)
+    model, told = tiny("cgru").train(), list[str]()
+    model.set_dropout(0.0)
+    replayed, batch = ReplayedPasses(model, told.append), batch_of(model)
+    first, *others = [gradient_of(model, replayed, batch) for _ in range(3)]
+    assert all(torch.equal(other, first) for other in others)
+    assert len(captured) == graphs
+    [said] = told
+    assert named in said
 
 
 def test_large_passes_and_those_without_gradients_are_not_captured(
