@@ -1,14 +1,15 @@
-"""Places of rows over seeds and images, intervals of their means, and why a row has none."""
+"""Places of rows over seeds, images and budgets, intervals of their means, floors, and why a row has no place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from results import Store, StoreError
-from results.runs.leaderboard import Row, leaderboard
+from results import EpochRecord, Quantity, SplitResult, Store, StoreError
+from results.runs.leaderboard import Group, Row, leaderboard
+from results.runs.spreads import Spread
 from results.runs.standings import (
     ALONE,
     AT_CHANCE,
@@ -24,7 +25,48 @@ from results.runs.standings import (
     Standing,
 )
 from results.statistics.architecture import NEEDS_SEEDS, architecture_mean, places
-from tests.results.runs.finishing import IMAGES, finish, level
+from results.store.schema import HeldOutScore
+from tests.results.conftest import Make
+
+IMAGES = range(40)
+
+
+def level(mean: float, wobble: float = 0.02) -> dict[int, float]:
+    """Scores of the images about a mean; each image's own level is in all of them."""
+    return {image: mean + image / 100 + wobble * (-1) ** image for image in IMAGES}
+
+
+def finish(
+    store: Store,
+    model: str,
+    seed: int,
+    by_image: dict[int, float],
+    *,
+    rouge: dict[int, float] | None = None,
+    epochs: Iterable[EpochRecord] = (),
+    bounds: tuple[float | None, float | None] = (None, None),
+    held_out: float | None = None,
+    outcome: dict[str, Any] | None = None,
+    **changes: Any,
+) -> None:
+    """A finished run with these scores of single images, and their mean between bounds, if there are any.
+
+    `outcome` are fields of its outcome, `changes` of its spec.
+    """
+    low, high = bounds
+    mean = Quantity(sum(by_image.values()) / len(by_image), low=low, high=high) if by_image else None
+    overall, per_image = {"CIDEr-D": mean or Quantity(None, "not scored")}, {"CIDEr-D": by_image} if by_image else {}
+    if rouge:
+        overall["ROUGE-L"], per_image["ROUGE-L"] = Quantity(sum(rouge.values()) / len(rouge)), rouge
+    less = {} if held_out is None else {"CIDEr-D": Quantity(held_out), "METEOR": Quantity(None, "no Java")}
+    captions = dict.fromkeys(by_image, "a ball")
+    result = SplitResult("test", captions, {"overall": overall}, per_image, held_out=less)
+    spec = Make.spec(model, seed, **changes)
+    store.plan([spec])
+    for epoch in epochs:
+        store.record_epoch(spec.key, epoch)
+    store.finish(spec.key, Make.outcome(splits=(result,), **outcome or {}))
+
 
 PLACED = replace(JUDGED_AS_USUAL, place_unfinished=True)
 
@@ -240,3 +282,177 @@ def test_intervals_are_over_seeds_and_images_or_over_images(store: Store) -> Non
     assert bounds is not None
     assert (several.low, several.high, several.over) == (*bounds, "over seeds and images")
     assert (single.low, single.high, single.over) == (0.25, 0.75, "these weights, over images")
+
+
+def by_model(store: Store) -> dict[str, Row]:
+    group: Group
+    (group,) = leaderboard(store)
+    return {row.model: row for row in (*group.rows, *group.references)}
+
+
+def test_only_rows_above_every_floor_have_a_place(store: Store) -> None:
+    finish(store, "majority", 1, level(0.5), role="reference")
+    finish(store, "retrieval", 1, level(0.6), role="reference")
+    for seed in (1, 2, 3):
+        finish(store, "blind", seed, level(0.4, wobble=0.03))
+        finish(store, "best", seed, level(1.0 + 0.01 * seed, wobble=0.05))
+        finish(store, "second", seed, level(0.8 + 0.01 * seed, wobble=-0.05))
+        finish(store, "between", seed, level(0.55, wobble=0.01))
+        finish(store, "as-majority", seed, level(0.501, wobble=-0.05))
+    found = by_model(store)
+    standings = {name: row.standings["CIDEr-D"] for name, row in found.items() if row.role == "model"}
+    assert {name: standing.best for name, standing in standings.items()} == {
+        "best": 1,
+        "second": 2,
+        "between": None,
+        "as-majority": None,
+        "blind": None,
+    }
+    assert standings["blind"].is_floor
+    assert standings["blind"].floors == (), "a floor is not tested against others"
+    assert not standings["best"].is_floor
+    between, low = standings["between"], standings["as-majority"]
+    assert between.reason == "not above the floor"
+    assert [(test.floor, test.above, test.significant) for test in between.floors] == [
+        ("blind", True, True),
+        ("majority", True, True),
+        ("retrieval", False, True),
+    ]
+    assert [test.floor for test in low.not_above] == ["majority", "retrieval"]
+    assert low.not_above[0].p > 0.5
+    (group,) = leaderboard(store)
+    found = group.comparisons
+    assert found is not None
+    assert (len(found.rows), len(found.pairs), found.floor_tests, found.images) == (2, 1, 12, 40)
+    assert all(row.standings == {} for row in group.references)
+
+
+def test_a_group_of_rows_below_the_floor_says_what_was_tested(store: Store) -> None:
+    finish(store, "majority", 1, level(0.5), role="reference")
+    finish(store, "low", 1, level(0.4))
+    (group,) = leaderboard(store)
+    assert group.rows[0].standings["CIDEr-D"].reason == "not above the floor"
+    assert group.comparisons is not None
+    assert (group.comparisons.rows, group.comparisons.pairs, group.comparisons.floor_tests) == ((), (), 1)
+
+
+def test_without_a_floor_no_row_is_left_out(store: Store) -> None:
+    finish(store, "human", 1, level(2.0), role="reference")
+    for seed in (1, 2):
+        finish(store, "low", seed, level(0.1 + 0.01 * seed))
+        finish(store, "lower", seed, level(0.0))
+    standing = by_model(store)["low"].standings["CIDEr-D"]
+    assert (standing.best, standing.floors) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "applies"),
+    [
+        ({}, True),
+        ({"beam": "none"}, True),
+        ({"nrefs": "4"}, False),
+        ({"tok": "ptb-java"}, False),
+        ({"rev": "2"}, False),
+        ({"v": "0.3.1"}, True),
+    ],
+)
+def test_a_floor_counts_only_where_it_was_scored_alike(store: Store, changes: dict[str, str], applies: bool) -> None:
+    signature = {"nrefs": "5", "tok": "ptb-python", "beam": "3", "v": "0.3.0", "rev": "1"}
+    finish(store, "low", 1, level(0.1), signature=signature)
+    finish(store, "majority", 1, level(0.5), role="reference", track="paper", signature=signature | changes)
+    assert bool(by_model(store)["low"].standings["CIDEr-D"].not_above) == applies
+
+
+def test_floors_see_what_the_models_of_their_table_see(store: Store) -> None:
+    """Retrieval by the table's features, or else by others, but never for models that learn from pixels alone."""
+    for feat in ("weak", "other", "pixels[96x96]"):
+        finish(store, "model", 1, level(0.5), variant=feat, signature={"feat": feat})
+    finish(store, "blind", 1, level(0.3), variant="weak", signature={"feat": "weak"})
+    finish(store, "retrieval", 1, level(0.4), role="reference", variant="weak", signature={"feat": "weak"})
+    finish(store, "retrieval", 1, level(0.6), role="reference", variant="strong", signature={"feat": "strong"})
+    found = {group.signature["feat"]: group.rows[0].standings["CIDEr-D"].floors for group in leaderboard(store)}
+    above = {feat: [(test.floor, test.above) for test in tests] for feat, tests in found.items()}
+    assert above["weak"] == [("blind", True), ("retrieval", True)]
+    assert above["other"] == [("blind", True), ("retrieval", True), ("retrieval", False)]
+    assert above["pixels[96x96]"] == [("blind", True)]
+
+
+def test_a_floor_whose_seeds_vary_widely_is_no_proof(store: Store) -> None:
+    """Over images alone the model is surely above; over seeds it is not."""
+    for seed, mean in enumerate((0.1, 0.9, 0.2), start=1):
+        finish(store, "blind", seed, level(mean))
+        finish(store, "model", seed, level(0.7 + 0.01 * seed))
+    (test,) = by_model(store)["model"].standings["CIDEr-D"].floors
+    assert test.difference == pytest.approx(0.32)
+    assert test.p > 0.1
+
+
+def test_scores_against_one_reference_less_come_with_their_row(store: Store) -> None:
+    finish(store, "model", 1, level(0.5), held_out=0.25)
+    finish(store, "model", 2, level(0.5), held_out=0.75)
+    finish(store, "old", 1, level(0.4))
+    found = by_model(store)
+    assert found["model"].held_out["CIDEr-D"] == Spread(0.5, pytest.approx(0.3535, abs=1e-4), 2)
+    assert found["model"].held_out["METEOR"] == Spread(None, None, 0, "no Java")
+    assert found["old"].held_out == {}
+    with store.reading() as connection:
+        assert len(connection.execute(HeldOutScore.__table__.select()).all()) == 4
+
+
+def train(store: Store, model: str, budget: int, mean: float) -> None:
+    """Finish three seeds of a model under a budget, with this mean score; validation rises to the end."""
+    for seed in (1, 2, 3):
+        stages = [{"epochs": 4, "learning_rate": {"annealing": "step"}}]
+        schedule = {"stages": stages} | ({} if budget == 1 else {"budget": budget})
+        finish(
+            store, model, seed, level(mean, 0.01 * seed),
+            epochs=[Make.epoch(number, val_cider=0.1 * number) for number in range(1, 5)],
+            outcome={"costs": {"train_steps": Quantity(504.0 * budget)}},
+            variant=str(budget),
+            signature={"schedule": "quick#12" if budget == 1 else f"quick*{budget}#{budget}{budget}"},
+            config={"seed": seed, "preset": {"schedule": schedule}},
+        )  # fmt: skip
+
+
+def groups(store: Store, **options: Any) -> dict[int, Group]:
+    return {group.budget: group for group in leaderboard(store, judging=Judging(**options))}
+
+
+def test_a_row_is_finished_where_twice_the_updates_gave_no_more_than_the_margin(store: Store) -> None:
+    for budget, means in ((1, (1.0, 0.7)), (2, (1.3, 0.703)), (4, (1.31, 0.9))):
+        for model, mean in zip(("grows", "stays"), means, strict=True):
+            train(store, model, budget, mean)
+    found = groups(store, margin=2.0)
+    assert [group.name for group in found.values()] == [
+        f"scenes test after {updates} updates" for updates in ("504", "1,008", "2,016")
+    ]
+    gains = {
+        (budget, row.model): (row.gain.budget, row.gain.updates, row.gain.difference, row.gain.finished)
+        for budget, group in found.items()
+        for row in group.rows
+        if row.gain
+    }
+    assert gains == {
+        (1, "grows"): (2, 1008, pytest.approx(0.3), False),
+        (1, "stays"): (2, 1008, pytest.approx(0.003), True),
+        (2, "grows"): (4, 2016, pytest.approx(0.01), True),
+        (2, "stays"): (4, 2016, pytest.approx(0.197), False),
+    }
+
+
+def test_what_longer_training_gave_says_more_than_how_validation_ended(store: Store) -> None:
+    """Validation rises to the end in all runs; rows that were trained longer have a place nevertheless."""
+    for budget in (1, 2):
+        train(store, "a", budget, 1.0)
+        train(store, "b", budget, 0.5)
+    found = groups(store)
+    assert [row.standings["CIDEr-D"].best for row in found[1].rows] == [1, 2]
+    assert [row.standings["CIDEr-D"].best for row in found[2].rows] == [None, None]
+
+
+def test_a_budget_that_is_no_double_shows_no_end(store: Store) -> None:
+    train(store, "a", 2, 1.0)
+    train(store, "a", 3, 1.0)
+    (gain,) = (row.gain for row in groups(store)[2].rows)
+    assert gain is not None
+    assert (gain.times, gain.finished) == (1.5, False)
