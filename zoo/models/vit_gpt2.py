@@ -66,7 +66,8 @@ class VitGpt2(VisionLanguage):
 
     def image_keys_values(self, features: Tensor) -> KeysValues:
         attentions = [block.crossattention for block in self.network.decoder.transformer.h]
-        return [by_head(*each.c_attn(features).chunk(2, -1), each.num_heads) for each in attentions]
+        pairs = ((each.c_attn(features).chunk(2, -1), each.num_heads) for each in attentions)
+        return [by_head(keys, values, count) for (keys, values), count in pairs]
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [block.crossattention for block in self.network.decoder.transformer.h]

@@ -2,13 +2,24 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from results import Store
+from results.records import EpochRecord
 from results.runs.gallery import gallery
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.reading import finished, one_run
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
+
+
+class Killed(KeyboardInterrupt):
+    """Stands for the end of the process, which no model's code brings about."""
+
+
+def curves(records: list[EpochRecord]) -> list[tuple[Any, ...]]:
+    """What two trainings must have in common."""
+    return [(row.stage, row.stage_name, row.epoch, row.step, row.train_loss, row.val_cider) for row in records]
 
 
 def killed_at(moment: str) -> tuple[list[object], dict[str, str]]:
@@ -43,3 +54,18 @@ def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | No
             for epoch in one_run(store, key).epochs
         ]  # fmt: skip
         return {str(number): scores for number, scores in enumerate(everything)}, [pictures, curves]
+
+
+def learned(workspace: Path, key: str) -> tuple[Any, ...]:
+    """What must not depend on where a finished run began: key, epochs, captions, scores, and the steps it took."""
+    with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
+        run = one_run(store, key)
+        epochs = [
+            (epoch.stage, epoch.epoch, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.val_cider)
+            for epoch in run.epochs
+        ]
+        captions = connection.exec_driver_sql(
+            "SELECT image_id, caption FROM captions JOIN runs ON id = run_id WHERE key = ? ORDER BY 1", (key,)
+        ).all()
+    assert run.status == "finished"
+    return key, epochs, captions, run.scores, run.costs["train_steps"].value

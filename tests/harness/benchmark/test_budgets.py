@@ -16,6 +16,7 @@ from harness.training.trainer import TRUNK, Trainer
 from harness.utils.errors import BenchError
 from results import Store
 from results.runs.reading import one_run
+from tests.harness.benchmark.kills import learned
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, run_words
 
 MODELS = "updown,transformer_base"
@@ -71,19 +72,7 @@ def keys_of(workspace: Path) -> dict[tuple[str, int], str]:
 
 
 def results_of(workspace: Path, of: tuple[str, int]) -> tuple[Any, ...]:
-    """All that must not depend on where a run began: key, epochs, captions, scores, and the steps that it took."""
-    key = keys_of(workspace)[of]
-    with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
-        run = one_run(store, key)
-        epochs = [
-            (epoch.stage, epoch.epoch, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.val_cider)
-            for epoch in run.epochs
-        ]
-        captions = connection.exec_driver_sql(
-            "SELECT image_id, caption FROM captions JOIN runs ON id = run_id WHERE key = ? ORDER BY 1", (key,)
-        ).all()
-    assert run.status == "finished"
-    return key, epochs, captions, run.scores, run.costs["train_steps"].value
+    return learned(workspace, keys_of(workspace)[of])
 
 
 def test_a_ladder_gives_what_each_budget_gives_alone(

@@ -14,6 +14,7 @@ from harness.training import trainer
 from harness.training.checkpoint import is_whole
 from results import Store
 from results.runs.reading import one_run
+from tests.harness.benchmark.kills import learned
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, run_words
 
 MODEL = "updown"
@@ -63,17 +64,7 @@ def key_of(workspace: Path, stages: int) -> str:
 
 
 def results_of(workspace: Path) -> tuple[Any, ...]:
-    """All that must not depend on where the first stage was trained: key, weights, epochs and captions."""
-    key = key_of(workspace, 2)
-    with Store(workspace / "bench.sqlite", read_only=True) as store, store.reading() as connection:
-        epochs = [
-            (epoch.stage, epoch.epoch, epoch.step, epoch.learning_rate, epoch.train_loss, epoch.val_cider)
-            for epoch in one_run(store, key).epochs
-        ]
-        captions = connection.exec_driver_sql(
-            "SELECT image_id, caption FROM captions JOIN runs ON id = run_id WHERE key = ? ORDER BY 1", (key,)
-        ).all()
-    return key, epochs, captions
+    return learned(workspace, key_of(workspace, 2))
 
 
 def same_weights(one: Path, other: Path) -> bool:

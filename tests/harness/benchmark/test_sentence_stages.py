@@ -25,6 +25,7 @@ from harness.training.stage import validate_schedule
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord
+from tests.harness.benchmark.kills import Killed, curves
 from tests.harness.benchmark.small_runs import make_context, quiet
 from zoo import Captioner, create_model, model_card
 
@@ -34,10 +35,6 @@ STAGE = {
 }  # fmt: skip
 SENTENCES = STAGE | {"name": "sentences", "objective": "sentence_graph", "epochs": 2}
 DICTIONARY = SENTENCES | {"name": "dictionary", "dictionary": True, "constant_rates": {"dictionary": 0.05}}
-
-
-class Killed(KeyboardInterrupt):
-    """Stands for the end of the process."""
 
 
 def schedule_of(*stages: dict[str, Any]) -> Schedule:
@@ -69,10 +66,6 @@ def model_of(context: RunContext, **arguments: Any) -> Captioner:
     torch.manual_seed(3)
     sizes = {"vocab_size": len(context.inputs.vocabulary), "visual_dim": context.data.visual_dim}
     return create_model("sgae", **sizes, **{**model_card("sgae").tiny, "max_len": 24, "sentences": True, **arguments})
-
-
-def curves(records: list[EpochRecord]) -> list[tuple[Any, ...]]:
-    return [(row.stage, row.stage_name, row.epoch, row.step, row.train_loss, row.val_cider) for row in records]
 
 
 def test_three_stages_train_what_they_are_for_and_go_on_after_a_kill(context: RunContext, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.run import build_model, model_arguments
@@ -25,9 +24,10 @@ from harness.data.pixels import PixelSource
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.training.distributed import other_ranks
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord
+from tests.harness.benchmark.kills import Killed, curves
+from tests.harness.benchmark.small_runs import quiet
 from zoo import Captioner, Visual, VisualSpec
 
 STAGE = {
@@ -35,10 +35,6 @@ STAGE = {
     "learning_rate": {"peak": 0.01, "warmup_steps": 2},
 }  # fmt: skip
 NETWORK = {"backbone": "resnet10t", "weights": "random", "image_size": 32}
-
-
-class Killed(KeyboardInterrupt):
-    """Stands for the end of the process, which no model's code brings about."""
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +54,7 @@ def context_of(data: Path, workspace: Path, stages: list[dict[str, Any]], **feat
         features=FeatureConfig.model_validate(features),
         sees={"a": "pixels" if features else "grid"},
     )
-    return open_context(opening, Workspace(workspace), reporter())
-
-
-def reporter(said: io.StringIO | None = None) -> Reporter:
-    """One that nobody reads."""
-    return Reporter(Console(file=said or io.StringIO(), width=300))
+    return open_context(opening, Workspace(workspace), quiet())
 
 
 def model_of(name: str, context: RunContext) -> Captioner:
@@ -74,17 +65,12 @@ def model_of(name: str, context: RunContext) -> Captioner:
     return build_model(name, arguments, **size, backbone=context.data.backbone)
 
 
-def curves(records: list[EpochRecord]) -> list[tuple[str, int, int, float, float | None]]:
-    """What two trainings must have in common."""
-    return [(found.stage_name, found.epoch, found.step, found.train_loss, found.val_cider) for found in records]
-
-
 @pytest.mark.usefixtures("forked_workers")
 def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
     context = context_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
     alone: list[EpochRecord] = []
     one = model_of("transformer_base", context)
-    summary = fit(one, 0, context, tmp_path / "one", alone.append, reporter())
+    summary = fit(one, 0, context, tmp_path / "one", alone.append, quiet())
 
     execution = replace(context.execution, config=ExecutionConfig(devices=2))
     both = replace(context, execution=execution)
@@ -95,12 +81,12 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
         raise Killed
 
     with pytest.raises(Killed), other_ranks(2):
-        fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, reporter())
+        fit(model_of("transformer_base", both), 0, both, tmp_path / "two", die, quiet())
     together.clear()  # nothing of the epoch was final
     two = model_of("transformer_base", both)
     with other_ranks(2):
-        again = fit(two, 0, both, tmp_path / "two", together.append, reporter())
-    assert [row[:3] for row in curves(together)] == [row[:3] for row in curves(alone)]
+        again = fit(two, 0, both, tmp_path / "two", together.append, quiet())
+    assert [row[:4] for row in curves(together)] == [row[:4] for row in curves(alone)]
     assert [row.train_loss for row in together] == pytest.approx([row.train_loss for row in alone], abs=1e-6)
     assert [row.val_cider for row in together] == pytest.approx([row.val_cider for row in alone], abs=1e-6)
     assert (again.total_steps, again.images) == (summary.total_steps, summary.images)
@@ -118,7 +104,7 @@ def test_a_later_frozen_stage_reads_the_tuned_features(
     looked: list[int] = []
     monkeypatch.setattr(PixelSource, "visual", watched(PixelSource.visual, looked))
     records: list[EpochRecord] = []
-    fit(model, 0, context, tmp_path / "run", records.append, reporter())
+    fit(model, 0, context, tmp_path / "run", records.append, quiet())
     train, val = 29, 4
     assert sum(looked) == train + val, (
         "only the stage that trains the backbone reads pictures, to learn and to validate"
@@ -138,7 +124,7 @@ def test_a_later_frozen_stage_reads_the_tuned_features(
     again: list[EpochRecord] = []
     monkeypatch.setattr("harness.data.feature_cache._Extraction.run", None)  # a stage begun anew finds its cache
     shutil.rmtree(tmp_path / "run")
-    fit(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, reporter())
+    fit(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, quiet())
     assert curves(again) == curves(records)
 
 
@@ -156,7 +142,7 @@ def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path
     stages = [STAGE | {"epochs": 3}]
     whole: list[EpochRecord] = []
     calm = context_of(data, tmp_path / "calm", stages)
-    fit(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, reporter())
+    fit(model_of("transformer_base", calm), 0, calm, tmp_path / "calm" / "run", whole.append, quiet())
 
     context = context_of(data, tmp_path, stages)
     records: list[EpochRecord] = []
@@ -166,11 +152,11 @@ def test_a_vanished_cache_is_one_error_and_training_resumes(data: Path, tmp_path
         shutil.rmtree(tmp_path / "cache" / "features", ignore_errors=True)
 
     with pytest.raises(BenchError, match=r"feature cache .* was removed .*last good checkpoint: .*step-") as caught:
-        fit(model_of("transformer_base", context), 0, context, tmp_path / "run", remove, reporter())
+        fit(model_of("transformer_base", context), 0, context, tmp_path / "run", remove, quiet())
     assert "goes on from its last checkpoint" in (caught.value.hint or "")
     assert len(records) == 1
     context = context_of(data, tmp_path, stages)
-    fit(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, reporter())
+    fit(model_of("transformer_base", context), 0, context, tmp_path / "run", records.append, quiet())
     assert curves(records) == curves(whole)
 
 
@@ -183,7 +169,7 @@ def test_features_on_the_device_train_the_same_weights(
         monkeypatch.setattr(pixels, "device_memory", lambda _, free=free: free)
         context = context_of(data, tmp_path, stages)
         model = model_of("transformer_base", context)
-        fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, reporter(said))
+        fit(model, 0, context, tmp_path / f"run-{free}", lambda _: None, quiet(said))
         trained.append(model.state_dict())
     assert all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
     assert said.getvalue().count("features of 29 training images lie on the device") == 1, "once for both stages"
