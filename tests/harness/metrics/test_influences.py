@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.metrics.bleu import BLEU
+from harness.metrics.bleu import BLEU, bleu
 from harness.metrics.contract import Statistics
 from harness.metrics.evaluator import Evaluator, influences_by_image
 from harness.metrics.meteor import METEOR
@@ -15,8 +15,8 @@ from results.statistics.significance import SUMS, pseudo_values
 
 
 @pytest.fixture(scope="module")
-def bleu(coco) -> Statistics:
-    return BLEU.statistics(Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates))
+def human(coco) -> Statistics:
+    return bleu(Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates))
 
 
 def test_influences_equal_leaving_each_image_out(coco) -> None:
@@ -25,12 +25,12 @@ def test_influences_equal_leaving_each_image_out(coco) -> None:
     def corpus_scores(chosen: list[int]) -> np.ndarray:
         references = {image: coco.tokenized_references[image] for image in chosen}
         captions = {image: coco.tokenized_candidates[image] for image in chosen}
-        return np.array(list(BLEU.statistics(Corpus.of_texts(references, captions)).corpus().values()))
+        return np.array(list(bleu(Corpus.of_texts(references, captions)).corpus().values()))
 
     without = np.array([corpus_scores([image for image in ids if image != out]) for out in ids])
     expected = corpus_scores(ids) + 24 * (without.mean(axis=0) - without)
     of_ids = Corpus.of_texts({image: coco.tokenized_references[image] for image in ids}, coco.tokenized_candidates)
-    assert pseudo_values(BLEU.statistics(of_ids).values, BLEU.score) == pytest.approx(expected, abs=1e-9)
+    assert pseudo_values(bleu(of_ids).values, BLEU.score) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("metric", [BLEU, METEOR])
@@ -42,8 +42,8 @@ def test_corpora_without_any_match_have_finite_influences(metric) -> None:
         assert pseudo_values(values, metric.score) == pytest.approx(0, abs=1e-4)
 
 
-def test_a_single_image_has_no_influence(bleu) -> None:
-    assert influences_by_image([bleu.of([0])], [7]) == {}
+def test_a_single_image_has_no_influence(human) -> None:
+    assert influences_by_image([human.of([0])], [7]) == {}
     with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
         assert evaluator.evaluate({7: ["a red dog"]}, {7: "a dog"}).influences == {}
 

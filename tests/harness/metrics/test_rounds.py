@@ -7,9 +7,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from harness.metrics.contract import CIDER_D, METRICS, OVERALL
-from harness.metrics.evaluator import with_intervals
-from harness.metrics.rounds import Round, held_out_rounds, mean_of_rounds
+from harness.metrics.contract import METRICS, OVERALL, mean_of
+from harness.metrics.evaluator import Round, held_out_rounds, mean_of_rounds, with_intervals
 from results.statistics.significance import Interval, bootstrap
 
 COMPUTED = METRICS[:-1]
@@ -67,7 +66,7 @@ def test_images_of_one_reference_are_left_out(evaluator) -> None:
 def test_rounds_that_agree_are_as_certain_as_one() -> None:
     """The interval of a mean is taken of the rounds' mean in each resample, not as a mean of intervals."""
     scores = np.random.default_rng(3).random(50)
-    one, mirrored = CIDER_D.statistics(scores), CIDER_D.statistics(1 - scores)
+    one, mirrored = mean_of("CIDEr-D", scores), mean_of("CIDEr-D", 1 - scores)
     assert mean_of_rounds([one]) is one
     assert bootstrap([mean_of_rounds([one, one])], resamples=300) == bootstrap([one], resamples=300)
     assert bootstrap([mean_of_rounds([one, mirrored])], resamples=300)["CIDEr-D"] == Interval(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.metrics.bleu import BLEU
+from harness.metrics.bleu import bleu
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import CIDER_D, OVERALL
+from harness.metrics.contract import OVERALL, mean_of
 from harness.metrics.evaluator import Evaluator, with_intervals
 from harness.metrics.ngrams import Corpus
 from harness.metrics.rouge import rouge_l
@@ -19,8 +19,8 @@ from results.statistics.significance import Interval, bootstrap
 def systems(coco):
     """Statistics of the human captions."""
     corpus = Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates)
-    cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
-    return BLEU.statistics(corpus), rouge_l(coco.tokenized_references, coco.tokenized_candidates), cider
+    cider = mean_of("CIDEr-D", cider_d(corpus, corpus.frequencies()))
+    return bleu(corpus), rouge_l(coco.tokenized_references, coco.tokenized_candidates), cider
 
 
 def test_intervals_equal_scipys(systems):
