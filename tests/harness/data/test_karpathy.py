@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from harness.data import Dataset, open_dataset
+from harness.data.dataset import Dataset, open_dataset
 from harness.utils.errors import BenchError
 
 Make = Callable[..., Any]

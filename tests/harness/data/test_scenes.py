@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.data import Dataset, open_dataset
+from harness.data.dataset import Dataset, open_dataset
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
