@@ -13,7 +13,7 @@ import torch
 
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig, GraphConfig, RegionSourceName
-from harness.data.backbones.backbone import Backbone
+from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
@@ -21,7 +21,6 @@ from harness.data.features import Features, NullSource
 from harness.data.graphs.images import WithGraph, check_graphs, open_graphs
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
-from harness.data.prepare_features import configured_backbone
 from harness.data.regions.cache import prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures, both_streams
 from harness.data.regions.opening import needs_backbone
@@ -200,7 +199,7 @@ def _source(
             raise BenchError(
                 "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
             )
-        return extract_features(images, _open_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
+        return extract_features(images, _own_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
     anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
     source = regions or (trained.source if as_trained or anywhere else None)
     if source is None or needs_backbone(source) != needs_backbone(trained.source):
@@ -209,7 +208,7 @@ def _source(
             f"the run was trained on regions ({trained.source}): it needs them for these images too",
             f"add --regions FILE, {kind}, by image id",
         )
-    backbone = _open_backbone(run, weights) if needs_backbone(source) else configured_backbone(FeatureConfig())
+    backbone = _own_backbone(run, weights) if needs_backbone(source) else open_backbone(FeatureConfig())
 
     def maps() -> Features:
         return extract_features(images, backbone, cache_dir=scratch, device=str(device))
@@ -255,12 +254,12 @@ def _with_graphs(
     return WithGraph(source, spec.graph, found, run.graph_entries or (), vocabulary), without
 
 
-def _open_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:
+def _own_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:
     settings = run.features
     weights = moved_to or settings.weights
     if isinstance(weights, Path) and not weights.is_file():
         raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE with their present path")
-    backbone = configured_backbone(settings.model_copy(update={"weights": weights}))
+    backbone = open_backbone(settings.model_copy(update={"weights": weights}))
     if backbone.digest != run.backbone_digest:
         raise BenchError(
             f"the backbone {backbone.describe()} is not the one that the run was trained with",

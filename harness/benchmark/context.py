@@ -21,11 +21,10 @@ from harness.config.features import FeatureConfig
 from harness.config.model_patterns import CAPTIONS, looks_at_nothing
 from harness.config.preset import Decoding, Preset
 from harness.config.tuning import AppliedTuning, tuned_preset
-from harness.data import open_dataset
-from harness.data.backbones.backbone import Backbone
+from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.batches import VisualSource
-from harness.data.chunks import Spread
-from harness.data.dataset import Dataset, Sample
+from harness.data.dataset import Dataset, Sample, open_dataset
+from harness.data.feature_cache import Spread
 from harness.data.features import NullSource
 from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
@@ -33,7 +32,6 @@ from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import (
     TRAINING_SPLITS,
     Prepared,
-    configured_backbone,
     missing_features,
     prepare_features,
     warn_of_preprocessing,
@@ -290,7 +288,7 @@ def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbo
             f"choose human and {CAPTIONS}FILE with --models; or give Karpathy's file of the data set",
         )
     check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
-    backbone = configured_backbone(opening.features)
+    backbone = open_backbone(opening.features)
     backbone.preprocessing = replace(backbone.preprocessing, control=opening.control)
     if opening.preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)

@@ -13,8 +13,8 @@ from harness.benchmark.saved_model import VOCABULARY, WEIGHTS, SavedModel
 from harness.config.features import FeatureConfig
 from harness.config.limits import MAX_TOKENS
 from harness.config.preset import Decoding
+from harness.data.backbones.backbone import open_backbone
 from harness.data.images import ImagePreprocessing, Interpolation
-from harness.data.prepare_features import configured_backbone
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.vocabulary import Vocabulary
 from harness.training.checkpoint import save_weights
@@ -214,7 +214,7 @@ def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[Feature
         check_exists(regions.source)
     if regions is not None and not needs_backbone(regions.source):
         own = FeatureConfig(regions=regions)
-        unused = configured_backbone(own)
+        unused = open_backbone(own)
         return own, unused.preprocessing, unused.digest
     visual = model_card(name).visual
     if visual == "regions+grid" and regions is None:
@@ -227,7 +227,7 @@ def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[Feature
             "this checkpoint has no backbone: the one that gave its features is needed, with its weights",
             f"add --backbone-weights FILE, of timm's {features.backbone}{instead}",
         )
-    backbone = configured_backbone(features)
+    backbone = open_backbone(features)
     if backbone.dim != dim:
         raise BenchError(
             f"the checkpoint sees features of {dim} channels, but {features.backbone} gives {backbone.dim}",

@@ -18,10 +18,11 @@ from harness.benchmark.identity.reuse import settle
 from harness.benchmark.identity.signature import training_fields
 from harness.benchmark.plan import Asked, Request, plan
 from harness.benchmark.training_costs import pass_costs, usual_length
+from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import SCENES
 from harness.data.features import Features
 from harness.data.graphs.images import check_source
-from harness.data.prepare_features import configured_backbone, missing_features
+from harness.data.prepare_features import missing_features
 from harness.data.regions.features import RegionFeatures
 from harness.data.regions.opening import check_exists, needs_backbone
 from harness.data.scenes.dataset import ScenesConfig, scenes_folder
@@ -112,7 +113,7 @@ def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
         and not scenes_folder(workspace.cache, ScenesConfig()).is_dir()
     ):
         shape = KNOWN[SCENES]
-        configured_backbone(request.features)  # what it refuses is refused now
+        open_backbone(request.features)  # what it refuses is refused now
         if request.features.graphs is not None:
             check_source(request.features.graphs)
         if regions is not None:

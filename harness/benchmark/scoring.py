@@ -11,10 +11,9 @@ from harness.benchmark.context import BenchmarkData
 from harness.data.scenes.dataset import annotations_of, read_scenes
 from harness.metrics.chair import KnownObjects, objects_of_scenes
 from harness.metrics.contract import OVERALL
-from harness.metrics.evaluator import Evaluation, Evaluator, with_intervals
+from harness.metrics.evaluator import Evaluation, Evaluator, held_out_rounds, with_intervals
 from harness.metrics.facts import Expected, expected_words, measure_facts, measure_words
 from harness.metrics.more.measure import MoreEvaluator, MoreSettings, ScoredCaptions
-from harness.metrics.rounds import held_out_rounds
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import Quantity, RunSpec, SplitResult

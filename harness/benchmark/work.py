@@ -29,7 +29,7 @@ from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.scoring import add_missing_scores
-from harness.data.chunks import Spread
+from harness.data.feature_cache import Spread
 from harness.data.hub import WeightsMissing
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS

@@ -294,10 +294,10 @@ def nocaps(
     """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
     from harness.data.nocaps import describe_domains, join_nocaps
 
-    joined = join_nocaps(annotations, captions, folder=folder, domains=domains)
-    deliver(json.dumps(joined.content), out)
-    typer.echo(f"{out}: nocaps {joined.images}; image N of nocaps's own file is {joined.raised} + N here")
-    typer.echo(describe_domains(joined.domains))
+    content, added, raised = join_nocaps(annotations, captions, folder=folder, domains=domains)
+    deliver(json.dumps(content), out)
+    typer.echo(f"{out}: nocaps {len(added.captions)}; image N of nocaps's own file is {raised} + N here")
+    typer.echo(describe_domains(Counter(added.domains.values())))
     typer.echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")
 
 
@@ -322,8 +322,9 @@ def features(
     """
     from harness.benchmark.plan import choose_device
     from harness.config.features import feature_config, region_config
+    from harness.data.backbones.backbone import open_backbone
     from harness.data.dataset import open_dataset
-    from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing
+    from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
     config = feature_config(
@@ -342,7 +343,7 @@ def features(
         found = prepare_features(
             dataset,
             config,
-            configured_backbone(config),
+            open_backbone(config),
             sees={"features": "grid"},
             cache_dir=place.cache,
             may_skip=skip_bad_images,

@@ -341,7 +341,7 @@ def _print(report: Report, references: References) -> None:
     if domains:
         typer.echo(f"domains: {describe_domains({domain: len(members) for domain, members in domains.items()})}")
     typer.echo(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
-    typer.echo(report.signature.short())
+    typer.echo(report.signature)
 
 
 def _measure(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.cli.options import RunOptions
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
-    from harness.data import Dataset
+    from harness.data.dataset import Dataset
     from harness.utils.progress import Reporter
     from results.store.store import Store
 
@@ -50,7 +50,7 @@ def open_results(workspace: Path, db: str | None) -> Store:
 
 def open_split(data: str, images: Path | None, name: str, workspace: Workspace) -> Dataset:
     """The pictures of a data set's split, which lie on this machine."""
-    from harness.data import open_dataset
+    from harness.data.dataset import open_dataset
     from harness.data.verify import require_pictures
 
     dataset = open_dataset(data, cache_dir=workspace.cache, images=images)

@@ -49,7 +49,7 @@ def run(options: RunOptions) -> None:
     from harness.benchmark.run_config import RunConfig
     from harness.benchmark.work import said_ends
     from harness.config.execution import usable_cores
-    from harness.utils.live_table import LiveReporter, RunTable
+    from harness.utils.progress import LiveReporter, RunTable
     from reports.html.report import write_report
     from reports.text.terminal import print_ablations, print_leaderboard
     from results import Store

@@ -24,15 +24,11 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionConfig:
-    """How runs are executed.
+    """How runs are executed: by how many `devices` each, `jobs` at a time, each in its own process.
 
-    Attributes:
-        devices: devices that train one model together, each on its share of every batch.
-        jobs: models at a time, each in its own process; `AUTO`: one per usable core up to `MAX_JOBS`, one on a GPU.
-        plugins: as given on the command line; worker processes load them too.
-        digests: of the loaded plug-ins, by name; other ones execute no run that was planned with these.
-        accept_mixed: whether a seed may join a row whose other seeds other versions of packages made.
-        log: experiment trackers to show runs in, by name.
+    `AUTO` jobs are one per usable core up to `MAX_JOBS`, one on a GPU. `plugins` are as given on the command line, with
+    `digests` by name: other ones execute no run that was planned with these. `accept_mixed` says whether a seed may
+    join a row whose other seeds other versions of packages made; `log` names experiment trackers.
     """
 
     devices: int = 1
@@ -43,11 +39,7 @@ class ExecutionConfig:
     accept_mixed: bool = False
 
     def check(self, device: torch.device) -> None:
-        """Refuse more devices than are available, and several models at a time on several devices each.
-
-        Raises:
-            BenchError: naming the devices available, or the options that contradict each other.
-        """
+        """BenchError for more devices than are available, or several models at a time on several devices each."""
         if self.jobs > 1 and self.devices > 1:
             raise BenchError(
                 f"--jobs {self.jobs} and --devices {self.devices} contradict each other",
@@ -86,8 +78,4 @@ class ExecutionConfig:
             from torch import backends
 
             products = {"tf32": backends.cuda.matmul.allow_tf32, "cudnn_benchmark": backends.cudnn.benchmark}
-        return {
-            "devices": self.devices,
-            "passes_per_batch": parts,
-            **products,
-        }
+        return {"devices": self.devices, "passes_per_batch": parts, **products}

@@ -84,16 +84,14 @@ class FeatureConfig(Strict):
 
     def resolved(self) -> FeatureConfig:
         """The same configuration with absolute paths."""
-        changed: dict[str, object] = {}
-        if isinstance(self.weights, Path):
-            changed["weights"] = absolute(expanded(self.weights))
-        if self.sentence_graphs is not None:
-            changed["sentence_graphs"] = absolute(expanded(self.sentence_graphs))
-        if self.regions is not None and isinstance(self.regions.source, Path):
-            source = absolute(expanded(self.regions.source))
-            changed["regions"] = self.regions.model_copy(update={"source": source})
-        if self.graphs is not None and isinstance(self.graphs.source, Path):
-            changed["graphs"] = self.graphs.model_copy(update={"source": absolute(expanded(self.graphs.source))})
+        changed: dict[str, object] = {
+            name: absolute(expanded(path))
+            for name in ("weights", "sentence_graphs")
+            if isinstance(path := getattr(self, name), Path)
+        }
+        for name, part in (("regions", self.regions), ("graphs", self.graphs)):
+            if part is not None and isinstance(part.source, Path):
+                changed[name] = part.model_copy(update={"source": absolute(expanded(part.source))})
         return self.model_copy(update=changed)
 
 
@@ -106,37 +104,28 @@ def feature_config(
     regions: RegionConfig | None = None,
     graphs: GraphConfig | None = None,
 ) -> FeatureConfig:
-    """A `FeatureConfig` from command-line values; `options` are KEY=VALUE strings; weights `random` name no file.
-
-    Raises:
-        BenchError: an option without '=', or an unknown normalisation.
-    """
-    pairs = [option.partition("=") for option in options]
-    for option, (_, separator, _) in zip(options, pairs, strict=True):
+    """A `FeatureConfig` of command-line values; BenchError for options that are no KEY=VALUE, and normalisations."""
+    named: dict[str, str] = {}
+    for option in options:
+        key, separator, named[key] = option.partition("=")
         if not separator:
             raise BenchError(f"--backbone-option {option!r} has no '='", "write --backbone-option KEY=VALUE")
     try:
-        return FeatureConfig.model_validate(
-            {
-                "backbone": backbone,
-                "weights": "random" if weights == Path("random") else weights,
-                "options": {key: value for key, _, value in pairs},
-                "image_size": image_size,
-                "normalisation": normalisation,
-                "regions": regions,
-                "graphs": graphs,
-            }
+        return FeatureConfig(
+            backbone=backbone,
+            weights="random" if weights == Path("random") else weights,
+            options=named,
+            image_size=image_size,
+            normalisation=normalisation,
+            regions=regions,
+            graphs=graphs,
         )
     except ValidationError as error:
         raise BenchError(f"--normalisation {normalisation!r} is unknown", "choose imagenet, half or clip") from error
 
 
 def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | None:
-    """A `RegionConfig` from command-line values; None for grid cells.
-
-    Raises:
-        BenchError: an unknown `keep`, windows without a usable number, or options of regions without --regions.
-    """
+    """A `RegionConfig` from command-line values, None for grid cells; BenchError for values that cannot be used."""
     if source is None:
         if (keep, bins) != ("all", 1):
             raise BenchError("--region-count and --region-bins need --regions", "add --regions boxes")
@@ -149,9 +138,7 @@ def region_config(source: str | None, keep: str, bins: int) -> RegionConfig | No
         )
     named = windows or source == "boxes"
     try:
-        return RegionConfig.model_validate(
-            {"source": source if named else expanded(source), "keep": keep, "bins": bins}
-        )
+        return RegionConfig(source=source if named else expanded(source), keep=keep, bins=bins)
     except ValidationError as error:
         raise BenchError(
             f"--region-count {keep!r} is unknown", "choose all, fixed:36, first:50 or adaptive:10-100"
@@ -163,11 +150,8 @@ def graph_config(
 ) -> GraphConfig | None:
     """A `GraphConfig` from command-line values; None for no graphs.
 
-    Args:
-        source: a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`.
-
-    Raises:
-        BenchError: an unknown setting, no regions, or regions whose places in the graph would be lost.
+    `source` is a file, or `scenes`, with settings behind a colon: `scenes:noise=0.3,seed=1`. BenchError for unknown
+    ones, no regions, or regions whose places in the graph would be lost.
     """
     if source is None:
         if (min_count, labels) != (10, 20):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
@@ -38,6 +37,7 @@ _MEANT: Final = {
 """The last part of the setting that each of these words means elsewhere."""
 _ANY_SETTING: Final = "schedule.stages.0.epochs=3"
 _CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
+_HERE: Final = Path(__file__).parent
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:
@@ -45,65 +45,61 @@ for _path in NOT_IN_KEY:
     (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
 
 
-def _yaml_files(package: str) -> dict[str, Any]:
-    folder = resources.files(package)
-    return {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+def _list(kind: str) -> list[str]:
+    return sorted(path.stem for path in (_HERE / kind).glob("*.yaml"))
+
+
+def _text(kind: str, name: str) -> str:
+    return (_HERE / kind / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _schedule(name: str) -> dict[str, Any]:
+    return {"name": name, **load_shipped(_text("schedules", name))}
 
 
 def list_schedules() -> list[str]:
     """Names of the shipped schedules."""
-    return sorted(_yaml_files("harness.config.schedules"))
+    return _list("schedules")
 
 
 def load_schedule(name: str) -> Schedule:
     """Read a schedule by name; BenchError if the name is unknown."""
-    files = _yaml_files("harness.config.schedules")
-    if name not in files:
-        raise BenchError(f"no schedule or preset is named {name!r}", _did_you_mean(name, [*files, *list_presets()]))
-    return Schedule.model_validate({"name": name} | load_shipped(files[name].read_text(encoding="utf-8")))
+    if name not in (known := list_schedules()):
+        raise BenchError(f"no schedule or preset is named {name!r}", _did_you_mean(name, [*known, *list_presets()]))
+    return Schedule.model_validate(_schedule(name))
 
 
 def list_presets() -> list[str]:
     """Names of the shipped presets."""
-    return sorted(_yaml_files("harness.config.presets"))
+    return _list("presets")
 
 
 def preset_summaries() -> dict[str, str]:
     """What each shipped preset is, in a sentence."""
-    lines = {
-        name: file.read_text(encoding="utf-8").partition("\n")[0]
-        for name, file in _yaml_files("harness.config.presets").items()
-    }
-    return {name: str(load_shipped(lines[name])["summary"]) for name in sorted(lines)}
+    firsts = {name: _text("presets", name).partition("\n")[0] for name in list_presets()}
+    return {name: str(load_shipped(first)["summary"]) for name, first in firsts.items()}
 
 
 def list_tuned() -> list[str]:
     """Names of the presets whose tuned values ship."""
-    return sorted(_yaml_files("harness.config.tuned"))
+    return _list("tuned")
 
 
 def shipped_tuned(name: str) -> str:
     """The YAML of a preset's tuned values, one of `list_tuned()`."""
-    return str(_yaml_files("harness.config.tuned")[name].read_text(encoding="utf-8"))
+    return _text("tuned", name)
 
 
 def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
 
-    Args:
-        overrides: for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML.
-            `stages=[xe]` keeps the named stages of the schedule alone, whatever the order of overrides.
-
-    Raises:
-        BenchError: unknown preset, unknown key or a value of the wrong type.
+    These are for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML. `stages=[xe]`
+    keeps the named stages of the schedule alone, whatever the order. BenchError for an unknown preset, key or value.
     """
-    files = _yaml_files("harness.config.presets")
-    if name not in files:
-        raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, files))
-    content = load_shipped(files[name].read_text(encoding="utf-8"))
-    schedules = _yaml_files("harness.config.schedules")
-    schedule = content["schedule"]
-    content["schedule"] = {"name": schedule} | load_shipped(schedules[schedule].read_text(encoding="utf-8"))
+    if name not in (known := list_presets()):
+        raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, known))
+    content = load_shipped(_text("presets", name))
+    content["schedule"] = _schedule(content["schedule"])
     _keep_stages(content)
     content["name"] = name
     for override in overrides:
@@ -133,11 +129,7 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_settings(word: str, preset: str = "quick") -> list[str]:
-    """The settings of a preset that a word may mean, those of its first stage first; three at most.
-
-    Args:
-        word: as it was typed for an option or the last part of a path, as `lr` or `batch-size`.
-    """
+    """Three settings of a preset, or fewer, that a word as `lr` or `batch-size` may mean, those of its first stage."""
     word = word.lstrip("-").replace("-", "_").lower()
     word = _MEANT.get(word, word)
     shipped = dict(_settings(_load_shipped(preset), ""))
@@ -150,17 +142,20 @@ def nearest_settings(word: str, preset: str = "quick") -> list[str]:
 
 def _settings(node: object, path: str) -> Iterator[tuple[str, object]]:
     """The dotted path and the value of every setting below a node."""
-    if isinstance(node, BaseModel):
-        children = {name: getattr(node, name) for name in type(node).model_fields}
-    elif isinstance(node, dict):
-        children = node
-    elif _are_stages(node):
-        children = {str(place): stage for place, stage in enumerate(node)}
-    else:
+    if (children := _children(node)) is None:
         yield path, node
         return
     for name, child in children.items():
         yield from _settings(child, f"{path}.{name}".removeprefix("."))
+
+
+def _children(node: object) -> dict[str, object] | None:
+    """The settings that a node consists of, by name; None for a value."""
+    if isinstance(node, BaseModel):
+        return {name: getattr(node, name) for name in type(node).model_fields}
+    if _are_stages(node):
+        return {str(place): stage for place, stage in enumerate(node)}
+    return node if isinstance(node, dict) else None
 
 
 def _keep_stages(content: dict[str, Any]) -> None:
@@ -241,27 +236,24 @@ def _load_shipped(name: str) -> Preset:
 
 
 def _deviations(shipped: object, own: object, path: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(shipped, BaseModel) and isinstance(own, BaseModel):
-        pairs = {name: (getattr(shipped, name), getattr(own, name)) for name in type(shipped).model_fields}
-    elif isinstance(shipped, dict) and isinstance(own, dict):
-        unset = "the model's own"  # sizes that a preset leaves out
-        pairs = {name: (shipped.get(name, unset), own.get(name, unset)) for name in shipped | own}
-    elif _are_stages(shipped) and _are_stages(own) and len(shipped) == len(own):
-        pairs = {str(number): pair for number, pair in enumerate(zip(shipped, own, strict=True))}
-    else:
+    theirs, ours = _children(shipped), _children(own)
+    other_stages = _are_stages(shipped) and _are_stages(own) and len(shipped) != len(own)
+    if theirs is None or ours is None or other_stages:
         if shipped != own:
-            yield f"{path}: {_text(shipped, ignored)} → {_text(own, ignored)}"
+            yield f"{path}: {_shown(shipped, ignored)} → {_shown(own, ignored)}"
         return
-    for name, (theirs, ours) in pairs.items():
+    unset = "the model's own"  # sizes that a preset leaves out
+    for name in theirs | ours:
         if ignored.get(name) is not True:
-            yield from _deviations(theirs, ours, f"{path}.{name}".lstrip("."), ignored.get(name, {}))
+            deeper = f"{path}.{name}".lstrip(".")
+            yield from _deviations(theirs.get(name, unset), ours.get(name, unset), deeper, ignored.get(name, {}))
 
 
 def _are_stages(value: object) -> TypeGuard[tuple[Stage, ...]]:
     return isinstance(value, tuple) and all(isinstance(stage, Stage) for stage in value)
 
 
-def _text(value: object, ignored: Mapping[str, Any]) -> str:
+def _shown(value: object, ignored: Mapping[str, Any]) -> str:
     if _are_stages(value):
         return ", ".join(stage.name for stage in value)
     if isinstance(value, BaseModel):
@@ -271,24 +263,18 @@ def _text(value: object, ignored: Mapping[str, Any]) -> str:
 
 def list_claims() -> list[str]:
     """Names of the files of claims that ship."""
-    return sorted(_yaml_files("harness.config.claims"))
+    return _list("claims")
 
 
 def load_claims(name: str) -> tuple[Claim, ...]:
-    """The claims of a file, or of one that ships, by its name.
-
-    Raises:
-        BenchError: it cannot be read, or holds no claims; the message names the first field that is wrong.
-    """
+    """The claims of a file, or that ship under the name; BenchError names the first field that is wrong."""
     from results.comparison.claims import ClaimFile  # with numpy, which presets do not need
 
     try:
-        shipped = _yaml_files("harness.config.claims").get(name)
-        text = read_text(Path(name)) if shipped is None else shipped.read_text(encoding="utf-8")
+        text = _text("claims", name) if name in list_claims() else read_text(Path(name))
     except (OSError, ValueError) as error:
-        said = reason(error) if isinstance(error, OSError) else str(error)
         raise BenchError(
-            f"the claims {shortened(name)} cannot be read: {said}",
+            f"the claims {shortened(name)} cannot be read: {reason(error)}",
             f"name a YAML file, or claims that ship: {', '.join(list_claims())}",
         ) from error
     try:

@@ -26,16 +26,10 @@ def split_patterns(text: str) -> tuple[str, ...]:
 def expand_models(
     patterns: Iterable[str], *, references: Collection[str] = (), is_stored: Callable[[str], bool] | None = None
 ) -> list[str]:
-    """The names that patterns stand for, each once, in the patterns' order.
+    """The names that names, shell patterns and `all` stand for (`zoo.registry.select_models`), each once, in order.
 
-    Args:
-        patterns: names, shell patterns, or `all`; what these select is told in `zoo.registry.select_models`.
-        references: names of rows that are not models; `all` ends with them.
-        is_stored: whether a word is the key of a stored run, which then stands for itself.
-
-    Raises:
-        BenchError: no pattern at all.
-        ZooError: a pattern that matches nothing, with the nearest names.
+    `references` are rows that are not models, with which `all` ends; a word that `is_stored` is the key of a run, and
+    stands for itself. BenchError for no pattern at all, ZooError, with the nearest names, for one that matches nothing.
     """
     chosen: dict[str, None] = {}
     for pattern in patterns:

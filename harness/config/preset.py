@@ -94,13 +94,10 @@ class Published(Strict):
 class Recipe(Strict):
     """A paper's data preparation, and whose training it has, for its models.
 
-    Args:
-        captions: how captions are split into words (`harness.data.vocabulary.PREPARATIONS`); `karpathy-tokens` are
-            those of the data set's file, and their words are counted over all of its splits.
-        restval: whether images that Karpathy's file keeps apart as `restval` are trained on.
-        non_rgb: what becomes of images that are not stored as RGB.
-        by: whose training it is, that of the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not
-            known.
+    `captions` says how they are split into words (`harness.data.vocabulary.PREPARATIONS`): `karpathy-tokens` are those
+    of the data set's file, counted over all of its splits. `restval`: whether images that Karpathy's file keeps apart
+    so are trained on. `non_rgb`: what becomes of images that are not stored as RGB. `by`: whose training it is, that of
+    the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not known.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"by", "restval"})
@@ -117,14 +114,9 @@ class Recipe(Strict):
 
     def settings(self) -> Iterator[str]:
         """Names of the data settings that differ from the controlled track, and whose training is not its authors'."""
-        if self.captions != "words":
-            yield f"captions={self.captions}"
-        if self.restval != "train":
-            yield f"restval={self.restval}"
-        if self.non_rgb != "convert":
-            yield f"non-rgb={self.non_rgb}"
-        if self.by != "authors":
-            yield f"by={self.by}"
+        for name in ("captions", "restval", "non_rgb", "by"):
+            if (chosen := getattr(self, name)) != type(self).model_fields[name].default:
+                yield f"{name.replace('_', '-')}={chosen}"
 
 
 class Preset(Strict):
@@ -208,14 +200,9 @@ class Preset(Strict):
     def model_arguments(
         self, model: str, *, vocab_size: int | None = None, visual_dim: int | None = None
     ) -> dict[str, Any]:
-        """The keyword arguments to create `model` with.
+        """The keyword arguments to create `model` with; a preset with `parameters` needs the others, for its width.
 
-        Args:
-            vocab_size, visual_dim: as of `zoo.create_model`; a preset with `parameters` needs both.
-
-        Raises:
-            BenchError: the preset is a recipe for other models.
-            ZooError: the model cannot have as many parameters as the preset says.
+        BenchError where the preset is a recipe for other models, ZooError where no width has as many parameters.
         """
         self.check_model(model)
         arguments = self._unmatched(model)
@@ -226,11 +213,7 @@ class Preset(Strict):
         return arguments | self.matched_widths(model, vocab_size=vocab_size, visual_dim=visual_dim)[0]
 
     def matched_widths(self, model: str, *, vocab_size: int, visual_dim: int) -> tuple[dict[str, int], str]:
-        """The widths at which a model has `parameters`, and why there are none where it keeps those of `size`.
-
-        Raises:
-            ZooError: no width fits, and `size` has no `d_model` to keep.
-        """
+        """The widths with `parameters`, or why a model keeps those of `size`; ZooError where it has no d_model."""
         if self.parameters is None:
             return {}, ""
         from zoo.width import count_parameters, match_width  # with torch, which configuration alone does not need

@@ -149,11 +149,12 @@ class LearningRate(Strict):
     def at(self, step: int, steps_per_epoch: int, total_steps: int, reductions: int = 0) -> float:
         """The rate of step `step` (from 0) of a stage of `total_steps`, after `reductions` on a plateau."""
         warmup = self.warmup_of(total_steps)
+        stepped = self._factor(step, steps_per_epoch, total_steps) if self.annealing == "step" else 1.0
         if step < warmup:
-            return self._warming_up(step, warmup, steps_per_epoch, total_steps)
-        rate = self.peak * self.factor**reductions
-        if self.annealing == "step":
-            rate *= self._factor(step, steps_per_epoch, total_steps)
+            if self.warmup == "hyperbolic":
+                return self.peak / (warmup - step) * stepped
+            return self.peak * (step + int(self.warmup == "linear")) / warmup
+        rate = self.peak * self.factor**reductions * stepped
         if self.annealing == "cosine":
             progress = (step - warmup) / max(total_steps - warmup, 1)
             rate *= self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
@@ -169,14 +170,6 @@ class LearningRate(Strict):
         after, idle = range(self.warmup_of(total_steps), total_steps), IDLE_RATE * self.peak
         first = bisect_left(after, True, key=lambda step: self.at(step, steps_per_epoch, total_steps) < idle)
         return (len(after) - first) / max(total_steps, 1)
-
-    def _warming_up(self, step: int, warmup: int, steps_per_epoch: int, total_steps: int) -> float:
-        if self.warmup == "linear":
-            return self.peak * (step + 1) / warmup
-        if self.warmup == "linear-from-zero":
-            return self.peak * step / warmup
-        annealed = self._factor(step, steps_per_epoch, total_steps) if self.annealing == "step" else 1.0
-        return self.peak / (warmup - step) * annealed
 
     def _factor(self, step: int, steps_per_epoch: int, total_steps: int) -> float:
         start = self.from_epoch * steps_per_epoch if self.from_share is None else self.from_share * total_steps
@@ -299,18 +292,8 @@ class Stage(Strict):
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
         {
-            "accumulation",
-            "backbone",
-            "batch_of",
-            "clip_value",
-            "constant_rates",
-            "dictionary",
-            "drop_last",
-            "dropout_masks",
-            "dropout_scale",
-            "reinforce",
-            "scheduled_sampling",
-            "self_critical",
+            *("accumulation", "backbone", "batch_of", "clip_value", "constant_rates", "dictionary", "drop_last"),
+            *("dropout_masks", "dropout_scale", "reinforce", "scheduled_sampling", "self_critical"),
         }
     )
     name: str
@@ -407,10 +390,7 @@ def _but_for_length(stage: Stage) -> dict[str, Any]:
 
 
 class Schedule(Strict):
-    """Stages in order; each starts from the best checkpoint of the one before.
-
-    `budget` says how many times longer than in its preset each stage is (`times`).
-    """
+    """Stages in order, each from the best checkpoint of the one before, and `budget` times as long as in the preset."""
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"budget"})
     name: str

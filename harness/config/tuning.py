@@ -20,17 +20,12 @@ TRIAL_SEED: Final = 1_000_000
 
 
 class SearchSpace(Strict):
-    """What is searched. It says nothing of a model, so that all models have the same one.
+    """What is searched, the same for all models, in all stages or in the one of this name, the last of its preset.
 
-    Args:
-        learning_rate: bounds of a factor of every stage's peak, searched on a logarithmic scale.
-        dropout_scale: bounds of a factor of the rates that a model was built with, its authors', in every stage; every
-            other trial keeps the preset's dropout. Below 2, since the largest rate of a registered model is 0.5 and
-            rates are below 1.
-        warmup: bounds of the warm-up, as a share of a stage's updates.
-        clip_norm: limits of the gradient's norm; 0 is no limit.
-        width: factors of d_model and d_ff; none where the width is not searched.
-        stage: the one stage that is searched, the last one of its preset; None is all stages.
+    `learning_rate` bounds a factor of a stage's peak, on a logarithmic scale; `dropout_scale` one of the rates that a
+    model was built with, its authors', where every other trial keeps the preset's dropout: below 2, since the largest
+    rate of a registered model is 0.5 and rates are below 1. `warmup` is a share of a stage's updates, a `clip_norm` of
+    0 is no limit, and `width` are factors of d_model and d_ff, none where it is not searched.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"stage"})
@@ -44,13 +39,10 @@ class SearchSpace(Strict):
 
 
 class Budget(Strict):
-    """What every model's tuning may cost.
+    """What every model's tuning may cost: `trials`, the untuned one and those that are stopped early too.
 
-    Args:
-        trials: trainings, the untuned one included, and those that were stopped early.
-        updates: most optimiser steps of one of them, in what is searched.
-        startup_trials: trainings before the sampler learns from scores, and before any is stopped early.
-        finalists: the best trials, which are trained again as the preset is, on so many further training `seeds`.
+    `updates` are the most optimiser steps of one, in what is searched. After `startup_trials` the sampler learns from
+    scores, and some are stopped early. `finalists` are trained again as the preset is, on so many further `seeds`.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"finalists", "seeds"})
@@ -69,10 +61,7 @@ class Budget(Strict):
 
 
 class TunedValues(Strict):
-    """One point of the search space; None is what the preset has, so that no values at all are the untuned preset.
-
-    `then` has those of single stages, by name, of other searches.
-    """
+    """One point of the search space, None what the preset has; `then` has those of other searches, by stage."""
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"then"})
 
@@ -100,10 +89,7 @@ EndedAs = Literal["finished", "pruned", "failed"]
 
 
 class TunedTrial(TunedValues):
-    """A trial's values and how it ended; `score` is its best validation CIDEr-D as a fraction, if it finished.
-
-    `seed` is that of its training.
-    """
+    """A trial: its values, training seed and end, and its best validation CIDEr-D as a fraction, if it finished."""
 
     state: EndedAs
     score: float | None = None
@@ -138,11 +124,7 @@ class Tuned:
         return None if values is None else AppliedTuning(label=self.label, values=values, stages=self.stages)
 
     def record(self, model: str, preset: Preset) -> dict[str, Any]:
-        """What a run of the model stores: its values, and learning rate and score of each trial.
-
-        Args:
-            preset: untuned; the learning rate of the named stage, or of the first one, is what trials multiply.
-        """
+        """What a run stores: its values, and of each trial score and learning rate, by the untuned preset's."""
         stages = preset.schedule.stages
         peak = next((stage for stage in stages if stage.name == self.stages), stages[0]).learning_rate.peak
         trials = [
@@ -157,9 +139,12 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
     """The point of the space that is nearest to the untuned preset, by which a sampler knows it."""
     place = -1 if space.stage else 0
     stage, steps = preset.schedule.stages[place], updates[place]
+    dropout_scale = stage.dropout_scale
+    if dropout_scale is None:  # a rate above 0 is a scale of its own for each model, and is taken for 1
+        dropout_scale = 0.0 if stage.dropout == 0.0 else 1.0
     found = {
         "learning_rate": 1.0,
-        "dropout_scale": _within(_dropout_scale_of(stage), space.dropout_scale),
+        "dropout_scale": _within(dropout_scale, space.dropout_scale),
         "warmup": _within(stage.learning_rate.warmup_of(steps) / steps, space.warmup),
         "clip_norm": min(space.clip_norm, key=lambda limit: abs(limit - (stage.clip_norm or 0.0))),
     }
@@ -167,11 +152,7 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
 
 
 def tuned_preset(preset: Preset, values: TunedValues, stages: int | str | None = None) -> Preset:
-    """The preset with these values in all its stages, in so many first ones, or in the one of this name.
-
-    Raises:
-        BenchError: a width for a preset that leaves it to the models.
-    """
+    """The preset with these values in all stages, so many first ones, or the one named; BenchError as `scaled`."""
     if values == TunedValues():
         return preset
     size = preset.size if values.width is None else scaled(preset, values.width)
@@ -191,11 +172,7 @@ def with_stages(preset: Preset, stages: Sequence[Stage]) -> Preset:
 
 
 def scaled(preset: Preset, factor: float) -> dict[str, int | float]:
-    """The sizes with d_model and d_ff times `factor`; d_model stays a multiple of the number of heads.
-
-    Raises:
-        BenchError: the preset leaves them to the models.
-    """
+    """The sizes with d_model, a multiple of the heads, and d_ff times `factor`; BenchError where there are none."""
     size = preset.size
     if missing := {"d_model", "d_ff", "n_heads"} - size.keys():
         raise BenchError(
@@ -219,13 +196,6 @@ def _tuned_stage(stage: Stage, values: TunedValues, budget: int) -> Stage:
     if values.dropout_scale is not None:
         changes |= {"dropout": None, "dropout_scale": values.dropout_scale}  # one excludes the other
     return stage.model_copy(update={**changes, "learning_rate": rate.model_copy(update=annealed)})
-
-
-def _dropout_scale_of(stage: Stage) -> float:
-    """The scale of a stage's dropout; a rate above 0 is a scale of its own for each model, and is taken for 1."""
-    if stage.dropout_scale is not None:
-        return stage.dropout_scale
-    return 0.0 if stage.dropout == 0.0 else 1.0
 
 
 def _within(value: float, bounds: tuple[float, float]) -> float:

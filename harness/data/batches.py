@@ -55,18 +55,15 @@ class Batch:
         if parts == 1:
             return [self]
         images = len(self.image_ids)
-        size = -(-images // parts)
-        captions = len(self.tokens) // images
-        return [self._part(first, first + size, captions) for first in range(0, images, size)]
+        size, captions = -(-images // parts), len(self.tokens) // images
 
-    def _part(self, first: int, stop: int, captions: int) -> Batch:
-        rows = slice(first * captions, stop * captions)
-        return Batch(
-            images_of(self.visual, first, stop),
-            self.tokens[rows],
-            self.image_ids[first:stop],
-            self.sentences and self.sentences.each(lambda part: part[rows]),
-        )
+        def part(first: int) -> Batch:
+            stop = first + size
+            rows = slice(first * captions, stop * captions)
+            graphs = self.sentences and self.sentences.each(lambda tensor: tensor[rows])
+            return Batch(images_of(self.visual, first, stop), self.tokens[rows], self.image_ids[first:stop], graphs)
+
+        return [part(first) for first in range(0, images, size)]
 
 
 def images_of(visual: Visual, start: int, stop: int) -> Visual:
@@ -78,11 +75,7 @@ class VisualSource(Protocol):
     """A source of visual input: cached features, or images."""
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """The visual input of the images for a model with this `spec`, in the order given; called from threads.
-
-        It is as it is stored, perhaps in half precision or 8 bits: `Visual.to` makes of it what models read.
-        """
-        ...
+        """The visual input for this `spec`, in order, as it is stored (see `Visual.to`); called from threads."""
 
 
 class CaptionBatches:
@@ -90,15 +83,11 @@ class CaptionBatches:
 
     An epoch's order of images and choice of captions is a pure function of (seed, epoch), so that training resumes at
     any batch as if it had never stopped. All captions of an image are used before one is repeated. The last batch of an
-    epoch may be smaller, unless `drop_last` leaves it out.
+    epoch may be smaller, unless `drop_last` leaves it out. The shares of processes together equal those of one.
 
-    In distributed training each process makes its share of every batch; together they equal those of one process.
-
-    Args:
-        max_len: maximum length of a row of tokens, begin and end token included.
-        share: (k, n): the k-th of n shares of every batch; a share of a small batch may hold no image.
-        widths: pad the tokens of every batch to the least of these that holds them, so that few shapes come.
-        graphs: of each sample, the scene graph of each of its captions.
+    A row of tokens has at most `max_len`, begin and end token included. A `share` (k, n) is the k-th of n of every
+    batch; that of a small batch may hold no image. Tokens are padded to the least of the `widths` that holds them, so
+    that few shapes come. `graphs` are of each sample the scene graphs of its captions.
     """
 
     def __init__(
@@ -118,11 +107,10 @@ class CaptionBatches:
         widths: Sequence[int] = (),
         graphs: Sequence[Sequence[NumberedGraph]] | None = None,
     ) -> None:
-        bare = [sample.file for sample in samples if not sample.captions]
-        if bare or not samples:
-            raise BenchError(
-                f"training images without a caption: {', '.join(bare[:5])}" if bare else "no training image"
-            )
+        if not samples:
+            raise BenchError("no training image")
+        if bare := [sample.file for sample in samples if not sample.captions]:
+            raise BenchError(f"training images without a caption: {', '.join(bare[:5])}")
         self._ids = [sample.image_id for sample in samples]
         self._rows = [
             [[vocabulary.bos, *vocabulary.encode(caption, max_len - 1)] for caption in sample.captions]
@@ -207,8 +195,7 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int = PAD, width: int = 0) -> T
 def prefetched(source: Iterable[T]) -> Generator[T, None, None]:
     """Run an iterator in a thread, at most `PREFETCHED` items ahead.
 
-    Order and items stay the same, an exception is raised again here, and the thread ends with this generator, whether
-    it is exhausted, closed or dropped.
+    Order and items stay the same, exceptions are raised here, and the thread ends as this generator is done or closed.
     """
     items = iter(source)
     thread = ThreadPoolExecutor(1, "batch-prefetch")

@@ -19,6 +19,7 @@ from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, shortened
 from harness.utils.json_io import read_json
+from harness.utils.storage import sha256_of
 from results.files import load_json, read_text
 
 SPLIT_NAMES = {
@@ -59,9 +60,9 @@ class Picture:
 
 @dataclass(slots=True)
 class Source:
-    """The pictures of a source in its order, and by problem the files or entries that it concerns."""
+    """The pictures of a source by file or id, in its order, and by problem the files or entries that it concerns."""
 
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: dict[object, Picture] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
 
     def complain(self, problem: str, about: str) -> None:
@@ -104,11 +105,7 @@ def read_source(
     file_column: str | None,
     caption_column: str | None,
 ) -> tuple[Source, Path]:
-    """The pictures of COCO's JSON, of a CSV or of an imagefolder, by what `given` is, and their folder.
-
-    Raises:
-        BenchError: it is none of these, or cannot be read.
-    """
+    """The pictures of COCO's JSON, a CSV or an imagefolder, and their folder; BenchError where `given` is none."""
     first = given[0]
     coco = all(path.name.endswith((".json", ".json.gz")) for path in given)
     if instances and not coco:
@@ -133,15 +130,11 @@ def read_source(
 
 
 def _read_table(path: Path, file_column: str | None, caption_column: str | None) -> Source:
-    """The pictures of a CSV, of a header and a line a caption; the column `split` is read where there is one.
-
-    The delimiter is that of comma, semicolon, tab and | which the header has most of.
-    """
+    """The pictures of a CSV, with or without a column `split`, by the delimiter that its header has most of."""
     text = read_text(path).removeprefix("\ufeff")
     delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     source = Source()
-    by_file: dict[str, Picture] = {}
     try:
         names = [name.strip() for name in next(rows, [])]
         file_at = _column(path, names, file_column, _FILE_COLUMNS, "--file-column")
@@ -153,13 +146,12 @@ def _read_table(path: Path, file_column: str | None, caption_column: str | None)
             if len(row) != len(names) or not row[file_at].strip():
                 source.complain("lines with another number of fields, or no file", f"line {rows.line_num}")
                 continue
-            picture = by_file.setdefault(file := row[file_at].strip(), Picture(file))
+            picture = source.pictures.setdefault(file := row[file_at].strip(), Picture(file))
             picture.captions.append(row[caption_at])
             if split_at is not None and row[split_at].strip():
                 source.set_split(picture, row[split_at], f"line {rows.line_num}")
     except csv.Error as error:
         raise BenchError(f"{path}, line {rows.line_num}: {error}", "quote fields that hold the delimiter") from error
-    source.pictures += by_file.values()
     return source
 
 
@@ -179,7 +171,8 @@ def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path) -
     A split is read off a file's name (captions_val2014.json). Pictures are looked for below `images`, and there in the
     folder of the name's end (val2014).
     """
-    source, by_id = Source(), dict[int | None, Picture]()
+    source = Source()
+    by_id = source.pictures
     for file in files:
         content = _coco_content(file)
         parts = re.findall(r"[a-z]+|\d+", file.name.lower())
@@ -204,7 +197,6 @@ def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path) -
                 source.complain("annotations without a caption or an image", f"{file.name}: {label}")
             else:
                 owner.captions.append(caption)
-    source.pictures += by_id.values()
     for content in map(_coco_content, instances):
         for entry in content["images"]:  # an image without any box is known to have none
             if isinstance(entry, dict) and is_image_id(entry.get("id")) and (owner := by_id.get(entry["id"])):
@@ -218,14 +210,12 @@ def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path) -
 
 def _coco_content(file: Path) -> dict[str, Any]:
     content = read_json(file)
-    if not isinstance(content, dict) or not all(
-        isinstance(content.get(key), list) for key in ("images", "annotations")
-    ):
-        raise BenchError(
-            f'{file} is not in COCO\'s format: it has no lists "images" and "annotations"',
-            "give captions_*.json, and instances_*.json with --instances; Karpathy's own JSON needs no conversion",
-        )
-    return content
+    if isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations")):
+        return content
+    raise BenchError(
+        f'{file} is not in COCO\'s format: it has no lists "images" and "annotations"',
+        "give captions_*.json, and instances_*.json with --instances; Karpathy's own JSON needs no conversion",
+    )
 
 
 def _image_of(entry: Any) -> int | None:
@@ -246,7 +236,6 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
     y, width, height in pixels.
     """
     source = Source()
-    by_file: dict[str, Picture] = {}
     for file in _metadata_files(folder):
         below = file.parent.relative_to(folder).as_posix()
         for number, line in enumerate(read_text(file).split("\n"), 1):
@@ -254,7 +243,7 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
                 continue
             entry = _line(f"{file}, line {number}", line, caption_column)
             name = entry["file_name"] if below == "." else f"{below}/{entry['file_name']}"
-            picture = by_file.setdefault(name, Picture(name, size=told_size(entry)))
+            picture = source.pictures.setdefault(name, Picture(name, size=told_size(entry)))
             picture.captions += entry["captions"]
             if entry.get("split") not in (None, ""):
                 source.set_split(picture, entry["split"], f"line {number}")
@@ -266,7 +255,6 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
                 source.add_boxes(picture, boxes)
             elif boxes is not None:
                 source.complain('objects without a list "bbox"', f"{name} (line {number}: {str(boxes)[:60]})")
-    source.pictures += by_file.values()
     return source
 
 
@@ -296,14 +284,8 @@ def convert(
     """Karpathy's JSON of a source, and sentences on what is strange and in it all the same.
 
     Pictures that are missing, have no caption, or are given twice (by name or by content, which would put one into two
-    splits) and empty captions are problems, as are those that the reader of the source found.
-
-    Args:
-        rule: as `split_pictures`.
-        leave_out: leave out what has a problem, instead of an error; the JSON names it under "left_out".
-
-    Raises:
-        BenchError: there are problems, no picture is left, or as `split_pictures`.
+    splits) and empty captions are problems, as are those that the reader of the source found. With `leave_out` what has
+    one is left out, and named under "left_out"; else BenchError, as for no picture, and as `split_pictures`.
     """
     total = len(source.pictures)
     pictures = _captioned(source, _distinct(source, images))
@@ -327,13 +309,9 @@ def convert(
 def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
     """Give every picture a split; returns the rule.
 
-    Args:
-        rule: "source" for those of the source, "hash:TRAIN/VAL/TEST" for these per cent by a hash of the file name: a
-            picture stays in its split whatever is added or left out. None: the source's if it has any, else
-            hash:80/10/10.
-
-    Raises:
-        BenchError: the rule cannot be understood, the source's splits are incomplete, or a split stays empty.
+    It is "source" for those of the source, "hash:TRAIN/VAL/TEST" for these per cent by a hash of the file name: a
+    picture stays in its split whatever is added or left out. None: the source's if it has any, else hash:80/10/10.
+    BenchError where it cannot be understood, the source's splits are incomplete, or a split stays empty.
     """
     without = [picture.file for picture in pictures if picture.split is None]
     rule = rule or (_HASH if len(without) == len(pictures) else _SOURCE)
@@ -372,35 +350,25 @@ def _distinct(source: Source, images: Path) -> list[Picture]:
     """The pictures whose files are there, each once."""
     there: list[Picture] = []
     paths = PicturePaths(absolute(images))
-    for picture in [each for each in source.pictures if each.usable]:
+    for picture in [each for each in source.pictures.values() if each.usable]:
         try:
             picture.file = plain_path(picture.file)
             paths.check_inside(picture.file)
+            if (images / picture.file).is_file():
+                there.append(picture)
+            else:
+                source.complain("missing pictures", picture.file)
         except RefusedPath as refusal:
             source.complain("pictures whose path is refused", str(refusal))
-            continue
-        if (images / picture.file).is_file():
-            there.append(picture)
-        else:
-            source.complain("missing pictures", picture.file)
-    digests, first, found = _digests(there, images), dict[str, Picture](), []
+    sizes = {picture.file: (images / picture.file).stat().st_size for picture in there}
+    counts, first, found = Counter(sizes.values()), dict[str, Picture](), []
     for picture in there:
-        owner = first.setdefault(digests.get(picture.file, picture.file), picture)
+        alone = counts[sizes[picture.file]] == 1
+        owner = first.setdefault(picture.file if alone else sha256_of(images / picture.file), picture)
         if owner is picture:
             found.append(picture)
         else:
             source.complain("pictures that are another one", f"{picture.file} is {owner.file}")
-    return found
-
-
-def _digests(pictures: Sequence[Picture], images: Path) -> dict[str, str]:
-    """A digest of the content of each picture that is as large as another."""
-    sizes = {picture.file: (images / picture.file).stat().st_size for picture in pictures}
-    counts, found = Counter(sizes.values()), {}
-    for file, size in sizes.items():
-        if counts[size] > 1:
-            with (images / file).open("rb") as content:
-                found[file] = hashlib.file_digest(content, "sha256").hexdigest()
     return found
 
 
@@ -422,7 +390,7 @@ def _entry(picture: Picture, number: int, keyed: bool) -> dict[str, Any]:
     entry |= {"filename": name} | ({"filepath": folder} if folder else {})
     entry |= {"split": picture.split, "sentences": [{"raw": caption} for caption in picture.captions]}
     if picture.boxes is not None:
-        entry["boxes"] = [list(box) for box in picture.boxes]
+        entry["boxes"] = picture.boxes
     if picture.size is not None:
         entry["width"], entry["height"] = picture.size
     return entry

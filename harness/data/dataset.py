@@ -48,13 +48,9 @@ class Sample:
 def told_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     """Width and height in pixels, if the annotation has both."""
     width, height = entry.get("width"), entry.get("height")
-    if (
-        isinstance(width, int)
-        and isinstance(height, int)
-        and 0 < min(width, height) <= max(width, height) <= _LONGEST_SIDE
-    ):
-        return width, height
-    return None
+    if not isinstance(width, int) or not isinstance(height, int):
+        return None
+    return (width, height) if 0 < min(width, height) <= max(width, height) <= _LONGEST_SIDE else None
 
 
 @dataclass(frozen=True)
@@ -81,17 +77,11 @@ class Dataset:
     @cached_property
     def splits(self) -> dict[str, tuple[Sample, ...]]:
         """Samples by split, in the data set's order."""
-        found: dict[str, list[Sample]] = {}
-        for sample in self.samples:
-            found.setdefault(sample.split, []).append(sample)
-        return {name: tuple(samples) for name, samples in found.items()}
+        names = dict.fromkeys(sample.split for sample in self.samples)
+        return {name: tuple(sample for sample in self.samples if sample.split == name) for name in names}
 
     def split(self, name: str) -> tuple[Sample, ...]:
-        """Give the samples of one split.
-
-        Raises:
-            BenchError: the split is empty.
-        """
+        """The samples of one split; BenchError if it is empty."""
         if name not in self.splits:
             raise BenchError(
                 f"the data set {self.name} has no images in its {name!r} split",
@@ -141,11 +131,7 @@ def picture_digest(path: Path) -> bytes:
 
 
 def check_dataset(spec: str) -> None:
-    """Refuse a `--data` that names nothing, before anything else is asked for; its content is not looked at.
-
-    Raises:
-        BenchError: it does not exist, or its folder holds no annotation file, or several.
-    """
+    """BenchError for a `--data` that names nothing, or a folder with several annotation files; it is not read."""
     from harness.data.karpathy import annotation_file
 
     if spec == SCENES:
@@ -163,12 +149,9 @@ def check_dataset(spec: str) -> None:
 def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> Dataset:
     """Open the embedded data set or a folder in Karpathy's format.
 
-    Args:
-        spec: "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
-            annotation file itself.
-
-    Raises:
-        BenchError: it does not exist or cannot be read; single unusable images are in `Dataset.faults` instead.
+    `spec` is "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
+    annotation file itself. BenchError where it does not exist or cannot be read; single unusable images are in
+    `Dataset.faults` instead.
     """
     from harness.data.karpathy import read_karpathy
 

@@ -50,12 +50,7 @@ class RemoteFile(Strict):
 
 
 class Annotations(RemoteFile):
-    """A file of captions, or an archive with one.
-
-    Args:
-        member: the file in the archive; without it, the address is the file's own.
-        splits: images by split; by "images" alone of a file in COCO's format, as nocaps's.
-    """
+    """A file of captions, or an archive of a `member`, with images by split (by "images" in COCO's format)."""
 
     member: str | None = None
     splits: dict[str, int]
@@ -78,13 +73,10 @@ class PictureArchive(RemoteFile):
 
 
 class Origin(Strict):
-    """One data set.
+    """One data set, and where it is put unless the user says, if not in a `folder` called as it is.
 
-    Args:
-        folder: where it is put unless the user says; by default called as the data set is.
-        archives: pictures as archives.
-        singly: pictures one by one, as the annotations name them: the address of their folder.
-        form: of pictures that nobody may pass on: the page that gives them to who fills in its form.
+    Its pictures come as `archives`, or `singly`, as the annotations name them, from the address of their folder. Of
+    those that nobody may pass on, `form` is the page that gives them to who fills it in.
     """
 
     folder: str | None = None
@@ -94,11 +86,7 @@ class Origin(Strict):
     form: str | None = None
 
     def mirrored(self, mirror: str) -> Origin:
-        """The same files at another address, a folder that holds all of them under their own names.
-
-        Raises:
-            BenchError: it is no address.
-        """
+        """The same files at another address, a folder that holds all of them; BenchError where it is none."""
         if not re.fullmatch(r"https?://[!-~]+", mirror):
             raise BenchError(
                 f"--mirror {shortened(repr(mirror)[1:-1])} is no http address",
@@ -131,9 +119,7 @@ def download(name: str, source: Origin, folder: Path, what: Collection[str], rep
     """Fetch the parts of a data set that are not in `folder` yet.
 
     Annotations go to the folder itself, pictures below its `images`; each file or folder of pictures appears whole.
-
-    Raises:
-        BenchError: a part cannot be fetched, is not what it should be, or has no room; or the pictures need a form.
+    BenchError where a part cannot be fetched, is not what it should be, or has no room, or the pictures need a form.
     """
     annotations, images, staging = folder / source.annotations.file, folder / "images", folder / STAGING
     if "images" in what and source.form is not None:
@@ -157,11 +143,7 @@ def download(name: str, source: Origin, folder: Path, what: Collection[str], rep
 def fetch(
     url: str, path: Path, *, sha256: str | None = None, progress: Task | None = None, otherwise: str = _ELSEWHERE
 ) -> Path:
-    """Have the file of an http address at `path`, whole and, where one is given, with its checksum.
-
-    Raises:
-        BenchError: it cannot be fetched, or has another checksum: it is then deleted.
-    """
+    """Have the file of an http address at `path`, whole; BenchError where it cannot be fetched, or is another one."""
     import pooch
     import requests
 
@@ -263,7 +245,6 @@ def _check_room(missing: Sequence[PictureArchive], folder: Path) -> None:
 
 
 def _fetch_singly(address: str, annotations: Path, folder: Path, reporter: Reporter) -> None:
-    """Fetch each picture that the annotations name."""
     if not annotations.is_file():
         raise BenchError(f"{annotations}, which names the pictures, is not there", "--what annotations,images")
     names = list(read_references(annotations).files.values())

@@ -8,34 +8,108 @@ the same batches, hence the same bytes, as an uninterrupted one.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
-from harness.data.chunks import Chunks, Spread
-from harness.data.dataset import Dataset
-from harness.data.features import ARRAY, META, Features, array_header
+from harness.data.dataset import Dataset, Sample
+from harness.data.features import ARRAY, META, Features, Half, array_header, readers
+from harness.data.images import BadImage
+from harness.data.pixels import Pixels, as_visual, preparation, read_pixels, stack_pixels
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+from harness.utils.precision import exact_products
 from harness.utils.progress import Reporter, silent
 from harness.utils.storage import Storage
 from harness.utils.workspace import locked
+from zoo.captioner import Visual
 
 FORMAT = 1
 BATCH_SIZE = 32
+BATCHES_PER_CHUNK = 4
+Computed = tuple[int, Iterable[Half]]
+"""The number of a chunk, and the features of its batches in order."""
+Spread = Callable[["Chunks", Sequence[int]], Generator[Computed, None, None]]
+"""Has other processes compute the chunks of these numbers; gives each as it is done, in any order."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The images of an extraction; picklable. No batch crosses a chunk, so that any can be computed alone."""
+
+    dataset: Dataset
+    samples: Sequence[Sample]
+    backbone: Backbone
+    batch_size: int
+    device: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Images, cells, channels."""
+        return len(self.samples), math.prod(self.backbone.grid), self.backbone.dim
+
+    def places(self) -> list[tuple[int, int]]:
+        """The image rows of every chunk, from and to."""
+        total, rows = len(self.samples), BATCHES_PER_CHUNK * self.batch_size
+        return [(start, min(start + rows, total)) for start in range(0, total, rows)]
+
+    def compute(self, wanted: Sequence[int]) -> Generator[Computed, None, None]:
+        """Each chunk of these numbers in turn; its batches are computed as they are asked for, and all must be."""
+        places = self.places()
+        batches = [
+            self.samples[first : min(first + self.batch_size, places[index][1])]
+            for index in wanted
+            for first in range(*places[index], self.batch_size)
+        ]
+        with closing(self._pixels(batches)) as pixels:
+            for index in wanted:
+                yield index, (self._half(next(pixels)) for _ in range(*places[index], self.batch_size))
+
+    def __call__(self, number: int) -> list[Half]:
+        """The features of one chunk, in another process."""
+        [(_, batches)] = ((found, list(computed)) for found, computed in self.compute([number]))
+        return batches
+
+    def close(self) -> None:
+        """Nothing stays open between chunks."""
+
+    def _half(self, images: Visual) -> Half:
+        pixels = images.to(self.device).pixels
+        assert pixels is not None, "read by `_pixels`"
+        with exact_products():
+            features = self.backbone(pixels).to(torch.float16)
+        if not torch.isfinite(features).all():
+            raise BenchError(f"backbone {self.backbone.name} gives features that are not finite in half precision")
+        return features.cpu().numpy().astype("<f2", copy=False)
+
+    def _pixels(self, batches: list[Sequence[Sample]]) -> Generator[Visual, None, None]:
+        """Pixels (B, 3, H, W) batch by batch, read by threads at most two batches ahead of the backbone."""
+        ahead: deque[list[Future[Pixels | BadImage]]] = deque()
+        prepare, levels = preparation(self.backbone.preprocessing, torch.device(self.device))
+        threads = readers()
+        try:
+            for turn in range(len(batches) + 2):
+                if turn < len(batches):
+                    paths = [self.dataset.path(sample) for sample in batches[turn]]
+                    ahead.append([threads.submit(read_pixels, path, prepare) for path in paths])
+                if turn >= 2:
+                    yield as_visual(stack_pixels([future.result() for future in ahead.popleft()]), levels)
+        finally:
+            threads.shutdown(cancel_futures=True)
 
 
 def extract_features(
@@ -54,18 +128,17 @@ def extract_features(
     Raises:
         BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
     """
-    left_out = frozenset(skip)
-    samples = [sample for sample in dataset.samples if sample.image_id not in left_out]
+    samples = [sample for sample in dataset.samples if sample.image_id not in skip]
     if not samples:
         raise BenchError(f"data set {dataset.name} has no image to extract features from")
-    folder = features_folder(dataset, backbone, cache_dir, left_out)
+    folder = features_folder(dataset, backbone, cache_dir, skip)
     chunks = Chunks(dataset, samples, backbone, BATCH_SIZE, device)
-    extraction = _Extraction(chunks, folder, _key(dataset, backbone, left_out), spread)
+    compute = chunks.compute if spread is None else partial(spread, chunks)
     reporter = reporter or silent()
 
     def extract() -> None:
         with reporter.task(f"features ({backbone.name})", len(samples)) as task:
-            extraction.run(task.reach)
+            _extract(chunks, folder, _key(dataset, backbone, skip), compute, task.reach)
 
     make_once(folder, extract, "features", reporter, storage)
     return Features(folder)
@@ -87,110 +160,92 @@ def computed_by() -> list[str]:
     return [f"torch {'.'.join(torch.__version__.split('.')[:2])}", f"timm {metadata.version('timm')}"]
 
 
-@dataclass(frozen=True)
-class _Extraction:
-    chunks: Chunks
-    folder: Path
-    key: str
-    spread: Spread | None
+def _extract(
+    chunks: Chunks,
+    folder: Path,
+    key: str,
+    compute: Callable[[Sequence[int]], Generator[Computed, None, None]],
+    progress: Callable[[int], None],
+) -> None:
+    """Compute the missing chunks, then mark the array as complete; a chunk is logged once its bytes are on disk."""
+    unfinished, log_path, plan_path = (folder / name for name in (f"{ARRAY}.partial", "chunks.log", "plan.json"))
+    places, backbone, (images, cells, dim) = chunks.places(), chunks.backbone, chunks.shape
+    # What the bytes may depend on beyond the key, and a description for readers of the folder.
+    plan = {
+        "key": key,
+        "shape": list(chunks.shape),
+        "batch_size": chunks.batch_size,
+        "device": chunks.device,
+        "versions": {"torch": torch.__version__, "timm": metadata.version("timm")},
+        "backbone": backbone.describe(),
+        "preprocessing": backbone.preprocessing.key(),
+        "dataset": chunks.dataset.name,
+    }
+    header = array_header(chunks.shape)
+    _begin(folder, json.dumps(plan), header, len(header) + math.prod(chunks.shape) * 2)
+    logged = log_path.read_text().rpartition("\n")[0] if log_path.is_file() else ""  # less a torn last line
+    finished = set(map(int, logged.split()))
+    log_path.write_text("".join(f"{index}\n" for index in sorted(finished)))
+    missing = [index for index in range(len(places)) if index not in finished]
+    done = images - sum(places[index][1] - places[index][0] for index in missing)
+    progress(done)
+    if missing:
+        with unfinished.open("r+b") as array, log_path.open("a") as log, closing(compute(missing)) as computed:
+            for index, batches in computed:
+                array.seek(len(header) + places[index][0] * cells * dim * 2)
+                for rows in batches:
+                    array.write(rows.tobytes())
+                    done += len(rows)
+                    progress(done)
+                array.flush()
+                os.fsync(array.fileno())
+                log.write(f"{index}\n")
+                log.flush()
+                os.fsync(log.fileno())
+    if isinstance(backbone, TrainableBackbone):
+        backbone.rest()  # frees its memory for training, whose peak memory is measured
+    unfinished.replace(folder / ARRAY)
+    ids = [sample.image_id for sample in chunks.samples]
+    write_text(folder / META, json.dumps(plan | {"grid": list(backbone.grid), "image_ids": ids}))
+    for leftover in (log_path, plan_path):
+        leftover.unlink(missing_ok=True)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Images, cells, channels."""
-        backbone = self.chunks.backbone
-        height, width = backbone.grid
-        return len(self.chunks.samples), height * width, backbone.dim
 
-    def run(self, progress: Callable[[int], None]) -> None:
-        """Compute the missing chunks, then mark the array as complete; a chunk is logged once its bytes are on disk."""
-        unfinished, log_path = self.folder / f"{ARRAY}.partial", self.folder / "chunks.log"
-        places, backbone, (images, cells, dim) = self.chunks.places(), self.chunks.backbone, self.shape
-        self._prepare(unfinished, log_path)
-        logged = log_path.read_text().rpartition("\n")[0] if log_path.is_file() else ""  # less a torn last line
-        finished = set(map(int, logged.split()))
-        log_path.write_text("".join(f"{index}\n" for index in sorted(finished)))
-        missing = [index for index in range(len(places)) if index not in finished]
-        done = images - sum(places[index][1] - places[index][0] for index in missing)
-        progress(done)
-        compute = self.chunks.compute if self.spread is None else partial(self.spread, self.chunks)
-        if missing:
-            with (
-                unfinished.open("r+b") as array,
-                log_path.open("a") as log,
-                contextlib.closing(compute(missing)) as computed,
-            ):
-                for index, batches in computed:
-                    array.seek(len(array_header(self.shape)) + places[index][0] * cells * dim * 2)
-                    for rows in batches:
-                        array.write(rows.tobytes())
-                        done += len(rows)
-                        progress(done)
-                    array.flush()
-                    os.fsync(array.fileno())
-                    log.write(f"{index}\n")
-                    log.flush()
-                    os.fsync(log.fileno())
-        if isinstance(backbone, TrainableBackbone):
-            backbone.rest()  # frees its memory for training, whose peak memory is measured
-        unfinished.replace(self.folder / ARRAY)
-        height, width = backbone.grid
-        ids = [sample.image_id for sample in self.chunks.samples]
-        write_text(self.folder / META, json.dumps(self._plan() | {"grid": [height, width], "image_ids": ids}))
-        for leftover in (log_path, self.folder / "plan.json"):
-            leftover.unlink(missing_ok=True)
-
-    def _plan(self) -> dict[str, Any]:
-        """What the bytes may depend on beyond the key, and a description for readers of the folder."""
-        return {
-            "key": self.key,
-            "shape": list(self.shape),
-            "batch_size": self.chunks.batch_size,
-            "device": self.chunks.device,
-            "versions": {"torch": torch.__version__, "timm": metadata.version("timm")},
-            "backbone": self.chunks.backbone.describe(),
-            "preprocessing": self.chunks.backbone.preprocessing.key(),
-            "dataset": self.chunks.dataset.name,
-        }
-
-    def _prepare(self, partial: Path, log_path: Path) -> None:
-        """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of full size."""
-        plan_path, plan = self.folder / "plan.json", json.dumps(self._plan())
-        finished = self.folder / ARRAY
-        if finished.is_file() and not partial.is_file():  # killed just before it was marked as complete
-            finished.replace(partial)
-        header = array_header(self.shape)
-        wanted = len(header) + math.prod(self.shape) * 2
-        there = plan_path.is_file() and plan_path.read_text() == plan
-        if there and partial.is_file() and partial.stat().st_size == wanted:
-            return
-        for stale in (plan_path, log_path, partial, finished):
-            stale.unlink(missing_ok=True)
-        free = shutil.disk_usage(self.folder).free
-        if free < wanted:
-            raise OSError(errno.ENOSPC, f"{wanted / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free")
-        with partial.open("wb") as array:
-            array.write(header)
-            array.truncate(wanted)
-            os.fsync(array.fileno())
-        write_text(plan_path, plan)
+def _begin(folder: Path, plan: str, header: bytes, wanted: int) -> None:
+    """Keep an unfinished array made under the same plan; otherwise begin anew with an empty one of `wanted` bytes."""
+    unfinished, log_path, plan_path = (folder / name for name in (f"{ARRAY}.partial", "chunks.log", "plan.json"))
+    finished = folder / ARRAY
+    if finished.is_file() and not unfinished.is_file():  # killed just before it was marked as complete
+        finished.replace(unfinished)
+    there = plan_path.is_file() and plan_path.read_text() == plan
+    if there and unfinished.is_file() and unfinished.stat().st_size == wanted:
+        return
+    for stale in (plan_path, log_path, unfinished, finished):
+        stale.unlink(missing_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < wanted:
+        raise OSError(errno.ENOSPC, f"{wanted / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free")
+    with unfinished.open("wb") as array:
+        array.write(header)
+        array.truncate(wanted)
+        os.fsync(array.fileno())
+    write_text(plan_path, plan)
 
 
 def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter, storage: Storage | None) -> None:
-    """Have `make` fill a folder of the cache, unless it or the remote storage has it whole; one process does it.
-
-    Raises:
-        BenchError: the disk is full or cannot be written.
-    """
+    """Have `make` fill a folder of the cache that nobody has whole, in one process; BenchError for a full disk."""
     if (folder / META).is_file():
         return
-
     waiting = f"another process is making these {what} in {folder}; waiting for it"
+    name = f"{folder.parent.name}/{folder.name}"
     try:
         with locked(folder / "lock", lambda: reporter.note(waiting)):
-            if not is_cached(folder, storage):
+            if storage is not None and not (folder / META).is_file():
+                storage.fetch(folder, name)
+            if not (folder / META).is_file():
                 make()
                 if storage is not None:
-                    storage.push(folder, _remote_name(folder))
+                    storage.push(folder, name)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise BenchError(
@@ -198,14 +253,3 @@ def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Repor
                 hint="free some space, or choose another place with --workspace; the same command then continues",
             ) from error
         raise
-
-
-def is_cached(folder: Path, storage: Storage | None) -> bool:
-    """Whether a folder of the cache is whole, after it was fetched where the remote storage has it."""
-    if storage is not None and not (folder / META).is_file():
-        storage.fetch(folder, _remote_name(folder))
-    return (folder / META).is_file()
-
-
-def _remote_name(folder: Path) -> str:
-    return f"{folder.parent.name}/{folder.name}"

@@ -77,9 +77,9 @@ def copy_all(targets: Sequence[Half], stored: Sequence[Half]) -> None:
 
 
 class CachedFeatures:
-    """Visual tokens of images in a folder of the cache; every read maps the files afresh and copies the rows asked for.
+    """Visual tokens of images in a folder of the cache, safe to share between threads.
 
-    So the memory of this process does not grow with the data set. Safe to share between threads.
+    Every read maps the files afresh and copies the rows asked for, so that memory does not grow with the data set.
     """
 
     folder: Path
@@ -95,10 +95,8 @@ class CachedFeatures:
         """Visual input of the images for this `VisualSpec`: tensors on the CPU, padded to the longest.
 
         "grid" gets the tokens in half precision, "regions" their boxes too if there are any, "pooled" their mean in
-        single precision, "none" a zero.
-
-        Raises:
-            BenchError: the model needs pixels, or another number of channels; an image has no features.
+        single precision, "none" a zero. BenchError where the model needs pixels, or another number of channels, or an
+        image has no features.
         """
         if spec.kind == "pixels":
             raise BenchError("the model needs pixels, but these are cached features")
@@ -140,11 +138,8 @@ def rows_of(rows: Mapping[int, T], image_ids: Sequence[int]) -> list[T]:
 class Features(CachedFeatures):
     """Features (N, L, C) of N images as `harness.data.feature_cache.extract_features` left them in a folder.
 
-    Attributes:
-        grid: cells (h, w); L = h * w, row by row from the top left.
-
-    Raises:
-        BenchError: on opening, where files of the cache are missing, unreadable or of the wrong size.
+    The `grid` is of (h, w) cells, L = h * w, row by row from the top left. BenchError on opening where files of the
+    cache are missing, unreadable or of the wrong size.
     """
 
     def __init__(self, folder: Path) -> None:

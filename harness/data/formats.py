@@ -40,12 +40,8 @@ class References:
 def read_references(path: Path, *, split: str | None = None) -> References:
     """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is read.
 
-    Args:
-        split: of a Karpathy file, its test split if None.
-
-    Raises:
-        BenchError: the file cannot be read, has another format, or has images without captions; `split` is given for a
-            file without splits.
+    Without `split` that is its test split. BenchError where the file cannot be read, has another format, or images
+    without captions, or `split` is given for a file without splits.
     """
     return references_of(read_json(path), path, split=split)
 
@@ -67,7 +63,9 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
         key, found = "id", _coco(path, images, content["annotations"])
     elif any("sentences" in image for image in images):
         images = _of_split(path, images, _SPLIT if split is None else split)
-        key, found = id_key(images), _karpathy(path, images)
+        key = id_key(images)
+        texts_of = [tuple(sentence["raw"] for sentence in sentences_of(image)) for image in images]
+        found = dict(zip(image_ids(path, images, key), texts_of, strict=True))
     else:
         raise BenchError(
             f"{path} lists images without captions",
@@ -75,8 +73,7 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
         )
     if not found:
         raise BenchError(f"{path} has no images")
-    bare = [str(image_id) for image_id, texts in found.items() if not texts]
-    if bare:
+    if bare := [str(image_id) for image_id, texts in found.items() if not texts]:
         raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
     domains = _texts(images, key, "domain")
     files = _texts(images, key, "file_name") | _texts(images, key, "filename")
@@ -84,11 +81,7 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
 
 
 def read_image_ids(path: Path) -> list[int]:
-    """The ids of a file's images, with or without captions, in its order.
-
-    Raises:
-        BenchError: the file cannot be read, lists no images, or has an id twice.
-    """
+    """The ids of a file's images, with or without captions, in its order; BenchError as `read_references`."""
     if not (images := images_of(read_json(path))):
         raise BenchError(f'{path} has no list of objects named "images"')
     return image_ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
@@ -100,10 +93,10 @@ def images_of(content: Any) -> list[dict[str, Any]] | None:
     return images if isinstance(images, list) and all(isinstance(image, dict) for image in images) else None
 
 
-def named(ids: Sequence[str], what: str) -> str:
+def named(ids: Sequence[str], what: str, noun: str = "image") -> str:
     """The count and the first ten of `ids`."""
-    noun = "image" if len(ids) == 1 else "images"
-    return f"{len(ids)} {noun} {what} ({', '.join(ids[:_SHOWN])}{', ...' if len(ids) > _SHOWN else ''})"
+    more = ", ..." if len(ids) > _SHOWN else ""
+    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'} {what} ({', '.join(ids[:_SHOWN])}{more})"
 
 
 def _coco(path: Path, images: Sequence[Mapping[str, Any]], annotations: Any) -> dict[int, tuple[str, ...]]:
@@ -118,32 +111,22 @@ def _coco(path: Path, images: Sequence[Mapping[str, Any]], annotations: Any) -> 
         else:
             captions[image_id].append(caption)
     if strange:
-        raise BenchError(
-            f"{path}: {len(strange)} annotations have no caption or no image ({', '.join(strange[:_SHOWN])}"
-            f"{', ...' if len(strange) > _SHOWN else ''})"
-        )
+        raise BenchError(f"{path}: {named(strange, 'with no caption or no image', 'annotation')}")
     return {image_id: tuple(texts) for image_id, texts in captions.items()}
 
 
 def _of_split(path: Path, images: list[dict[str, Any]], split: str) -> list[dict[str, Any]]:
-    chosen = [image for image in images if image.get("split") == split]
-    if not chosen:
-        splits = sorted({str(image.get("split")) for image in images})
-        raise BenchError(
-            f"{path} has no split {shortened(split)!r}", f"name one of its splits with --split: {', '.join(splits)}"
-        )
-    return chosen
+    if chosen := [image for image in images if image.get("split") == split]:
+        return chosen
+    splits = ", ".join(sorted({str(image.get("split")) for image in images}))
+    raise BenchError(f"{path} has no split {shortened(split)!r}", f"name one of its splits with --split: {splits}")
 
 
-def _karpathy(path: Path, images: list[dict[str, Any]]) -> dict[int, tuple[str, ...]]:
-    return {
-        image_id: tuple(
-            sentence["raw"]
-            for sentence in image.get("sentences") or ()
-            if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)
-        )
-        for image_id, image in zip(image_ids(path, images, id_key(images)), images, strict=True)
-    }
+def sentences_of(image: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sentences of an image in Karpathy's format that have a text."""
+    told = image.get("sentences")
+    listed = told if isinstance(told, list) else []
+    return [each for each in listed if isinstance(each, dict) and isinstance(each.get("raw"), str)]
 
 
 def id_key(images: Sequence[Mapping[str, Any]]) -> str:
@@ -152,7 +135,6 @@ def id_key(images: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int, str]:
-    """An optional text, by image id."""
     return {image[key]: image[name] for image in images if isinstance(image.get(name), str)}
 
 
@@ -160,12 +142,10 @@ def image_ids(path: Path, images: Iterable[Mapping[str, Any]], key: str) -> list
     """The ids of a file's images, in its order; BenchError where one is missing, or there twice."""
     ids = [image.get(key) for image in images]
     whole = list(filter(is_image_id, ids))
-    if len(whole) < len(ids):
-        strange = [f"entry {number}" for number, image_id in enumerate(ids) if not is_image_id(image_id)]
+    if strange := [f"entry {number}" for number, image_id in enumerate(ids) if not is_image_id(image_id)]:
         what = f'without a {WHOLE_NUMBER} as "{key}"'
         raise BenchError(f"{path}: {named(strange, what)}")
-    twice = [str(image_id) for image_id, count in Counter(whole).items() if count > 1]
-    if twice:
+    if twice := [str(image_id) for image_id, count in Counter(whole).items() if count > 1]:
         raise BenchError(f"{path}: {named(twice, 'listed more than once')}")
     return whole
 
@@ -187,9 +167,8 @@ def sanitise_caption(caption: str) -> str:
 
 
 def sanitise_meteor_field(tokens: str) -> str:
-    """Tokenised caption without METEOR's field separator.
+    """Tokenised caption without METEOR's field separator, by the two replacements of pycocoevalcap on candidates.
 
-    The same two replacements that pycocoevalcap makes on candidates; it leaves references alone, where a
-    separator would silently count as one more reference.
+    It leaves references alone, where a separator would silently count as one more reference.
     """
     return tokens.replace(METEOR_SEPARATOR, "").replace("  ", " ")

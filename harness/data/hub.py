@@ -18,6 +18,7 @@ import numpy as np
 from huggingface_hub import constants
 from PIL import Image
 
+from harness.data.images import centred
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
 from harness.utils.storage import sha256_of
@@ -37,12 +38,7 @@ class WeightsMissing(BenchError):  # noqa: N818 - a state of things, for which a
 
 @dataclass(frozen=True, slots=True)
 class HubPlace:
-    """Where weights are, as it was asked for.
-
-    Attributes:
-        where: a repository on the hub, or the absolute path of a folder.
-        revision: of the repository: a branch, a tag or a commit; None: its default branch.
-    """
+    """Where weights are, as asked for: a hub's repository, with a revision if one was named, or an absolute folder."""
 
     where: str
     revision: str | None = None
@@ -65,11 +61,7 @@ class HubPlace:
         return self.where if self.revision is None else f"{self.where}@{self.revision}"
 
     def located(self) -> Path:
-        """The folder, or that of the repository in the hub's cache; nothing is fetched.
-
-        Raises:
-            WeightsMissing: it is not on this machine.
-        """
+        """The folder, or that of the repository in the hub's cache; nothing is fetched. WeightsMissing if not here."""
         if self.is_folder:
             if not Path(self.where).is_dir():
                 raise WeightsMissing(f"the folder {self.where} is no longer there", "name where it was moved to")
@@ -85,11 +77,7 @@ class HubPlace:
 def parse_place(begin: str, text: str) -> tuple[str, str | None]:
     """`where` and `revision` of `FOLDER` or `ORG/NAME[@REVISION]`; a folder goes before a repository of the same name.
 
-    Args:
-        begin: what stands before it on the command line.
-
-    Raises:
-        BenchError: it is neither.
+    `begin` stands before it on the command line. BenchError where it is neither.
     """
     folder = expanded(text)
     if text and folder.is_dir():
@@ -119,12 +107,7 @@ class HubWeights(HubPlace):
         return f"{self.option} "
 
     def folder(self) -> Path:
-        """Where the files lie.
-
-        Raises:
-            WeightsMissing: they are not on this machine.
-            BenchError: there are no weights as .safetensors, or a file is none that can be read.
-        """
+        """Where the files lie; WeightsMissing if they are not here, BenchError if none is .safetensors, or readable."""
         found = self.located()
         require_files(found, f"of {self.begin}{self.asked}")
         if not any((found / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
@@ -135,11 +118,7 @@ class HubWeights(HubPlace):
         return found
 
     def name(self) -> str:
-        """What is signed: the repository with its commit, or a folder's name with a digest of its files.
-
-        Raises:
-            WeightsMissing: they are not on this machine.
-        """
+        """What is signed: the repository with its commit, or a folder with a digest; WeightsMissing if not here."""
         folder = self.located()
         if not self.is_folder:
             return f"{self.where}@{folder.name[:12]}"
@@ -190,11 +169,7 @@ def quick_hub() -> Iterator[None]:
 
 
 def open_part(kind: Any, folder: Path, what: str, hint: str = "fetch the model again") -> Any:
-    """A tokenizer or processor of transformers from a model's folder, without code of its own.
-
-    Raises:
-        BenchError: the library cannot use it, for whatever reason, which follows on `what`.
-    """
+    """A tokenizer or processor from a model's folder, without code of its own; BenchError begins with `what`."""
     try:
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library may raise anything
@@ -231,5 +206,4 @@ class HubPreprocessing:
         shortest = size.get("shortest_edge")
         resized = (shortest / min(width, height),) * 2 if shortest else (size["width"] / width, size["height"] / height)
         kept_width, kept_height = min(crop["width"] / resized[0], width), min(crop["height"] / resized[1], height)
-        left, top = (width - kept_width) / 2, (height - kept_height) / 2
-        return left, top, left + kept_width, top + kept_height
+        return centred(kept_width, kept_height, width, height)

@@ -51,19 +51,14 @@ class BadImage(Exception):  # noqa: N818 - it names the image, not the failure
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+        self.path, self.reason = path, reason
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
 def load_image(path: Path) -> Image.Image:
-    """Decode the whole image at `path` as 8-bit RGB, upright.
-
-    Raises:
-        BadImage: it is missing, empty, truncated, not an image, too large (`MAX_PIXELS`) or of an unsupported mode.
-    """
+    """Decode a whole image as 8-bit RGB, upright; BadImage where that fails, or above `MAX_PIXELS`."""
     with _reading(path, "decoded") as image:
         width, height = image.size
         if width * height > MAX_PIXELS:
@@ -78,11 +73,7 @@ def load_image(path: Path) -> Image.Image:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Width and height of the image at `path`, upright, from its header alone.
-
-    Raises:
-        BadImage: it is missing, empty or not an image.
-    """
+    """Width and height of the image at `path`, upright, from its header alone; BadImage as `load_image`."""
     with _reading(path, "read") as image:
         turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
         return (image.height, image.width) if turned else (image.width, image.height)
@@ -187,9 +178,13 @@ class ImagePreprocessing:
             return 0.0, 0.0, float(width), float(height)
         out_height, out_width = self.height_width
         scale = min(width / out_width, height / out_height)
-        kept_width, kept_height = min(out_width * scale, width), min(out_height * scale, height)
-        left, top = (width - kept_width) / 2, (height - kept_height) / 2
-        return left, top, left + kept_width, top + kept_height
+        return centred(min(out_width * scale, width), min(out_height * scale, height), width, height)
+
+
+def centred(kept_width: float, kept_height: float, width: int, height: int) -> tuple[float, float, float, float]:
+    """The middle of an image of this width and height: left, top, right, bottom."""
+    left, top = (width - kept_width) / 2, (height - kept_height) / 2
+    return left, top, left + kept_width, top + kept_height
 
 
 def _refuse_unreadable(path: Path) -> None:
@@ -274,9 +269,7 @@ def _grey_to_8_bits(image: Image.Image) -> np.ndarray:
     """Scale grey of more than 8 bits, (H, W), to uint8."""
     values = np.nan_to_num(np.asarray(image).astype(np.float64))
     if image.mode.startswith("I;16") or image.format in _SIXTEEN_BIT_FORMATS:
-        scaled = values / 257
+        values = values / 257
     elif values.max() > values.min():
-        scaled = (values - values.min()) * (255 / (values.max() - values.min()))
-    else:
-        scaled = values
-    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+        values = (values - values.min()) * (255 / (values.max() - values.min()))
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)

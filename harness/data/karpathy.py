@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import id_key, image_ids, images_of, named, references_of, sanitise_caption
+from harness.data.formats import id_key, image_ids, images_of, named, references_of, sanitise_caption, sentences_of
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
@@ -29,12 +29,10 @@ SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "n
 
 
 def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
-    """Read a data set.
+    """Read a data set from an annotation file, or a folder that holds one dataset*.json or .json.gz.
 
-    Args:
-        location: the annotation file, or a folder that holds one dataset*.json or .json.gz.
-        images: the image folder; by default "images" beside the annotations, or else their own folder. Within it, the
-            image's "filepath" is tried first.
+    The image folder is by default "images" beside the annotations, or else their own folder. Within it, the image's
+    "filepath" is tried first.
 
     Raises:
         BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
@@ -74,11 +72,7 @@ def _of_server(content: Any) -> Any:
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[int]]:
-    """The content of an annotation file, its image entries, and their ids.
-
-    Raises:
-        BenchError: it has another format, or an id is missing or used twice.
-    """
+    """The content of an annotation file, its image entries, and their ids; BenchError as `read_karpathy`."""
     content = read_json(file)
     return content, *_entries(file, content)
 
@@ -104,10 +98,7 @@ _KARPATHY_TEST = "e4105a76a6d00c29"
 
 
 def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dataset:
-    """COCO's and nocaps's annotations: one split, named test, whose pictures are shown where they are below `root`.
-
-    Where no file is named, it is that of COCO with the image's id.
-    """
+    """COCO's and nocaps's annotations: one split, named test, with pictures below `root`, by name or COCO's id."""
     references, paths = references_of(content, file), PicturePaths(root)
     ids = json.dumps(sorted(references.captions))
     is_test = hashlib.sha256(ids.encode()).hexdigest().startswith(_KARPATHY_TEST)
@@ -129,11 +120,7 @@ def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dat
 
 
 def annotation_file(location: Path) -> Path:
-    """The annotation file that a location names, or that its folder holds.
-
-    Raises:
-        BenchError: there is none, or several.
-    """
+    """The annotation file that a location names, or that its folder holds; BenchError if it is none, or several."""
     if location.is_file():
         return location
     if not location.is_dir():
@@ -141,13 +128,10 @@ def annotation_file(location: Path) -> Path:
             require_file(location, "the data set", "name an annotation file, or a folder that holds one")
         from harness.data.download import load_sources
 
-        known = location.name in load_sources()
-        raise BenchError(
-            f"there is no data set at {location}",
-            f"`bench data download {location.name}` fetches it; or name the folder that has it"
-            if known
-            else "give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR",
-        )
+        hint = "give scenes, a folder with dataset*.json and images/, or an annotation file with --images DIR"
+        if location.name in load_sources():
+            hint = f"`bench data download {location.name}` fetches it; or name the folder that has it"
+        raise BenchError(f"there is no data set at {location}", hint)
     found = sorted(path for pattern in ("dataset*.json", "dataset*.json.gz") for path in location.glob(pattern))
     if not found:
         raise BenchError(
@@ -178,11 +162,12 @@ def _picture_folder(file: Path, images: Path | None) -> Path:
 
 
 def _splits(file: Path, entries: list[dict[str, Any]]) -> list[str]:
-    unknown = [
-        f"{_label(number, entry)} ({entry.get('split')!r})"
-        for number, entry in enumerate(entries)
-        if not isinstance(entry.get("split"), str) or entry["split"] not in SPLITS
-    ]
+    unknown = []
+    for number, entry in enumerate(entries):
+        split, name = entry.get("split"), entry.get("filename", entry.get("file_name"))
+        if not isinstance(split, str) or split not in SPLITS:
+            label = name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
+            unknown.append(f"{label} ({split!r})")
     if unknown:
         what = f"whose split is none of {', '.join(SPLITS)}"
         raise BenchError(f"{file}: {named(unknown, what)}")
@@ -198,7 +183,7 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     except RefusedPath as refusal:
         file = ""
         reasons.append(str(refusal))
-    captions, tokens = _captions(entry.get("sentences"))
+    captions, tokens = _captions(entry)
     if not captions:
         reasons.append(f"{name!r} has no sentences")
     domain, boxes = entry.get("domain"), None
@@ -216,12 +201,9 @@ def _sample(entry: Mapping[str, Any], image_id: int, split: str, paths: PictureP
     return Sample(image_id, file, split, captions, domain, boxes, tokens, entry["split"] == "restval")
 
 
-def _captions(sentences: object) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _captions(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """The sentences' raw texts, white space collapsed, and their tokens, if all have some; empty ones are dropped."""
-    if not isinstance(sentences, list):
-        return (), None
-    told = [sentence for sentence in sentences if isinstance(sentence, dict) and isinstance(sentence.get("raw"), str)]
-    pairs = [(_collapsed(sentence["raw"]), _tokens(sentence.get("tokens"))) for sentence in told]
+    pairs = [(_collapsed(each["raw"]), _tokens(each.get("tokens"))) for each in sentences_of(entry)]
     pairs = [pair for pair in pairs if pair[0]]
     tokens = tuple(own for _, own in pairs if own is not None)
     return tuple(text for text, _ in pairs), tokens if pairs and len(tokens) == len(pairs) else None
@@ -245,12 +227,6 @@ def _box(box: Any) -> Box:
     return x1, y1, x2, y2
 
 
-def _label(number: int, entry: Mapping[str, Any]) -> str:
-    """An entry's name in messages: its file name, or else its position in the list."""
-    name = entry.get("filename", entry.get("file_name"))
-    return name if isinstance(name, str) and name.isprintable() and name else f"entry {number}"
-
-
 class RefusedPath(Exception):  # noqa: N818 - it names the path, not the failure
     """A file name in an annotation that is refused; the message names it and the reason."""
 
@@ -266,11 +242,8 @@ class PicturePaths:
     def claim(self, name: object, folder: object, image_id: int) -> str:
         """The relative path of the image file: `folder`/`name` if that exists, else `name`.
 
-        The file is not opened: a missing one keeps its path.
-
-        Raises:
-            RefusedPath: no name, a name that is absolute or has "..", a link that leads out of `root`, or the file of
-                an earlier image.
+        The file is not opened: a missing one keeps its path. RefusedPath for no name, one that is absolute or has "..",
+        a link that leads out of `root`, or the file of an earlier image.
         """
         if not isinstance(name, str) or not name:
             raise RefusedPath("its entry names no image file")
@@ -298,11 +271,7 @@ class PicturePaths:
 
 
 def plain_path(text: str) -> str:
-    """The path in its plain form ("./a" is "a"), if it can only refer to a file below a root, on any system.
-
-    Raises:
-        RefusedPath: it is absolute, has ".." or unprintable characters.
-    """
+    """The path, plain ("./a" is "a"); RefusedPath if it may lead out of a folder on any system, or is unprintable."""
     posix, windows = PurePosixPath(text), PureWindowsPath(text)
     if not text.isprintable():
         raise RefusedPath(f"{text!a} has unprintable characters")

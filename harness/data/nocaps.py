@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,27 +18,17 @@ NAMES = ("in-domain", "near-domain", "out-domain")
 _FORM = 'give {"IMAGE": "in-domain", ...}, IMAGE being an id, a file name or an Open Images id, for every image'
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Content in Karpathy's format, how many images nocaps added, also by domain, and the offset of their ids."""
-
-    content: dict[str, Any]
-    images: int
-    raised: int
-    domains: dict[str, int]
-
-
-def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path | None = None) -> Joined:
+def join_nocaps(
+    annotations: Path, nocaps: Path, *, folder: str, domains: Path | None = None
+) -> tuple[dict[str, Any], References, int]:
     """The images of an annotation file, then nocaps's in a split of their own, each with its domain.
 
-    Both sets of ids start near 0: nocaps's ids are offset beyond the others, which stay the same.
+    Both sets of ids start near 0: nocaps's ids are offset beyond the others, which stay the same. Gives the content in
+    Karpathy's format, nocaps's references, and the offset.
 
-    Args:
-        folder: of nocaps's images, below the image folder of a run.
-        domains: a file of labels that replace the captions' own (`read_domains`).
-
-    Raises:
-        BenchError: a file has another format, `annotations` holds nocaps already, or `folder` leads elsewhere.
+    `folder`, of nocaps's images, is below the image folder of a run; `domains` is a file of labels that replace the
+    captions' own (`read_domains`). BenchError where a file has another format, `annotations` holds nocaps already, or
+    `folder` leads elsewhere.
     """
     try:
         place = plain_path(folder)
@@ -52,8 +41,7 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path |
     if domains is not None:
         references = replace(references, domains=read_domains(domains, references))
     told = references.domains.keys() & references.files.keys()
-    without = [str(image) for image in references.captions if image not in told]
-    if without:
+    if without := [str(image) for image in references.captions if image not in told]:
         raise BenchError(
             f"{nocaps}: {len(without)} images have no domain or no file name ({', '.join(without[:8])})",
             "give nocaps's validation captions with domains (nocaps_val_4500_captions.json), or --domains FILE",
@@ -75,9 +63,7 @@ def join_nocaps(annotations: Path, nocaps: Path, *, folder: str, domains: Path |
         }
         for image, captions in references.captions.items()
     ]
-    return Joined(
-        content | {"images": [*entries, *joined]}, len(joined), raised, dict(Counter(references.domains.values()))
-    )
+    return content | {"images": [*entries, *joined]}, references, raised
 
 
 def read_domains(file: Path, references: References) -> dict[int, str]:
@@ -86,23 +72,17 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
     Copies of the annotations do not name the server's domains: its validation ones have 648, 2,938 and 914 images,
     those that copies state 417, 2,670 and 1,413. Scores by domain of one assignment compare with none of the other.
 
-    Args:
-        file: JSON of an object from images to domains, or in COCO's form, {"images": [{"id", "domain"}]}. Images are
-            named by id, by file name, or by file name without its ending, which is their id in Open Images.
-
-    Raises:
-        BenchError: it has another form, or leaves images out.
+    The file is JSON of an object from images to domains, or in COCO's form, {"images": [{"id", "domain"}]}. Images are
+    named by id, by file name, or by file name without its ending, which is their id in Open Images. BenchError where it
+    has another form, or leaves images out.
     """
     told = _told(file, read_json(file))
     found: dict[int, str] = {}
     for image in references.captions:
         name = references.files.get(image, "")
-        keys = (str(image), name, PurePosixPath(name).stem)
-        domain = next((told[key] for key in keys if key in told), None)
-        if domain is not None:
-            found[image] = domain
-    without = [str(image) for image in references.captions if image not in found]
-    if without:
+        if known := [told[key] for key in (str(image), name, PurePosixPath(name).stem) if key in told]:
+            found[image] = known[0]
+    if without := [str(image) for image in references.captions if image not in found]:
         raise BenchError(f"--domains {file}: {len(without)} images have no domain ({', '.join(without[:8])})", _FORM)
     return found
 
@@ -122,8 +102,7 @@ def _told(file: Path, content: Any) -> dict[str, str]:
         content = {str(entry.get("id")): entry["domain"] for entry in entries}
     if not isinstance(content, dict) or not all(isinstance(domain, str) for domain in content.values()):
         raise BenchError(f"--domains {file} is no object of images and their domains", _FORM)
-    strange = sorted({domain for domain in content.values() if domain not in NAMES})
-    if strange:
+    if strange := sorted({domain for domain in content.values() if domain not in NAMES}):
         raise BenchError(
             f"--domains {file} has a domain {strange[0][:40]!a}", f"domains of nocaps are: {', '.join(NAMES)}"
         )

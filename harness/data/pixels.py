@@ -47,10 +47,7 @@ def without_control(preprocessing: Preprocessing) -> Preprocessing:
 
 
 def preparation(preprocessing: Preprocessing, device: torch.device) -> tuple[Callable[..., Pixels], Tensor | None]:
-    """What makes pixels of an image, and the value of each number where these are 8-bit; see `Visual`.
-
-    To a GPU they go so, in a quarter of the bytes, and are normalised there.
-    """
+    """What makes pixels of an image, and the values of 8-bit ones, which a GPU gets and normalises; see `Visual`."""
     if device.type == "cuda" and isinstance(preprocessing, ImagePreprocessing):
         return preprocessing.eight_bits, torch.from_numpy(preprocessing.levels)
     return preprocessing, None
@@ -97,11 +94,7 @@ class PixelSource:
         self._spared = SPARED * (free_memory(_CPU) or 0)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
-        """Pixels of the images, in the order asked for.
-
-        Raises:
-            BenchError: an image cannot be read, or the model needs another kind of visual input.
-        """
+        """Pixels of the images, in the order asked for; BenchError where one cannot be read, or for other input."""
         if spec.kind != "pixels":
             raise BenchError(f"the model needs visual input of kind {spec.kind}, but these are images")
         read = [image_id for image_id in image_ids if image_id not in self._kept]
@@ -112,16 +105,11 @@ class PixelSource:
             [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]
         )
         for image_id, image in found.items():
-            self._keep(image_id, image)
+            if isinstance(image, BadImage) or (self._kept_bytes + image.nbytes > KEPT_BYTES and not self._room()):
+                continue
+            self._kept_bytes += image.nbytes
+            self._kept[image_id] = image
         return as_visual(pixels, self._levels)
-
-    def _keep(self, image_id: int, image: Pixels | BadImage) -> None:
-        if isinstance(image, BadImage):
-            return
-        if self._kept_bytes + image.nbytes > KEPT_BYTES and not self._room():
-            return
-        self._kept_bytes += image.nbytes
-        self._kept[image_id] = image
 
     def _room(self) -> bool:
         """Whether there is room for more images; what other processes take in the meantime counts too."""
@@ -132,11 +120,8 @@ class ResidentSource:
     """Visual input of images on a device; batches are gathered there.
 
     They equal those of the source that they were read from, bit for bit: padded to the longest image of the batch, and
-    in float32, from half precision only where that holds every number exactly.
-
-    Args:
-        parts: of all images, by the names of `Visual`.
-        lengths: of each image, by the parts that tell them.
+    in float32, from half precision only where that holds every number exactly. `parts` are of all images, by the names
+    of `Visual`, `lengths` of each image, by the parts that tell them.
     """
 
     def __init__(
@@ -171,10 +156,7 @@ def resident(
     device: torch.device,
     say: Callable[[str], None],
 ) -> VisualSource:
-    """The features of the images on `device` where they fit, which `say` is told; otherwise `source`.
-
-    Pixels are never kept, and neither is the input of models that see nothing.
-    """
+    """The features of the images on `device` where they fit, which `say` is told; else, and of pixels, `source`."""
     free = device_memory(device)
     if free is None or spec.kind == "none" or isinstance(source, PixelSource | NullSource):
         return source

@@ -44,10 +44,7 @@ _COCO_NAME: Final = re.compile(r"(?:^|_)(\d{12})$")
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and the unusable entries: problem -> image ids (or positions in the file).
-
-    `by_place` says that images were named by their places in the list of references.
-    """
+    """One caption by image id, and problem -> its images; `by_place`: they were named by places in the references."""
 
     captions: dict[int, str]
     problems: dict[str, list[str]]
@@ -57,12 +54,8 @@ class Predictions:
 def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int, str] | None = None) -> Predictions:
     """Read one caption of each image, in any of the forms above.
 
-    Args:
-        wanted: the ids of the images to caption, in the references' order; ids of other images that count them from 0
-            are places in it.
-
-    Raises:
-        BenchError: the file cannot be read or has another form. Faulty entries are collected in `problems` instead.
+    `wanted` are the ids of the images to caption, in the references' order; ids of other images that count them from 0
+    are places in it. BenchError where the file cannot be read or has another form; faulty entries are in `problems`.
     """
     entries, order = _entries(path), list(wanted)
     unnamed = all(image is None for image, _ in entries)
@@ -97,11 +90,7 @@ def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int,
 
 
 def read_caption_sets(path: Path) -> dict[int, list[str]]:
-    """The captions of each image, several entries or a list of them, in the file's order.
-
-    Raises:
-        BenchError: the file cannot be read or has another form.
-    """
+    """The captions of each image, several entries or a list of them, in the file's order; BenchError as above."""
     found: dict[int, list[str]] = {}
     for number, (image, said) in enumerate(_entries(path)):
         image_id = _image(image, {})
@@ -116,10 +105,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
     """A number for each caption, and what names its image, None where nothing does, in the file's order.
 
     A list of numbers, numbers by image, objects of an image and of `name`, any of these a line, or what capevalkit
-    writes as `per_item`.
-
-    Raises:
-        BenchError: the file cannot be read or has another form, or no number of this name.
+    writes as `per_item`. BenchError where the file cannot be read or has another form, or no number of this name.
     """
     content = read_json_or_lines(path)
     if isinstance(content, dict):
@@ -142,11 +128,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
 def scores_by_image(
     path: Path, name: str, wanted: Iterable[int], files: Mapping[int, str] | None = None
 ) -> dict[int, float]:
-    """As `read_scores`, of each of these images; numbers that name none are in their order.
-
-    Raises:
-        BenchError: images have no number.
-    """
+    """As `read_scores`, of each of these images, BenchError if one has none; numbers that name none are in order."""
     read, order = read_scores(path, name), list(wanted)
     names = _names(order, files or {})
     unnamed = len(read) == len(order) and all(image is None for image, _ in read)
@@ -160,26 +142,20 @@ def scores_by_image(
 def check_predictions(
     predictions: Predictions, references: References, *, allow_subset: bool
 ) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
-    """References and captions of the images that have both, in the references' order, and notes on what was left out.
-
-    Raises:
-        BenchError: predictions and references differ and `allow_subset` is not given, or no image is left.
-    """
+    """References and captions of images with both, and notes on the others; BenchError if these may not be left out."""
     wanted = references.captions
     notes = mismatches(predictions, wanted, "without references")
     both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
     if shift := _constant_offset(predictions.captions, wanted):
         notes.append(f"every id is {abs(shift):,} {'higher' if shift > 0 else 'lower'} than a reference's")
     if not both:
-        by_id = (
+        hint = (
             f"name images by the ids of the references, as {', '.join(map(str, list(wanted)[:3]))}, or by their files"
         )
-        offset = (
-            "score them against the file that `bench data nocaps` wrote, with --split nocaps; or take the offset off"
-        )
-        raise BenchError(
-            "no image has both a prediction and references: " + "; ".join(notes), offset if shift else by_id
-        )
+        if shift:
+            merged = "the file that `bench data nocaps` wrote"
+            hint = f"score them against {merged}, with --split nocaps; or take the offset off"
+        raise BenchError("no image has both a prediction and references: " + "; ".join(notes), hint)
     if notes and not allow_subset:
         raise BenchError(
             "predictions and references do not match: " + "; ".join(notes),

@@ -9,12 +9,11 @@ from pathlib import Path
 import torch
 
 from harness.config.features import FeatureConfig
-from harness.data.backbones.backbone import BUILT_IN, Backbone, open_backbone
-from harness.data.chunks import Spread
+from harness.data.backbones.backbone import BUILT_IN, Backbone
 from harness.data.dataset import Dataset
-from harness.data.feature_cache import extract_features, features_folder
+from harness.data.feature_cache import Spread, extract_features, features_folder
 from harness.data.features import META, Features
-from harness.data.regions.cache import file_grid_folder, prepare_file_grid, prepare_regions, regions_folder
+from harness.data.regions.cache import grid_place, prepare_file_grid, prepare_regions, regions_place
 from harness.data.regions.features import RegionFeatures, VisualFeatures
 from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images, known_bad_images
@@ -27,23 +26,12 @@ TRAINING_SPLITS = ("train", "val")
 _LISTED = 20
 
 
-def configured_backbone(config: FeatureConfig) -> Backbone:
-    """The backbone that a configuration names; BenchError as `open_backbone`."""
-    return open_backbone(
-        config.backbone,
-        weights=config.weights,
-        options=config.options,
-        image_size=config.image_size,
-        normalisation=config.normalisation,
-    )
-
-
 def warn_of_preprocessing(config: FeatureConfig, sees: Mapping[str, VisualKind], reporter: Reporter) -> None:
     """Say what contradicts that the backbone's weights were trained so, where a model sees what it makes of images."""
     if _looks_at_images(config, sees) and set(sees.values()) != {"none"} and config.backbone not in BUILT_IN:
         from harness.data.backbones.timm_backbone import preprocessing_doubts  # timm takes seconds to import
 
-        for doubt in preprocessing_doubts(config.backbone, config.weights, config.options, config.normalisation):
+        for doubt in preprocessing_doubts(config):
             reporter.note(f"perhaps wrong features: {doubt}", style="yellow")
 
 
@@ -85,11 +73,9 @@ def prepare_features(
     Raises:
         BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
     """
-    regions = config.regions
+    regions, bad = config.regions, dict(dataset.faults)
     if _looks_at_images(config, sees):
         bad = find_bad_images(dataset, cache_dir=cache_dir, reporter=reporter)
-    else:
-        bad = dict(dataset.faults)
     skip_or_refuse(bad, dataset, may_skip, reporter)
 
     def maps() -> Features:
@@ -116,36 +102,28 @@ def prepare_features(
         dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
     )
     skip_or_refuse(found.bad, dataset, may_skip, reporter)
-    if found.whole_images:
-        reporter.note(
-            f"{found.whole_images} of {len(found)} images have no box: the whole image is used as their one region"
-        )
+    if whole := found.whole_images:
+        reporter.note(f"{whole} of {len(found)} images have no box: the whole image is used as their one region")
     if not found.has_boxes:
         reporter.note(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
     bad |= found.bad
-    grid: VisualFeatures | None = None
-    if "regions+grid" in sees.values() and needs_backbone(regions.source):
-        grid = maps()
-    elif "regions+grid" in sees.values():
-        beside = grid = prepare_file_grid(
-            dataset, regions, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
-        )
-        if beside is not None:
-            skip_or_refuse(beside.bad, dataset, may_skip, reporter)
-            bad |= beside.bad
+    if "regions+grid" not in sees.values():
+        return Prepared(found, found.describe(), bad)
+    if needs_backbone(regions.source):
+        return Prepared(found, found.describe(), bad, maps())
+    grid = prepare_file_grid(dataset, regions, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage)
+    if grid is not None:
+        skip_or_refuse(grid.bad, dataset, may_skip, reporter)
+        bad |= grid.bad
     return Prepared(found, found.describe(), bad, grid)
 
 
 def missing_features(
     dataset: Dataset, config: FeatureConfig, backbone: Backbone, *, sees: Mapping[str, VisualKind], cache_dir: Path
 ) -> list[str]:
-    """What `prepare_features` would have to make, in words; empty where the cache has all of it.
-
-    Raises:
-        BenchError: a source that cannot be read.
-    """
+    """What `prepare_features` would have to make, in words; BenchError for a source that cannot be read."""
     regions, missing, images = config.regions, [], f"{len(dataset.samples):,} images"
     skip = known_bad_images(dataset, cache_dir) if _looks_at_images(config, sees) else dict(dataset.faults)
     if skip is None:
@@ -159,14 +137,14 @@ def missing_features(
     if regions is None:
         return missing + [f"features of {images} ({backbone.name})"] * (_wants_cells(sees) and lacks(cells))
     of_maps = needs_backbone(regions.source)
-    folder = regions_folder(dataset, regions, backbone, cache_dir, skip)
+    folder = regions_place(dataset, regions, backbone, cache_dir, skip)[2]
     if lacks(folder):
         missing += [f"features of {images} ({backbone.name})"] * (of_maps and lacks(cells))
         return [*missing, f"regions of {images}"]
     if "regions+grid" in sees.values():
         skip = skip | RegionFeatures(folder).bad
-        grid = cells if of_maps else file_grid_folder(dataset, regions, cache_dir, skip)
-        missing += [f"grids of {images}"] * lacks(grid)
+        beside = None if of_maps else grid_place(dataset, regions, cache_dir, skip)
+        missing += [f"grids of {images}"] * lacks(cells if of_maps else beside and beside[1])
     return missing
 
 
@@ -181,14 +159,11 @@ def _wants_cells(sees: Mapping[str, VisualKind]) -> bool:
 
 
 def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, reporter: Reporter) -> None:
-    """Report which images are skipped.
-
-    Raises:
-        BenchError: naming them, if none may be skipped.
-    """
+    """Report which images are skipped; BenchError, which names them, if none may be."""
     if not bad:
         return
-    listing = _first_reasons(bad)
+    more = f"\n  and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+    listing = "\n".join(f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]) + more
     if not may_skip:
         raise BenchError(
             f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",
@@ -198,10 +173,3 @@ def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, rep
     in_test = sum(sample.image_id in bad and sample.split not in TRAINING_SPLITS for sample in dataset.samples)
     reporter.note(f"{len(bad)} bad images skipped, {in_test} of them from evaluated splits; recorded with the results:")
     reporter.note(listing)
-
-
-def _first_reasons(bad: Mapping[int, str]) -> str:
-    lines = [f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]]
-    if len(bad) > _LISTED:
-        lines.append(f"  and {len(bad) - _LISTED} more")
-    return "\n".join(lines)

@@ -24,27 +24,15 @@ _MAX_THREADS = 8
 
 
 def find_bad_images(
-    dataset: Dataset,
-    *,
-    cache_dir: Path,
-    reporter: Reporter | None = None,
-    reuse: bool = True,
+    dataset: Dataset, *, cache_dir: Path, reporter: Reporter | None = None, reuse: bool = True
 ) -> dict[int, str]:
-    """Decode every image to its last row; returns the reasons of failures, by image id in the data set's order.
+    """Decode every image to its last row; the reasons of failures, by image id, with `Dataset.faults`, naming the file.
 
-    Args:
-        reuse: use a cached result. A file changed without changing its size and both ends is found only without it.
-
-    Returns:
-        Reasons, each naming the file, including those of `Dataset.faults`; empty if all images are usable.
-
-    Raises:
-        BenchError: as `require_pictures`.
+    A file that changed, but not in size and ends, is found only without `reuse`. BenchError as `require_pictures`.
     """
     require_pictures(dataset)
     if reuse and (known := known_bad_images(dataset, cache_dir)) is not None:
         return known
-    kept = _kept(dataset, cache_dir)
     cache_dir.mkdir(parents=True, exist_ok=True)
     total = len(dataset.samples)
     portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
@@ -56,7 +44,7 @@ def find_bad_images(
         for portion, found in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):
             bad.update(found)
             task.advance(len(portion))
-    write_text(kept, json.dumps(bad))
+    write_text(_kept(dataset, cache_dir), json.dumps(bad))
     return bad
 
 
@@ -80,11 +68,7 @@ def has_pictures(dataset: Dataset) -> bool:
 
 
 def require_pictures(dataset: Dataset) -> None:
-    """Report a wrong image folder once, instead of thousands of missing images.
-
-    Raises:
-        BenchError: none of the image files exists.
-    """
+    """BenchError where none of the image files exists: a wrong folder is told once, not as thousands of images."""
     if not has_pictures(dataset):
         first = next(sample.file for sample in dataset.samples if sample.file)
         raise BenchError(

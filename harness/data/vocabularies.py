@@ -38,11 +38,7 @@ _HINT = "fetch the model again"
 
 @dataclass(frozen=True)
 class SubwordVocabulary(Vocabulary):
-    """A vocabulary whose entries (`words`) are subwords.
-
-    It covers every word made of characters of the training captions; a word with another character is unknown as a
-    whole.
-    """
+    """A vocabulary of subwords (`words`), of all words but those with a character that no training caption has."""
 
     merges: tuple[tuple[str, str], ...] = ()
 
@@ -57,10 +53,9 @@ class SubwordVocabulary(Vocabulary):
     def build(
         cls, captions: Iterable[str], min_count: int, preparation: str = "words", merges: int = MERGES
     ) -> SubwordVocabulary:
-        """Learn at most `merges` merges of pairs that occur at least `min_count` times.
+        """Learn at most `merges` merges of pairs that occur at least `min_count` times, whatever the captions' order.
 
-        The entries are the characters, sorted by code point, then what each merge makes. The captions' order does not
-        matter.
+        The entries are the characters, sorted by code point, then what each merge makes.
         """
         tokenize = PREPARATIONS[preparation].tokenize
         texts = [_spaced(tokenize(caption)) for caption in captions]
@@ -150,11 +145,7 @@ class HubVocabulary(Vocabulary):
 
     @classmethod
     def read(cls, folder: Path, bos: int, eos: int) -> HubVocabulary:
-        """The tokenizer in a pretrained model's folder.
-
-        Raises:
-            BenchError: it is missing or damaged.
-        """
+        """The tokenizer in a pretrained model's folder; BenchError where it is missing or damaged."""
         from transformers import AutoTokenizer
 
         if not any((folder / name).is_file() for name in _FILES):  # the library would create an empty tokenizer
@@ -224,15 +215,10 @@ class _Stored(BaseModel, strict=True):
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Load a vocabulary of any kind.
-
-    Raises:
-        BenchError: the file is missing, damaged or not a vocabulary.
-    """
+    """Load a vocabulary of any kind; BenchError where the file is missing, damaged or not one."""
     content = read_json(path)
     try:
-        stored = _Stored.model_validate(content)
-        return _built(stored)
+        return _built(_Stored.model_validate(content))
     except ValidationError as error:
         first = error.errors()[0]
         said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -59,12 +59,7 @@ def tokenize_expansionnet(caption: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A tokenisation of captions.
-
-    Attributes:
-        specials: names of padding, begin, end and unknown word, if a paper's vocabulary sorts them among the words;
-            None if they are the first four numbers.
-    """
+    """A tokenisation of captions; `specials` are named where a paper's vocabulary sorts them among the words."""
 
     tokenize: Callable[[str], list[str]]
     specials: tuple[str, str, str, str] | None = None
@@ -94,16 +89,11 @@ def as_read(samples: Sequence[Sample], preparation: str) -> tuple[Sample, ...]:
 
 
 def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str) -> Iterator[str]:
-    """The captions that a vocabulary is built from: those of `train`, or the tokens of all splits.
-
-    Raises:
-        BenchError: the preparation is of tokens, and a caption has none.
-    """
+    """What a vocabulary is built from: captions of `train`, or tokens of all splits; BenchError where one has none."""
     if preparation != OWN_TOKENS:
         return (caption for sample in train for caption in sample.captions)
     counted = [sample for split in _KARPATHYS for sample in dataset.splits.get(split, ())]
-    without = [sample for sample in counted if sample.tokens is None]
-    if without:
+    if without := [sample for sample in counted if sample.tokens is None]:
         raise BenchError(
             f"recipe.captions is {OWN_TOKENS}, but {len(without)} images of {dataset.name} have captions without "
             f'"tokens", as image {without[0].image_id}',
@@ -112,16 +102,11 @@ def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str
     return (caption for sample in counted for caption in sample.tokens or ())
 
 
-__all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabulary", "tokenize"]
-
-
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words in the order of their numbers, without the special tokens.
+    """Words in the order of their numbers, without padding, begin, end and unknown word (0 to 3, if not a paper's).
 
-    Attributes:
-        pad, bos, eos, unk: numbers of padding, begin, end and unknown word; 0 to 3, except in papers' vocabularies.
-        preparation: tokenisation of captions, a name of `PREPARATIONS`; in the signature, since scores depend on it.
+    `preparation` names the tokenisation of captions (`PREPARATIONS`); scores depend on it, so that it is signed.
     """
 
     words: tuple[str, ...]
@@ -139,8 +124,7 @@ class Vocabulary:
     def build(cls, captions: Iterable[str], min_count: int, preparation: str = "words") -> Vocabulary:
         """Collect the words that occur at least `min_count` times.
 
-        Frequent words come first, ties in code-point order; with a preparation that names the special tokens, all are
-        sorted by code point.
+        Frequent ones come first, ties in code-point order; where special tokens are named, all are in that order.
         """
         prepared = PREPARATIONS[preparation]
         counts = Counter(word for caption in captions for word in prepared.tokenize(caption))
@@ -151,14 +135,7 @@ class Vocabulary:
 
     @classmethod
     def of_entries(cls, entries: Sequence[str], preparation: str, names: Sequence[str] = ()) -> Vocabulary:
-        """A vocabulary whose special tokens are among the words.
-
-        Args:
-            names: of padding, begin, end and unknown word; by default those that the preparation gives them.
-
-        Raises:
-            BenchError: a special token is missing, or a word is listed twice.
-        """
+        """A vocabulary with its special tokens (`names`, or the preparation's) among the words; BenchError if not."""
         names = names or PREPARATIONS[preparation].specials or ()
         if missing := [name for name in names if name not in entries]:
             must = f"it must hold {', '.join(names)} and all words"
@@ -209,11 +186,7 @@ class Vocabulary:
         return self._ids.get(word)
 
     def numbers_of(self, words: Sequence[str], setting: str) -> tuple[int, ...]:  # noqa: ARG002
-        """The numbers of words that a setting names, less those that the vocabulary lacks; `<unk>` is the unknown word.
-
-        Raises:
-            BenchError: the entries are no words.
-        """
+        """The numbers of the known words that a setting names, `<unk>` too; BenchError where entries are no words."""
         known = {**self._ids, UNKNOWN: self.unk}
         return tuple(dict.fromkeys(known[word] for word in words if word in known))
 

@@ -16,28 +16,23 @@ from harness.metrics.ngrams import CANDIDATE_SLOT, MAX_ORDER, Block, Corpus
 _TINY, _SMALL = 1e-15, 1e-9  # coco-caption's, so that an empty caption has a score
 
 
-class Bleu(Metric):
-    """Statistics: candidate length, closest reference length, n-grams of order 1 to 4, those of them that match."""
-
-    names = tuple(f"BLEU-{order}" for order in range(1, MAX_ORDER + 1))
-
-    def score(self, totals: Array) -> Array:
-        """BLEU-1 to 4 of (..., 10) sums."""
-        length, reference = totals[..., :1], totals[..., 1:2]
-        guessed, correct = totals[..., 2 : 2 + MAX_ORDER], totals[..., 2 + MAX_ORDER :]
-        precision = np.cumprod((correct + _TINY) / (guessed + _SMALL), axis=-1)
-        scores = precision ** (1.0 / np.arange(1, MAX_ORDER + 1))
-        ratio = (length + _TINY) / (reference + _SMALL)
-        with np.errstate(over="ignore"):
-            brevity = np.exp(1.0 - 1.0 / ratio)
-        return np.where(ratio < 1, scores * brevity, scores)
-
-    def statistics(self, corpus: Corpus) -> Statistics:
-        """Statistics of a corpus with one candidate an image."""
-        return Statistics(self, np.concatenate([_of_block(block) for block in corpus]))
+def bleu(corpus: Corpus) -> Statistics:
+    """Statistics (N, 10): lengths of candidate and closest reference, its n-grams of order 1 to 4, those that match."""
+    return Statistics(BLEU, np.concatenate([_of_block(block) for block in corpus]))
 
 
-BLEU: Final = Bleu()
+def _score(totals: Array) -> Array:
+    length, reference = totals[..., :1], totals[..., 1:2]
+    guessed, correct = totals[..., 2 : 2 + MAX_ORDER], totals[..., 2 + MAX_ORDER :]
+    precision = np.cumprod((correct + _TINY) / (guessed + _SMALL), axis=-1)
+    scores = precision ** (1.0 / np.arange(1, MAX_ORDER + 1))
+    ratio = (length + _TINY) / (reference + _SMALL)
+    with np.errstate(over="ignore"):
+        brevity = np.exp(1.0 - 1.0 / ratio)
+    return np.where(ratio < 1, scores * brevity, scores)
+
+
+BLEU: Final = Metric(tuple(f"BLEU-{order}" for order in range(1, MAX_ORDER + 1)), _score)
 
 
 def _of_block(block: Block) -> Array:

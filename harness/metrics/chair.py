@@ -20,7 +20,8 @@ import numpy as np
 import yaml
 
 from harness.data.formats import is_image_id, named
-from harness.data.scenes.dataset import read_scenes, scene_nouns
+from harness.data.scenes.dataset import read_scenes
+from harness.data.scenes.language import PLURALS, nouns
 from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
@@ -33,23 +34,18 @@ _COCO: Final = Path(__file__).with_name("chair.yaml")
 _ENDS_IN_ES: Final = ("s", "x", "z", "ch", "sh")
 
 
-class Chair(Metric):
-    """Statistics: mentions of what is not shown, all mentions, whether there is any of the former, and a one."""
-
-    names = ("CHAIR-i", "CHAIR-s")
-
-    def score(self, totals: Array) -> Array:
-        """Both of (..., 4) sums; CHAIR-i is 0 where nothing is named."""
-        shares = np.zeros((*totals.shape[:-1], 2))
-        np.divide(totals[..., 0::2], totals[..., 1::2], out=shares, where=totals[..., 1::2] > 0)
-        return shares
+def _score(totals: Array) -> Array:
+    """Both of (..., 4) sums; CHAIR-i is 0 where nothing is named."""
+    shares = np.zeros((*totals.shape[:-1], 2))
+    np.divide(totals[..., 0::2], totals[..., 1::2], out=shares, where=totals[..., 1::2] > 0)
+    return shares
 
 
-CHAIR: Final = Chair()
+CHAIR: Final = Metric(("CHAIR-i", "CHAIR-s"), _score)
 
 
 def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], objects: KnownObjects) -> Statistics:
-    """Statistics (N, 4) of one caption of each image, in the order of `captions`."""
+    """Statistics (N, 4) of captions: mentions of what is not shown, all mentions, if any is wrong, a one."""
     shown = objects.shown(references)
     rows = []
     for image_id, said in zip(captions, objects.words.mentioned(list(captions.values())), strict=True):
@@ -60,12 +56,9 @@ def chair(captions: Mapping[int, str], references: Mapping[int, Sequence[str]], 
 
 @dataclass(frozen=True)
 class KnownObjects:
-    """The objects of images by id.
+    """The objects of images by id: the categories of each, possibly none.
 
-    Attributes:
-        by_image: the categories of each image, possibly none.
-        label: where they are from, as the metric's name says it.
-        with_references: whether objects that an image's references name count as shown too.
+    `label` is where they are from, as the metric's name says it; `with_references`: what references name counts too.
     """
 
     words: ObjectWords
@@ -94,17 +87,12 @@ def objects_of_scenes(annotations: Path | None) -> KnownObjects | None:
     """The objects of the embedded data set, exactly as drawn; None and BenchError as `read_scenes`."""
     if (scenes := read_scenes(annotations)) is None:
         return None
-    nouns, plurals = scene_nouns()
     shown = {image_id: frozenset(item.shape for item in scene.items) for image_id, scene in scenes.items()}
-    return KnownObjects(ObjectWords.of(nouns, plurals=plurals), shown, "scenes", False)
+    return KnownObjects(ObjectWords.of(nouns(), plurals=PLURALS), shown, "scenes", False)
 
 
 def objects_of_coco(paths: Sequence[Path]) -> KnownObjects:
-    """The objects of COCO's instances, of one file or several, to which references add theirs.
-
-    Raises:
-        BenchError: a file cannot be read, has another format, or has other categories than COCO's 80.
-    """
+    """The objects of COCO's instances, to which references add theirs; BenchError where a file has other ones."""
     by_image: dict[int, set[str]] = {}
     for path in paths:
         _add_instances(path, read_json(path), coco_words().categories, by_image)
@@ -138,11 +126,9 @@ Phrase = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ObjectWords:
-    """Names of objects.
+    """Names of objects: `phrases` are words of a name to its category, None for a compound that names none.
 
-    Attributes:
-        phrases: words of a name to its category, None for a compound that names none.
-        describing: a word to the categories before which it names nothing itself ("baby" before "cow").
+    `describing` is a word to the categories before which it names nothing itself ("baby" before "cow").
     """
 
     phrases: Mapping[Phrase, str | None]

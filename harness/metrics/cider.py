@@ -25,10 +25,7 @@ _ENTRY: Final = np.dtype(
 
 
 class CiderD:
-    """CIDEr-D against fixed references, tokenised, with document frequencies over these references.
-
-    With a single image every score is 0, since every inverse document frequency is 0.
-    """
+    """CIDEr-D against fixed tokenised references, which tell the document frequencies; a single image scores 0."""
 
     def __init__(self, references: Mapping[int, Sequence[str]]) -> None:
         self._references = {image_id: list(texts) for image_id, texts in references.items()}
@@ -130,25 +127,19 @@ def _entries(corpus: Corpus, frequencies: DocumentFrequencies) -> Iterator[NDArr
     """The n-grams of all references, block by block; those that all images share have weight 0 and are left out."""
     before = 0
     for block in corpus:
-        entries = _entries_of_block(block, frequencies)
-        entries["caption"] += before
+        counts = block.counts
+        idf = frequencies.idf(counts.keys)[counts.gram]
+        weight = counts.count * idf
+        with_candidates = block.first[counts.image] + counts.slot
+        cell = with_candidates * MAX_ORDER + counts.orders[counts.gram]
+        norm = np.sqrt(np.bincount(cell, weight * weight))[cell]
+        kept = norm > 0
+        entries = np.zeros(int(kept.sum()), _ENTRY)
+        entries["gram"] = np.searchsorted(frequencies.keys, counts.keys)[counts.gram][kept]
+        entries["caption"] = (with_candidates - counts.image - 1)[kept] + before
+        entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[kept]]
+        entries["count"] = counts.count[kept]
+        entries["given"] = (weight * idf / block.references[counts.image])[kept] / norm[kept]
+        entries["norm"] = norm[kept]
         yield entries
         before += int(block.references.sum())
-
-
-def _entries_of_block(block: Block, frequencies: DocumentFrequencies) -> NDArray[np.void]:
-    counts = block.counts
-    idf = frequencies.idf(counts.keys)[counts.gram]
-    weight = counts.count * idf
-    with_candidates = block.first[counts.image] + counts.slot
-    cell = with_candidates * MAX_ORDER + counts.orders[counts.gram]
-    norm = np.sqrt(np.bincount(cell, weight * weight))[cell]
-    kept = norm > 0
-    entries = np.zeros(int(kept.sum()), _ENTRY)
-    entries["gram"] = np.searchsorted(frequencies.keys, counts.keys)[counts.gram][kept]
-    entries["caption"] = (with_candidates - counts.image - 1)[kept]
-    entries["length"] = np.maximum(block.lengths - 1, 0)[with_candidates[kept]]
-    entries["count"] = counts.count[kept]
-    entries["given"] = (weight * idf / block.references[counts.image])[kept] / norm[kept]
-    entries["norm"] = norm[kept]
-    return entries

@@ -1,4 +1,4 @@
-"""Base classes of metrics: sufficient statistics per image, whose sum over images gives the corpus score.
+"""What metrics are: sufficient statistics per image, whose sum over images gives the corpus score.
 
 Scores of splits, domains and single images, bootstrap resamples and permutations are all computed from these
 statistics, without the captions.
@@ -6,8 +6,7 @@ statistics, without the captions.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -27,14 +26,15 @@ OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:spl
 """CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
 
 
-class Metric(ABC):
-    """A metric, or several that share their statistics (BLEU-1 to 4)."""
+@dataclass(slots=True)
+class Metric:
+    """A metric, or several that share their statistics (BLEU-1 to 4).
+
+    `score` gives corpus scores from summed statistics: (..., K) -> (..., len(names)), as fractions.
+    """
 
     names: tuple[str, ...]
-
-    @abstractmethod
-    def score(self, totals: Array) -> Array:
-        """Corpus scores from summed statistics: (..., K) -> (..., len(names)), as fractions."""
+    score: Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +57,17 @@ class Statistics:
         return dict(zip(self.metric.names, self.metric.score(self.values).T, strict=True))
 
 
-class Mean(Metric):
-    """A metric whose corpus score is the mean over images. Statistics: the image's score and a one."""
-
-    def __init__(self, name: str) -> None:
-        self.names = (name,)
-
-    def score(self, totals: Array) -> Array:
-        """Mean of each row of (..., 2) sums."""
-        return totals[..., :1] / totals[..., 1:]
-
-    def statistics(self, scores: Array) -> Statistics:
-        """Statistics from one score per image, (N,)."""
-        return Statistics(self, np.column_stack([scores, np.ones_like(scores)]))
+def mean_of(name: str, scores: Array) -> Statistics:
+    """Statistics of a metric that is the mean of one score per image, (N,): the score and a one."""
+    return Statistics(Metric((name,), _mean), np.column_stack([scores, np.ones_like(scores)]))
 
 
-class Renamed(Metric):
-    """A metric of one score, under another name."""
-
-    def __init__(self, metric: Metric, name: str) -> None:
-        self._metric, self.names = metric, (name,)
-
-    def score(self, totals: Array) -> Array:
-        """As the metric scores."""
-        return self._metric.score(totals)
-
-
-ROUGE_L: Final = Mean("ROUGE-L")
-CIDER_D: Final = Mean("CIDEr-D")
-SPICE: Final = Mean("SPICE")
+def _mean(totals: Array) -> Array:
+    return totals[..., :1] / totals[..., 1:]
 
 
 def require_same_images(references: Iterable[int], candidates: Iterable[int]) -> None:
-    """Check that both hold the same image ids.
-
-    Raises:
-        BenchError: some are missing or extra; names the first ten of each and counts all.
-    """
+    """BenchError where the two hold other image ids; it names the first ten of each and counts all."""
     wanted, given = set(references), set(candidates)
     apart = {"with references but no caption": wanted - given, "with a caption but no references": given - wanted}
     problems = [named([str(image_id) for image_id in sorted(ids)], what) for what, ids in apart.items() if ids]

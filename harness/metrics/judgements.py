@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,12 +28,9 @@ _FORMS: Final = (
 
 @dataclass
 class Judgements:
-    """Captions of images, each pair of both once, and what people said of them.
+    """Captions of images, each pair of both once, with the image's references, and what people said of them.
 
-    Attributes:
-        images, captions, references: of each caption; references are those of its image.
-        ratings: (caption, rating), one for each time that a caption was rated.
-        pairs: by kind, (better caption, worse one).
+    `ratings` are (caption, rating), one for each time that one was rated; `pairs` by kind (better caption, worse one).
     """
 
     images: list[str] = field(default_factory=list)
@@ -54,18 +51,12 @@ class Judgements:
 
 
 def read_judgements(path: Path, references: Path | None = None) -> Judgements:
-    """Read a file of judgements.
-
-    Args:
-        references: of THumB's captions; the other files have their own.
-
-    Raises:
-        BenchError: a file cannot be read or has another form.
-    """
+    """Read judgements, of THumB's captions with their `references`; BenchError for a file of another form."""
     content, found = read_json_or_lines(path), Judgements()
     try:
         if isinstance(content, list):
-            beside = {} if references is None else _beside(references)
+            told = () if references is None else read_json_or_lines(references)
+            beside = {entry["seg_id"]: _texts(entry["refs"]) for entry in told}
             for entry in content:
                 number = found.add(str(entry["seg_id"]), _text(entry["hyp"]), beside[entry["seg_id"]])
                 found.ratings.append((number, float(entry["human_score"])))
@@ -78,9 +69,12 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
                 label = int(entry["label"])
                 found.pairs.setdefault(kind, []).append((both[label], both[1 - label]))
         else:
-            for image, entry, said in _rated(content):
-                number = found.add(image, _text(said["caption"]), _texts(entry["ground_truth"]))
-                found.ratings.append((number, float(said["rating"])))
+            for image, entry in content.items():
+                for said in entry["human_judgement"]:
+                    if said["rating"] is None or said["rating"] != said["rating"]:  # no number: it was never given
+                        continue
+                    number = found.add(image, _text(said["caption"]), _texts(entry["ground_truth"]))
+                    found.ratings.append((number, float(said["rating"])))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         lacking = f"{type(error).__name__}: {error}"
         raise BenchError(f"{path} holds no judgements of captions that are known here ({lacking})", _FORMS) from error
@@ -123,18 +117,6 @@ def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) ->
         metric: {kind: pairwise_accuracy(values, pair[0], pair[1], images[pair[0]]) for kind, pair in kinds.items()}
         for metric, values in arrays.items()
     }
-
-
-def _rated(content: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Ratings of images; those that are no number were never given."""
-    for image, entry in content.items():
-        for said in entry["human_judgement"]:
-            if said["rating"] is not None and said["rating"] == said["rating"]:
-                yield image, entry, said
-
-
-def _beside(path: Path) -> dict[Any, tuple[str, ...]]:
-    return {entry["seg_id"]: _texts(entry["refs"]) for entry in read_json_or_lines(path)}
 
 
 def _texts(values: Any) -> tuple[str, ...]:

@@ -61,35 +61,21 @@ _GRACE_S: Final = 5.0
 _PROGRESS_EVERY: Final = 100
 
 
-class Meteor(Metric):
-    """METEOR from the jar's 23 statistics, whose sum over a corpus gives its score."""
+def meteor(answers: Array) -> Statistics:
+    """Statistics from the jar's output, (N, 23).
 
-    names = ("METEOR",)
-
-    def score(self, totals: Array) -> Array:
-        """METEOR of (..., 23) sums."""
-        return _score(totals.reshape(-1, STATISTICS)).reshape(*totals.shape[:-1], 1)
-
-    def statistics(self, answers: Array) -> Statistics:
-        """Statistics from the jar's output, (N, 23)."""
-        return Statistics(self, _without_perfect_chunks(answers))
-
-
-METEOR: Final = Meteor()
-
-
-def _without_perfect_chunks(statistics: Array) -> Array:
-    """A segment equal to its reference has no fragmentation: its one chunk counts as none, in sums too."""
-    matches = statistics[:, 4:20].reshape(-1, 4, 2, 2)  # stage, content or function, test or reference
-    total = matches.sum(axis=(1, 2))
-    perfect = (total == statistics[:, 0:2]).all(axis=1) & (statistics[:, _CHUNKS] == 1)
-    cleaned = statistics.copy()
+    A segment equal to its reference has no fragmentation: its one chunk counts as none, in sums too.
+    """
+    matches = answers[:, 4:20].reshape(-1, 4, 2, 2)  # stage, content or function, test or reference
+    perfect = (matches.sum(axis=(1, 2)) == answers[:, 0:2]).all(axis=1) & (answers[:, _CHUNKS] == 1)
+    cleaned = answers.copy()
     cleaned[perfect, _CHUNKS] = 0.0
-    return cleaned
+    return Statistics(METEOR, cleaned)
 
 
-def _score(statistics: Array) -> Array:
-    """The formula for (N, 23): lengths and function words of (test, reference), matches, chunks, matched words."""
+def _score(totals: Array) -> Array:
+    """The formula for (..., 23): lengths and function words of (test, reference), matches, chunks, matched words."""
+    statistics = totals.reshape(-1, STATISTICS)
     lengths, function_words = statistics[:, 0:2], statistics[:, 2:4]
     content_matches, function_matches = np.moveaxis(statistics[:, 4:20].reshape(-1, 4, 2, 2), 2, 0)
     weighted = _WEIGHTS @ (_DELTA * content_matches + (1 - _DELTA) * function_matches)
@@ -100,9 +86,10 @@ def _score(statistics: Array) -> Array:
         fragmentation = statistics[:, _CHUNKS] / (statistics[:, 21:23].sum(axis=1) / 2)
         penalty = _GAMMA * fragmentation**_BETA
         score = f_mean * (1.0 - penalty)
-    return np.where(np.isnan(score), 0.0, np.maximum(score, 0.0))
+    return np.where(np.isnan(score), 0.0, np.maximum(score, 0.0)).reshape(*totals.shape[:-1], 1)
 
 
+METEOR: Final = Metric(("METEOR",), _score)
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.integer]
 
@@ -126,12 +113,9 @@ class Phrases:
 
 @dataclass(frozen=True)
 class ParaphraseTable:
-    """The table as numbers.
+    """The table as numbers: W distinct `words`, as the file has them, and the pairs' `first` and `second` phrases.
 
-    Attributes:
-        words: the distinct words, W of them, as the file has them.
-        first, repeats: the pairs' first phrases, each once for as many pairs as follow each other with it.
-        second: the pairs' second phrases.
+    Each first phrase stands once, for as many pairs as follow each other with it (`repeats`).
     """
 
     words: tuple[bytes, ...]
@@ -222,35 +206,26 @@ class ParaphraseTable:
 
 
 def paraphrase_table(source: Path) -> ParaphraseTable:
-    """The jar's table `source`, from the user's cache if it was read before; reading it takes some seconds.
-
-    Raises:
-        OSError: `source` cannot be read. A cache that cannot be written is ignored.
-    """
+    """The jar's table `source`, from the user's cache where it can be; OSError where it cannot be read."""
     with source.open("rb") as file:
         file.seek(-8, io.SEEK_END)
         content = file.read().hex()  # gzip's checksum and length of the content
     cached = user_cache() / "meteor" / f"{source.name.removesuffix('.gz')}-{content}-{_FORMAT}.npz"
     if (table := _load(cached)) is not None:
         return table
-    try:
-        with locked(cached.with_suffix(".lock"), lambda: None):
-            return _load(cached) or _read_and_save(source, cached)
-    except OSError:  # the cache cannot be written
-        return ParaphraseTable.read(source)
+    with suppress(OSError), locked(cached.with_suffix(".lock"), lambda: None):  # a cache that cannot be written
+        if (table := _load(cached)) is None:
+            table = ParaphraseTable.read(source)
+            with suppress(OSError):
+                table.save(cached)
+        return table
+    return ParaphraseTable.read(source)
 
 
 def _load(cached: Path) -> ParaphraseTable | None:
     with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
         return ParaphraseTable.load(cached)
     return None
-
-
-def _read_and_save(source: Path, cached: Path) -> ParaphraseTable:
-    table = ParaphraseTable.read(source)
-    with suppress(OSError):
-        table.save(cached)
-    return table
 
 
 def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
@@ -322,10 +297,8 @@ class MeteorProcess:
     ) -> Array:
         """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
 
-        `progress` is called with (done, total) captions.
-
-        Raises:
-            JavaError: the process has ended, gives no answer for `timeout_s` or an unexpected one; it is then closed.
+        `progress` is called with (done, total) captions. JavaError where the process has ended, gives no answer for
+        `timeout_s` or an unexpected one; it is then closed.
         """
         questions = (_question(references[image_id], caption) for image_id, caption in candidates.items())
         self._writer = _start_thread(self._write, questions)
@@ -359,7 +332,7 @@ class MeteorProcess:
             raise JavaError(f"METEOR: no answer within {self._timeout_s:g} s") from None
         if line is None:
             self._answers.put(None)  # later calls see the end too
-            raise JavaError(f"METEOR: the Java process ended with status {self._status()}{self._last_words()}")
+            raise JavaError(f"METEOR: the Java process ended with status {self._end()}")
         try:
             numbers = [float(word) for word in line.split()]
         except ValueError:
@@ -368,16 +341,14 @@ class MeteorProcess:
             raise JavaError(f"METEOR: unexpected answer {line.decode('utf-8', 'replace').strip()[:100]!r}")
         return numbers
 
-    def _status(self) -> int | None:
+    def _end(self) -> str:
+        """The exit status, and the child's last words."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_S)
-        return self._process.returncode
-
-    def _last_words(self) -> str:
         self._said.seek(0)
         lines = [line.strip() for line in self._said if not line.startswith(b"\tat ")]  # traces hide the message
         said = b" / ".join(lines[-5:]).decode("utf-8", "replace")
-        return f": {said[-300:]}" if said else ""
+        return f"{self._process.returncode}" + (f": {said[-300:]}" if said else "")
 
     def _write(self, lines: Iterable[bytes]) -> None:
         # A child that ended or was closed shows up on the reading side, with its exit status.
@@ -430,11 +401,7 @@ class MeteorSession:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Array:
-        """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
-
-        Raises:
-            JavaError: there is no working Java, or the process fails; the next call starts another.
-        """
+        """As `MeteorProcess.statistics`; JavaError too where there is no working Java. The next call starts another."""
         process = self.start([*chain.from_iterable(references.values()), *candidates.values()])
         try:
             return process.statistics(references, candidates, progress=progress)

@@ -51,11 +51,7 @@ class Tokenised:
 
     @classmethod
     def of_numbers(cls, captions: Iterable[Sequence[int]]) -> Self:
-        """From captions as numbers 0 to 65,533, which are stored from 1 on.
-
-        Raises:
-            ValueError: a number is out of range.
-        """
+        """From captions as numbers 0 to 65,533, stored from 1 on; ValueError where one is out of range."""
         listed = list(captions)
         made = cls._of(chain.from_iterable(listed), listed, np.int64)
         if made.tokens.size and (made.tokens.min() < 0 or made.tokens.max() >= NARROW_WORDS - 1):
@@ -80,17 +76,12 @@ class Tokenised:
 
 
 class Packing:
-    """Packs n-grams into integers.
-
-    Args:
-        captions: all captions to be packed, if there may be 65,535 different words or more; None otherwise.
-    """
+    """Packs n-grams into integers, of all `captions` where these may have 65,535 different words or more."""
 
     def __init__(self, captions: Tokenised | None = None) -> None:
         self._pairs: Keys | None = None
         if captions is not None and captions.tokens.size and captions.tokens.max() > NARROW_WORDS:
-            pairs, _ = _pairs_within(captions)
-            self._pairs = np.unique(pairs)
+            self._pairs = np.unique(_pairs_within(captions))
 
     def pack(self, captions: Tokenised) -> tuple[Keys, Ints]:
         """The n-grams of every order, and the caption of each."""
@@ -118,9 +109,8 @@ class Packing:
     def _pack_wide(self, captions: Tokenised, caption_of: Ints, remaining: Ints) -> tuple[Keys, Ints]:
         """Two fields of 31 bits, words or pairs of words, under two bits for the order."""
         assert self._pairs is not None
-        pairs, _ = _pairs_within(captions)
         pair = np.zeros(len(captions.tokens), np.uint64)
-        pair[remaining >= 2] = np.searchsorted(self._pairs, pairs).astype(np.uint64) + np.uint64(1)
+        pair[remaining >= 2] = np.searchsorted(self._pairs, _pairs_within(captions)).astype(np.uint64) + np.uint64(1)
         keys, captions_of = [], []
         for order in range(1, MAX_ORDER + 1):
             place = np.flatnonzero(remaining >= order)
@@ -194,10 +184,10 @@ def blocks(captions: Tokenised, first_caption: Ints) -> Iterator[tuple[int, int]
         start = stop
 
 
-def _pairs_within(captions: Tokenised) -> tuple[Keys, Ints]:
+def _pairs_within(captions: Tokenised) -> Keys:
     caption_of = np.repeat(np.arange(len(captions.ends)), captions.lengths)
     place = np.flatnonzero(captions.ends[caption_of] - np.arange(len(captions.tokens)) >= 2)
-    return (captions.tokens[place] << np.uint64(32)) | captions.tokens[place + 1], place
+    return (captions.tokens[place] << np.uint64(32)) | captions.tokens[place + 1]
 
 
 def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -245,10 +235,7 @@ def block_frequencies(counts: Counts, first_reference: int) -> tuple[Keys, NDArr
 
 
 def merge(parts: Sequence[tuple[Keys, NDArray[np.int32]]], images: int) -> DocumentFrequencies:
-    """Frequencies of all blocks together; no image may be in two.
-
-    Merged by ranges of the keys, since sorting all at once would take several times the memory of the result.
-    """
+    """Frequencies of blocks without a common image, merged by ranges of keys: sorting all would take more memory."""
     if len(parts) == 1:
         return DocumentFrequencies(*parts[0], images)
     largest = max((keys for keys, _ in parts), key=len, default=np.zeros(0, np.uint64))
@@ -301,11 +288,7 @@ class Corpus:
     def of_numbers(
         cls, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
     ) -> Corpus:
-        """A corpus of token numbers by image, with the same number of samples for each.
-
-        Raises:
-            ValueError: images have different numbers of samples, or the two have different numbers of images.
-        """
+        """A corpus of token numbers by image; ValueError where images differ in number, or in that of samples."""
         counts = set(map(len, samples))
         if len(counts) > 1:
             raise ValueError(f"images have different numbers of samples: {sorted(counts)}")

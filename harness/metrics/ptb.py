@@ -162,13 +162,12 @@ def tokenize_ptb(captions: Sequence[str]) -> list[str]:
 
 def _following(lines: Sequence[str], number: int) -> str:
     """The text after a line, as far as the next line that is not empty."""
-    following = []
+    following = ""
     for line in lines[number + 1 :]:
-        following.append("\n" + line)
+        following += f"\n{line}"
         if line.strip():
-            following.append("\n")
-            break
-    return "".join(following)
+            return f"{following}\n"
+    return following
 
 
 def _lex(line: str, following: str) -> list[str]:
@@ -249,14 +248,8 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
     """Tokens of each caption by Stanford's Java tokenizer, joined by spaces, in the order given.
 
     The same as `pycocoevalcap.tokenizer.ptbtokenizer`, without its faults: captions are passed by standard input (no
-    file in the installed package), the exit status is checked, and a different number of lines is an error rather than
-    a shift.
-
-    Whether a final full stop is kept depends on the next line, so equal captions in another order can get other
-    tokens: callers fix the order.
-
-    Raises:
-        JavaError: the tokenizer fails, takes longer than `timeout_s` or returns another number of lines.
+    file in the installed package), and the exit status is checked. As by `tokenize_ptb`, the order matters. JavaError
+    where the tokenizer fails, takes longer than `timeout_s` or returns another number of lines.
     """
     if not captions:
         return []
@@ -268,20 +261,12 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
     lines = done.stdout.decode("utf-8", "replace").split("\n")
     if len(lines) != len(captions):
         raise JavaError(f"PTB tokenizer: {len(captions)} captions went in, {len(lines)} lines came out")
-    return [_without_punctuation(line) for line in lines]
-
-
-def _without_punctuation(line: str) -> str:
-    return " ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION)
+    return [" ".join(token for token in line.rstrip().split(" ") if token not in PUNCTUATION) for line in lines]
 
 
 def tokenize_by_image(
     captions: Mapping[int, Sequence[str]], tokenize: Callable[[Sequence[str]], list[str]]
 ) -> dict[int, list[str]]:
-    """Tokenised captions by image id, in the order given.
-
-    The order matters: the start of the next caption can decide whether a final full stop is kept. Callers keep the
-    order of the annotation file, as COCO's own tools do.
-    """
+    """Tokenised captions by image id, in the order given, which matters: callers keep that of the annotation file."""
     tokens = iter(tokenize([caption for texts in captions.values() for caption in texts]))
     return {image_id: [next(tokens) for _ in texts] for image_id, texts in captions.items()}

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from harness.metrics.contract import ROUGE_L, Statistics
+from harness.metrics.contract import Statistics, mean_of
 
 BETA: Final = 1.2
 
@@ -20,7 +20,7 @@ BETA: Final = 1.2
 def rouge_l(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Statistics:
     """ROUGE-L of one tokenised caption per image, in the references' order."""
     scores = [_score(candidates[image_id].split(" "), texts) for image_id, texts in references.items()]
-    return ROUGE_L.statistics(np.array(scores, dtype=np.float64))
+    return mean_of("ROUGE-L", np.array(scores, dtype=np.float64))
 
 
 def _score(candidate: list[str], references: Sequence[str]) -> float:
@@ -42,8 +42,6 @@ def _common_subsequence(places: Mapping[str, int], length: int, reference: Seque
     """Length of the longest common subsequence, by one bit per candidate token (Hyyrö 2004)."""
     row = whole = (1 << length) - 1
     for token in reference:
-        here = places.get(token)
-        if here is not None:
-            matched = row & here
-            row = ((row + matched) | (row - matched)) & whole
+        matched = row & places.get(token, 0)
+        row = ((row + matched) | (row - matched)) & whole
     return length - row.bit_count()

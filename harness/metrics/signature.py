@@ -37,29 +37,18 @@ class EvaluationSettings:
 _SAFE: Final = " #,=-_.()"
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Fields by short name, in the order of display. Scores with different fields are not comparable."""
-
-    fields: dict[str, str]
-
-    def short(self) -> str:
-        """As printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`."""
-        return "|".join(f"{name}:{quote(value, safe=_SAFE)}" for name, value in self.fields.items())
-
-
 def evaluation_signature(
     settings: EvaluationSettings,
     references: Mapping[int, Sequence[str]],
     *,
     name: str,
-    of: int | None = None,
-    domains: Mapping[str, Sequence[int]] | None = None,
-) -> Signature:
-    """The signature of an evaluation.
+    of: int,
+    domains: Mapping[str, Sequence[int]],
+) -> str:
+    """The signature of an evaluation, as printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`.
 
-    Args:
-        of: number of images in the reference file, if only a subset was scored.
+    Its fields are in the order of display; scores with different ones are not comparable. `of` is the number of images
+    in the reference file, of which a subset may be scored.
     """
     counts = {len(texts) for texts in references.values()}
     signed = {
@@ -67,7 +56,7 @@ def evaluation_signature(
         "refs": f"{name}#{digest([[image_id, list(references[image_id])] for image_id in sorted(references)], 8)}",
         "n": str(len(references)),
     }
-    if of is not None and of != len(references):
+    if of != len(references):
         signed["of"] = str(of)
     if domains:
         signed["domains"] = ",".join(f"{domain}={len(members)}" for domain, members in domains.items())
@@ -78,15 +67,10 @@ def evaluation_signature(
         "spice": "1.0" if settings.spice else "none",
         "v": harness.__version__,
     }
-    return Signature(signed)
+    return "|".join(f"{name}:{quote(value, safe=_SAFE)}" for name, value in signed.items())
 
 
 def run_fields(settings: EvaluationSettings) -> dict[str, str]:
-    """The fields of a benchmark run's signature that come from settings which change scores.
-
-    Settings that only add a metric are left out: adding a metric does not change the run.
-    """
-    return {
-        "tok": TOKENIZERS[settings.tokenizer],
-        "df": {"all": "split", "subset": "domain"}[settings.domain_df],
-    }
+    """The fields of a run's signature of settings that change scores; those that only add a metric are left out."""
+    frequencies = {"all": "split", "subset": "domain"}
+    return {"tok": TOKENIZERS[settings.tokenizer], "df": frequencies[settings.domain_df]}

@@ -29,6 +29,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.hashing import canonical_json
 from harness.utils.progress import Reporter
+from harness.utils.storage import sha256_of
 from harness.utils.workspace import user_cache
 from results.errors import without_passwords
 from results.files import check_regular
@@ -66,17 +67,8 @@ def find_spice() -> Path | None:
     return None
 
 
-def run_spice(
-    references: Mapping[int, Sequence[str]],
-    candidates: Mapping[int, str],
-    *,
-    java: Path,
-) -> Array:
-    """SPICE of each tokenised caption, in the references' order: (N,) F-scores.
-
-    Raises:
-        JavaError: the models are missing, or the program fails, hangs, or gives results for other images.
-    """
+def run_spice(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str], *, java: Path) -> Array:
+    """SPICE of each tokenised caption, in the references' order: (N,) F-scores; JavaError where it cannot be run."""
     if (place := find_spice()) is None:
         raise JavaError("not run: SPICE's models are not installed", "bench prefetch spice")
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
@@ -91,9 +83,8 @@ def run_spice(
         command = java_command(java, *_OPENS, "-jar", str(place / SPICE_JAR), *options, heap_mb=SPICE_HEAP_MB)
         run_java("SPICE", command, timeout_s=TIMEOUT_S, folder=place)
         try:
-            scores = {
-                entry["image_id"]: float(entry["scores"]["All"]["f"]) for entry in json.loads(answered.read_text())
-            }
+            answers = json.loads(answered.read_text())
+            scores = {entry["image_id"]: float(entry["scores"]["All"]["f"]) for entry in answers}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JavaError(f"SPICE: its answer cannot be read: {error!r}") from error
     if scores.keys() != references.keys() or not all(map(np.isfinite, scores.values())):
@@ -104,11 +95,8 @@ def run_spice(
 def prefetch_spice(source: str, folder: Path, reporter: Reporter, *, sha256: str | None = None) -> str:
     """Install from a file or URL into `folder`; returns the archive's SHA-256, which is recorded in `folder` too.
 
-    Args:
-        sha256: expected digest of the archive; without it, its SHA-1 must be the known one.
-
-    Raises:
-        BenchError: it cannot be read, has another checksum, or lacks the models; then nothing is installed.
+    Without an expected digest its SHA-1 must be the known one. BenchError where it cannot be read, has another
+    checksum, or lacks the models; then nothing is installed.
     """
     with tempfile.TemporaryDirectory(prefix="bench-spice-") as temporary:
         if source.startswith(("https://", "http://")):
@@ -132,9 +120,8 @@ def prefetch_spice(source: str, folder: Path, reporter: Reporter, *, sha256: str
 def _check(archive: Path, sha256: str | None) -> str:
     try:
         check_regular(archive)
+        found = sha256_of(archive)
         with archive.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
             known = hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise BenchError(f"{archive} cannot be read: {error.strerror or error}") from error

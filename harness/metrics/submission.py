@@ -32,11 +32,7 @@ _CAPTION_THEM: Final = (
 
 
 def read_image_list(images: Path, server: Server) -> list[int]:
-    """The ids of the images of a server's list, in its order.
-
-    Raises:
-        BenchError: the file is no such list; the hint names the server's.
-    """
+    """The ids of the images of a server's list, in its order; BenchError, which names the server's, if it is none."""
     try:
         return read_image_ids(images)
     except BenchError as error:
@@ -44,12 +40,7 @@ def read_image_list(images: Path, server: Server) -> list[int]:
 
 
 def run_predictions(store: Store, key: str, images: Path) -> Predictions:
-    """A stored run's captions of the images in the server's list, from the split that has most of them.
-
-    Raises:
-        BenchError: the run has no caption of any of them, or a model is named.
-        StoreError: the run was never planned.
-    """
+    """A run's captions of the listed images, from the split with most; BenchError for none, StoreError of no run."""
     wanted = set(read_image_ids(images))
     if key not in (keys := run_keys(store, key)):
         raise BenchError(f"{key} is a model, and one run is exported", f"give the key of one: {', '.join(keys[:3])}")
@@ -73,21 +64,14 @@ def write_submission(
     server: Server,
     split: str,
     algorithm: str,
-    check: Callable[[Path], None] = lambda _: None,
+    check: Callable[[Path], None],
 ) -> list[Path]:
-    """Write the submission file of `server` into folder `out`.
+    """Write the submission file of `server` into folder `out`; `check` is called with each file before.
 
-    Args:
-        predictions: one caption for each image of the split.
-        images: the server's list of images (image_info_test2014.json, nocaps_test_image_info.json), which has no
-            captions, or any annotation file of the split.
-        check: called with each file before it is written; what it raises ends this.
-
-    COCO's server expects the files of both splits in one archive, which is written once both exist.
-
-    Raises:
-        BenchError: the list is not of the whole split, or a caption is missing, empty, duplicate, not a text, or of an
-            image that is not in the list.
+    COCO's server expects the files of both splits in one archive, which is written once both exist. `images` is the
+    server's list (image_info_test2014.json, nocaps_test_image_info.json), which has no captions, or any annotation file
+    of the split. BenchError where it is not of the whole split, or a caption is missing, empty, duplicate, not a text,
+    or of an image that is not in the list.
     """
     wanted, splits = read_image_ids(images), SPLITS[server]
     if split not in splits:

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
 
 from harness.config.schedule import Optimiser
-from harness.utils.compiler import never_compiled
+from harness.utils.precision import never_compiled
 from zoo import Captioner
 
 MIN_RHO = 5.0

@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -21,10 +20,7 @@ _BEGUN = re.compile(r"-(\d+)-[0-9a-f]{8}$")
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on a clean exit it replaces `path` atomically.
 
-    A link stays, and the file that it leads to is replaced.
-
-    Raises:
-        OSError: `path` is there and is not a regular file (a device, a pipe, a folder), or it cannot be written.
+    A link stays, and its file is replaced. OSError where `path` is a device, a pipe or a folder, or not writable.
     """
     target = _regular(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -56,10 +52,8 @@ def _sweep(folder: Path) -> None:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
+    except OSError as error:  # of another user's process too
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -74,13 +68,9 @@ def _here() -> str:
 
 def _regular(path: Path) -> Path:
     """The file that `path` leads to through all links; OSError where something else than a file is there."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        mode = None
-    if mode is not None and not stat.S_ISREG(mode):
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
         # A rename would put a file in the place of the device or pipe, for every program of the machine.
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return Path(os.path.realpath(path))

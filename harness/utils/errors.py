@@ -28,12 +28,7 @@ class ProcessLostError(BaseException):
 
 
 class BenchError(Exception):
-    """An error that the user can fix; passwords of URLs in it are stars.
-
-    Args:
-        message: what is wrong, naming the file, option or value.
-        hint: what to type or do next; shown on a line of its own.
-    """
+    """An error that the user can fix, with a hint what to type next; passwords of URLs in both are stars."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(without_passwords(message))

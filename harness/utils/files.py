@@ -15,11 +15,7 @@ _SHOWN = 100
 
 
 def require_file(path: Path, what: str, hint: str | None = None) -> None:
-    """BenchError where `path` is not a regular file; nothing is opened, so that no pipe is waited for.
-
-    Args:
-        what: what the file is, with its option if it has one, as messages begin: "the checkpoint".
-    """
+    """BenchError where `path`, named by `what`, is no regular file; it is not opened, so that no pipe is waited for."""
     try:
         check_regular(path)
     except OSError as error:
@@ -65,8 +61,8 @@ def disk_of(place: Path) -> tuple[Path, int]:
     return there, shutil.disk_usage(there).free
 
 
-def reason(error: OSError | ValueError) -> str:
-    """Why the system refused, on one line, without the path, which the caller names."""
+def reason(error: Exception) -> str:
+    """Why a file is refused, on one line, without the path, which the caller names."""
     said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     return " ".join(said.split())
 

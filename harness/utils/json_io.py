@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,7 @@ _PIECE = 1 << 20
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file; gzip is recognised by content, not by the file's name.
-
-    Raises:
-        BenchError: it is no regular file, too large (`results.files`), cannot be read, or is not JSON.
-    """
+    """The content of a JSON file, plain or gzipped, as its bytes say; BenchError as `read_file` and `parse_json`."""
     return parse_json(read_file(path), path)
 
 
@@ -30,13 +27,11 @@ def read_json_or_lines(path: Path) -> Any:
     try:
         return parse_json(raw, path)
     except BenchError:
-        try:
+        with suppress(BenchError):
             content = [parse_json(line, path) for line in raw.splitlines() if line.strip()]
-        except BenchError:
-            content = []
-        if len(content) < 2:
-            raise
-        return content
+            if len(content) > 1:
+                return content
+        raise
 
 
 def read_file(path: Path) -> bytes:
@@ -45,9 +40,8 @@ def read_file(path: Path) -> bytes:
         raw = read_bytes(path)
         return _unpacked(raw, path) if raw.startswith(b"\x1f\x8b") else raw
     except (OSError, EOFError, zlib.error) as error:
-        said = reason(error) if isinstance(error, OSError) else str(error)
         raise BenchError(
-            f"{shortened(str(path))} cannot be read: {said}", "name a file that is there and whole"
+            f"{shortened(str(path))} cannot be read: {reason(error)}", "name a file that is there and whole"
         ) from error
 
 
@@ -58,11 +52,8 @@ def parse_json(raw: bytes, path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise BenchError(f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on") from error
     except ValueError as error:
-        hint = (
-            "a table becomes a data set by: bench data convert FILE"
-            if path.suffix.lower() in {".csv", ".tsv"}
-            else None
-        )
+        is_table = path.suffix.lower() in {".csv", ".tsv"}
+        hint = "a table becomes a data set by: bench data convert FILE" if is_table else None
         raise BenchError(f"{path} is not valid JSON: {error}", hint) from error
 
 

@@ -35,12 +35,7 @@ _PROCESS, _exit = os.getpid(), os._exit
 
 @dataclass(slots=True)
 class Plugin:
-    """A plug-in that this process has loaded, or loads.
-
-    Attributes:
-        folders: its own, that of its file or its package: as it was named, and with links followed.
-        opened: the files there that it opened: name, time of change and size, by path.
-    """
+    """A plug-in that this process loads; `opened` has, by path, name, time of change and size of its own files."""
 
     name: str
     module: str
@@ -54,11 +49,7 @@ class Plugin:
         return self.module.partition(".")[0]
 
     def hear(self, path: str) -> None:
-        """Take note that a file is opened; nothing where it is not the plug-in's own.
-
-        Raises:
-            BenchError: it has changed since it was opened, or nobody opened it before the digest was asked for.
-        """
+        """Note that a file of its own is opened; BenchError if it changed since, or is new after the digest."""
         for place in map(_source, (Path(path).absolute(), Path(path).resolve())):
             if (name := self._named(place)) is None:
                 continue
@@ -102,13 +93,11 @@ def absolute_plugins(names: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def load_plugin(name: str) -> None:
-    """Import a plug-in by module name or by path of a `.py` file.
+    """Import a plug-in by module name or by path of a `.py` file; BenchError if it is not there, or its import fails.
 
     What it prints goes to stderr, once for all workers: stdout holds the command's own answer.
-
-    Raises:
-        BenchError: it cannot be found, or its import fails.
     """
+    global _loading
     path = Path(name)
     printed = io.StringIO()
     module = f"bench_plugin_{path.stem}" if path.suffix == ".py" else name
@@ -118,7 +107,9 @@ def load_plugin(name: str) -> None:
     _loaded[module] = plugin
     os._exit = _exit_by_exception
     try:
-        with redirect_stdout(printed), _all_for(plugin):
+        _listen()
+        _loading = plugin  # all that is opened is opened for it; later, what its code asks for
+        with redirect_stdout(printed):
             _import(module, path)
     except KeyboardInterrupt:  # the user's, or SIGTERM
         raise
@@ -129,6 +120,8 @@ def load_plugin(name: str) -> None:
         ) from error
     except BaseException as error:
         raise _load_error(name, module, error) from error
+    finally:
+        _loading = None
     import multiprocessing  # here, since quick commands import this module
 
     if (said := printed.getvalue().split()) and multiprocessing.parent_process() is None:
@@ -141,14 +134,11 @@ def _load_error(name: str, module: str, error: BaseException) -> BenchError:
     at = "" if place is None else f" at {place}"
     if isinstance(error, SyntaxError):
         at = f" at {Path(error.filename or name).name}, line {error.lineno}"
-    if (
-        isinstance(error, ModuleNotFoundError)
-        and error.name is not None
-        and not f"{module}.".startswith(f"{error.name}.")
-    ):
+    lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+    if lacks is not None and not f"{module}.".startswith(f"{lacks}."):
         return BenchError(
-            f"--plugin {name}: it imports {error.name}, which is not installed here{at}",
-            f"install {error.name} beside captionbench, or put its folder on PYTHONPATH",
+            f"--plugin {name}: it imports {lacks}, which is not installed here{at}",
+            f"install {lacks} beside captionbench, or put its folder on PYTHONPATH",
         )
     if isinstance(error, ModuleNotFoundError | FileNotFoundError) and place is None:
         return BenchError(f"--plugin {name}: {type(error).__name__}: {error}", _HINT)
@@ -204,18 +194,6 @@ def _source(place: Path) -> Path:
         return Path(importlib.util.source_from_cache(str(place))) if place.suffix == ".pyc" else place
     except ValueError:
         return place
-
-
-@contextmanager
-def _all_for(plugin: Plugin) -> Iterator[None]:
-    """While a plug-in is imported, all that is opened is opened for it; later, what its code asks for."""
-    global _loading
-    _listen()
-    _loading = plugin
-    try:
-        yield
-    finally:
-        _loading = None
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
@@ -276,11 +254,7 @@ def _import(name: str, path: Path) -> None:
 
 @contextmanager
 def contain_exits() -> Iterator[None]:
-    """Turn what would end the program, raised by a model's code, into an error of that model.
-
-    Raises:
-        BenchError: sys.exit() was called, or what was raised is no `Exception`.
-    """
+    """Make a BenchError of what ends the program from a model's code: sys.exit(), or what is no `Exception`."""
     hint = "let the model's code raise an Exception, as ValueError"
     try:
         yield

@@ -1,9 +1,10 @@
-"""Autocast for a run's precision, shared by training, captioning and timing."""
+"""What torch does for a run: autocast and exact products for its precision, and no compiler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -33,3 +34,14 @@ def exact_products() -> Iterator[None]:
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """Autocast to bfloat16 for "bf16", whatever the weights are kept in; nothing for "fp32"."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def never_compiled(*methods: Callable[..., Any]) -> None:
+    """Have methods of torch that it keeps out of compiled code run as they are; others are left as they are.
+
+    For what no compiled code calls. Torch imports its compiler otherwise, which takes two seconds of a processor and
+    100 MB in every process that trains.
+    """
+    for method in methods:
+        if (plain := getattr(method, "__wrapped__", None)) is not None:
+            vars(plain)["__dynamo_disable"] = plain

@@ -50,11 +50,7 @@ def on_threads(count: int | None) -> Iterator[int]:
 
 
 def die_with(parent: int) -> None:
-    """Have the system end this process as soon as its parent does; on systems other than Linux it does nothing.
-
-    Args:
-        parent: the process id of the parent, which may have ended already.
-    """
+    """Have the system end this process as soon as the one with this id does, or has; Linux alone does it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -63,10 +59,7 @@ def die_with(parent: int) -> None:
 
 @contextmanager
 def starting_worker() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the end of the block, so that a worker is started whole and recorded.
-
-    It begins with both held back, and says nothing of them while it imports.
-    """
+    """Hold Ctrl-C and SIGTERM back, in a worker too that the block starts, so that it is started whole and recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals interrupt the main thread alone
         return

@@ -34,12 +34,7 @@ def end_on_sigterm() -> None:
 
 
 class HeldSignals:
-    """The signals that came while `signals_held` held them back.
-
-    Args:
-        handlers: how the process answers each of them otherwise.
-        patient: hold back a second signal too.
-    """
+    """The signals that came while `signals_held` held them back; `handlers` is how each is answered otherwise."""
 
     def __init__(self, handlers: dict[int, _Handler], *, patient: bool) -> None:
         self._handlers, self._patient = handlers, patient
@@ -83,10 +78,7 @@ def signals_held(*, patient: bool = False) -> Iterator[HeldSignals]:
     """Hold Ctrl-C, SIGTERM and SIGUSR2 back until the end of the block, or until they are delivered within it.
 
     Signals that the process ignores stay ignored. In other threads than the main one nothing is held: signals interrupt
-    the main thread alone.
-
-    Args:
-        patient: hold back every signal; else a second one is answered at once, so that nobody has to wait.
+    the main thread alone. A second signal is answered at once, so that nobody has to wait, unless `patient`.
     """
     in_main = threading.current_thread() is threading.main_thread()
     handlers: dict[int, _Handler] = {}

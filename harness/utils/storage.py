@@ -29,6 +29,8 @@ from results.files import load_json
 
 CHECKPOINTS = "checkpoint/"
 """Where files lie that become old; their objects are deleted when a manifest no longer names them."""
+_LAST = {"meta.json", "run.json", "state.pt"}
+"""What marks a folder as complete: it comes last, so that a download that was cut off is none."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 _NEEDED = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 _INSTALL = install_extra("storage")
@@ -36,20 +38,12 @@ _INSTALL = install_extra("storage")
 
 @dataclass(frozen=True)
 class Storage:
-    """A remote storage by URL; picklable.
-
-    Raises:
-        BenchError: from every method, where the storage cannot be reached, read or written.
-    """
+    """A remote storage by URL; picklable. BenchError from every method, where it cannot be reached, read or written."""
 
     url: str
 
     def check(self, *, writing: bool = True) -> None:
-        """Write a mark, if anything is to be written, and read it.
-
-        Raises:
-            BenchError: the URL cannot be understood, a package for it is missing, or the storage refuses.
-        """
+        """Write a mark, if anything is to be written, and read it; BenchError as `check_url`, or where it refuses."""
         self.check_url()
         with self._errors():
             if writing:
@@ -81,17 +75,14 @@ class Storage:
     def push(self, folder: Path, name: str, wanted: Callable[[Path], bool] = lambda _: True) -> None:
         """Upload a folder's files under a name, and last its manifest, which replaces an earlier one.
 
-        Args:
-            folder: hidden files, which are unfinished ones, and locks stay behind.
-            wanted: chooses files, by path relative to the folder.
+        Hidden files, which are unfinished ones, and locks stay behind. `wanted` chooses files, by relative path.
         """
         manifest: dict[str, dict[str, Any]] = {}
         before = self._manifest(name) or {}
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)
-            if not path.is_file() or path.name == "lock" or not wanted(inside):
-                continue
-            if any(part.startswith(".") for part in inside.parts):
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if hidden or not path.is_file() or path.name == "lock" or not wanted(inside):
                 continue
             digest = sha256_of(path)
             manifest[inside.as_posix()] = {"sha256": digest, "bytes": path.stat().st_size}
@@ -106,17 +97,11 @@ class Storage:
                     self._files.rm_file(self._object(entry["sha256"]))
 
     def fetch(self, folder: Path, name: str) -> bool:
-        """Download what the manifest of this name has, but for files that are there as it says; False if there is none.
-
-        Files appear whole. The last one is the first in `last_first` order: see `_order`.
-
-        Raises:
-            BenchError: an object is missing or is not what its name says.
-        """
+        """Download files of this name that are not here, each whole; False if there are none, BenchError for damage."""
         manifest = self._manifest(name)
         if manifest is None:
             return False
-        for inside in sorted(manifest, key=_order):
+        for inside in sorted(manifest, key=lambda inside: (PurePosixPath(inside).name in _LAST, inside)):
             path, digest = folder / _checked(inside), manifest[inside]["sha256"]
             if path.is_file() and path.stat().st_size == manifest[inside]["bytes"] and sha256_of(path) == digest:
                 continue
@@ -124,10 +109,7 @@ class Storage:
                 with self._errors():
                     self._files.get_file(self._object(digest), str(temporary))
                 if sha256_of(temporary) != digest:
-                    raise BenchError(
-                        f"--storage {shortened(self.url)}: the object {digest} is damaged",
-                        f"delete it there; the same command then makes {name} anew",
-                    )
+                    raise self._damage(f"the object {digest}", name)
         return True
 
     def _manifest(self, name: str) -> dict[str, dict[str, Any]] | None:
@@ -141,8 +123,11 @@ class Storage:
             found = load_json(raw)
             if isinstance(found, dict) and all(map(_is_entry, found.values())):
                 return found
-        raise BenchError(
-            f"--storage {shortened(self.url)}: {place} is damaged",
+        raise self._damage(place, name)
+
+    def _damage(self, what: str, name: str) -> BenchError:
+        return BenchError(
+            f"--storage {shortened(self.url)}: {what} is damaged",
             f"delete it there; the same command then makes {name} anew",
         )
 
@@ -207,11 +192,6 @@ def _is_entry(found: object) -> bool:
         and isinstance(digest := found.get("sha256"), str)
         and _DIGEST.fullmatch(digest) is not None
     )
-
-
-def _order(inside: str) -> tuple[bool, str]:
-    """What marks a folder as complete comes last, so that a download that was cut off is none."""
-    return PurePosixPath(inside).name in {"meta.json", "run.json", "state.pt"}, inside
 
 
 def _checked(inside: str) -> Path:

@@ -20,11 +20,7 @@ DEFAULT = Path("workspace")
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders and files of a workspace.
-
-    `db` is a file or URL if the results are in another database; `storage` the URL of a remote storage, where machines
-    share no disk.
-    """
+    """The folders and files of a workspace; results may be in another database (`db`), files in a remote `storage`."""
 
     root: Path
     db: str | None = None
@@ -84,10 +80,7 @@ class Workspace:
 
 
 def user_cache() -> Path:
-    """The user's cache folder, shared by all workspaces and safe to delete; it may not exist yet.
-
-    `$XDG_CACHE_HOME/captionbench`, by default the platform's: on Linux `~/.cache/captionbench`.
-    """
+    """The user's cache, safe to delete, perhaps not there: `$XDG_CACHE_HOME/captionbench`, or the platform's folder."""
     from platformdirs import user_cache_path
 
     return user_cache_path("captionbench", appauthor=False)
@@ -95,10 +88,7 @@ def user_cache() -> Path:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; when another process has it, call `on_wait` once and wait.
-
-    The system releases the lock when its holder ends, so a killed run never leaves one behind.
-    """
+    """Hold a lock on `path`, which ends with its holder; when another process has it, call `on_wait` once and wait."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(path)

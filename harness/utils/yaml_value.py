@@ -33,15 +33,9 @@ class _Loader(_SAFE):  # type: ignore[misc]
 
 
 def parse_yaml_value(setting: str, text: str) -> Any:
-    """The value of `--set NAME=VALUE`.
+    """The value of `--set NAME=VALUE`, whose whole text `setting` is; BenchError where it is no YAML, long or deep.
 
     Aliases are refused, which a value has no use for: a few of them stand for more than memory holds.
-
-    Args:
-        setting: the whole option value, for messages.
-
-    Raises:
-        BenchError: it is no YAML, or too long or too deeply nested.
     """
     hint = "for example --set size.d_model=256; quote text with special characters"
     if len(text) > _LONGEST:
@@ -60,16 +54,12 @@ def load_shipped(text: str) -> Any:
     return yaml.load(text, Loader=_SAFE)
 
 
-def load_bounded(text: str, deepest: int = _DEEPEST, longest: int | None = None) -> Any:
-    """The value of YAML text whose brackets and indents are at most `deepest` inside each other, without aliases.
-
-    Raises:
-        ValueError: it is none, or too long; the message says why.
-    """
+def load_bounded(text: str, longest: int | None = None) -> Any:
+    """The value of YAML text, at most ten levels deep and without aliases; ValueError says why it is none."""
     if longest is not None and len(text) > longest:
         raise ValueError(f"it has {len(text):,} characters, and at most {longest:,} are read")
     try:
-        refused = _why_refused(text, deepest)
+        refused = _why_refused(text)
         if refused is None:
             return yaml.load(text, Loader=_Loader)
     # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
@@ -79,12 +69,12 @@ def load_bounded(text: str, deepest: int = _DEEPEST, longest: int | None = None)
     raise ValueError(refused)
 
 
-def _why_refused(text: str, deepest: int) -> str | None:
+def _why_refused(text: str) -> str | None:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             return f"aliases (*{shortened(str(event.anchor))}) are not read"
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > deepest:
-            return f"more than {deepest} brackets are inside each other"
+        if depth > _DEEPEST:
+            return f"more than {_DEEPEST} brackets are inside each other"
     return None

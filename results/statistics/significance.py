@@ -31,7 +31,7 @@ class ScoringOfSums(Protocol):
 
     names: tuple[str, ...]
 
-    def score(self, totals: Array) -> Array:
+    def score(self, totals: Array, /) -> Array:
         """Corpus scores of sums of statistics: (..., K) -> (..., len(names))."""
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from harness.benchmark.pretrained import Pretrained
-from harness.data import open_dataset
+from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import open_backbone
+from harness.data.dataset import open_dataset
 from harness.data.formats import read_references
 from harness.data.predictions import read_predictions
 from harness.data.regions.folder import RegionFolder
@@ -190,7 +191,7 @@ def test_tensors_of_too_few_axes_name_themselves() -> None:
 )
 def test_unknown_backbones_name_the_nearest(name: str, said: str, hint: str) -> None:
     with pytest.raises(BenchError) as caught:
-        open_backbone(name, weights="random")
+        open_backbone(FeatureConfig(backbone=name, weights="random"))
     assert said in str(caught.value)
     assert len(str(caught.value)) < 250
     assert hint in (caught.value.hint or "")

@@ -243,9 +243,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         torch.manual_seed(1)
         folder = tmp_path / "workspace" / "runs" / key
         config = features or FeatureConfig(backbone="filterbank", options={"grid": "2"})
-        backbone = open_backbone(
-            config.backbone, weights=config.weights, options=config.options, image_size=config.image_size
-        )
+        backbone = open_backbone(config)
         arguments = dict(model_card(model).tiny)
         built = create_model(model, vocab_size=4 + len(WORDS), visual_dim=backbone.dim, **arguments)
         Vocabulary(WORDS).save(folder / "vocabulary.json")

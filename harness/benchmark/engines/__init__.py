@@ -17,7 +17,7 @@ from harness.utils.files import shortened
 if TYPE_CHECKING:
     import torch
 
-    from harness.data.chunks import Spread
+    from harness.data.feature_cache import Spread
     from harness.utils.workspace import Workspace
 
 HERE = "here"

@@ -37,9 +37,7 @@ CLIP = 0.2  # L2-Hys
 class FilterBank:
     """The descriptor as a backbone; call it on pixels (B, 3, S, S) in [-1, 1] to get (B, grid * grid, dim).
 
-    Args:
-        grid: cells a side.
-        image_size: S; a multiple of 6 * grid, since a cell is cut into halves and thirds.
+    There are `grid` cells a side; S is a multiple of 6 * grid, since a cell is cut into halves and thirds.
     """
 
     name = "filterbank"

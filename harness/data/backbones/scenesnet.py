@@ -41,8 +41,7 @@ def convolutions() -> nn.Sequential:
 class ScenesNet:
     """The network as a backbone: pixels (B, 3, S, S) in [-1, 1] to cells (B, S / 8 * S / 8, 64).
 
-    Args:
-        image_size: S, a multiple of 8; objects have the sizes that it was trained on at 96.
+    S is a multiple of 8; objects have the sizes that it was trained on at 96.
     """
 
     name = NAME

@@ -6,14 +6,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import timm
 import torch
 from torch import Tensor, nn
 
+from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import BUILT_IN
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
@@ -39,8 +40,6 @@ RESERVED = frozenset(
         *("scriptable", "exportable", "no_jit"),
     }
 )
-
-
 _SWIN_MARK = "layers.0.downsample.reduction.weight"
 """Key in checkpoints of Swin's authors, which timm names `layers.1.downsample`."""
 _HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
@@ -48,38 +47,30 @@ _HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
 
 
 class TimmBackbone:
-    """A timm model's last feature map, as cells; arguments as in `harness.data.backbones.backbone.open_backbone`.
+    """A timm model's last feature map, as cells; `config` as of `harness.data.backbones.backbone.open_backbone`.
 
     Maps (B, C, h, w) and (B, h, w, C) and token rows (B, L, C) are distinguished by the model's own attributes;
     class and register tokens are left out. The option `precision=bf16` computes them under autocast.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        weights: Path | Literal["random"] | None,
-        options: Mapping[str, str],
-        image_size: int | None,
-        normalisation: str | None,
-    ) -> None:
-        self.name = name
-        self._precision = options.get("precision", "fp32")
+    def __init__(self, config: FeatureConfig) -> None:
+        self.name, weights = config.backbone, config.weights
+        self._precision = config.options.get("precision", "fp32")
         if self._precision not in PRECISIONS:
             raise BenchError(
                 f"unknown precision {self._precision!r} of features", hint=f"use {' or '.join(PRECISIONS)}"
             )
-        self.arguments = _typed({key: value for key, value in options.items() if key != "precision"})
-        defaults: Any = timm.get_pretrained_cfg(name)
-        size = image_size if image_size is not None else int(defaults.input_size[-1])
+        self.arguments = _typed({key: value for key, value in config.options.items() if key != "precision"})
+        defaults: Any = timm.get_pretrained_cfg(self.name)
+        size = config.image_size or int(defaults.input_size[-1])
         self._source = weights.name if isinstance(weights, Path) else weights or "timm"
-        mean, std = _normalisation(normalisation, defaults)
+        mean, std = _normalisation(config.normalisation, defaults)
         self.preprocessing = ImagePreprocessing(size, resize="squash", interpolation="bilinear", mean=mean, std=std)
         if defaults.fixed_input_size:
             self.arguments["img_size"] = size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the same random weights for every model and run
-            self._model = _build(name, self.arguments, pretrained=weights is None)
+            self._model = _build(self.name, self.arguments, pretrained=weights is None)
         if isinstance(weights, Path):
             head = defaults.classifier or ()
             _load(self._model, weights, (head,) if isinstance(head, str) else tuple(head))
@@ -87,7 +78,7 @@ class TimmBackbone:
         self._model.eval().requires_grad_(False).to(memory_format=torch.channels_last)
         self.grid, self.dim = self._measure(size)
         computed = {} if self._precision == "fp32" else {"precision": self._precision}
-        self.digest = _digest(name, self.arguments | computed, self._model)
+        self.digest = _digest(self.name, self.arguments | computed, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled without a device: each process chooses its own."""
@@ -145,22 +136,15 @@ def _typed(options: Mapping[str, str]) -> dict[str, Any]:
         if key in RESERVED:
             raise BenchError(f"backbone option {key!r} is set by the benchmark itself", hint="leave it out")
         typed[key] = {"true": True, "false": False}.get(text.lower(), text)
-        for number in (int, float):
-            if isinstance(typed[key], str):
-                try:
-                    typed[key] = number(text)
-                except ValueError:
-                    continue
+        for number in (float, int):
+            with suppress(ValueError):
+                typed[key] = number(text)
     return typed
 
 
 def _normalisation(name: str | None, defaults: Any) -> tuple[Triple, Triple]:
     """Mean and standard deviation of the channels, for values in [0, 1]."""
-    if name is None:
-        return tuple(defaults.mean), tuple(defaults.std)
-    if name not in NORMALISATIONS:
-        raise BenchError(f"unknown normalisation {name!r}", hint=f"use one of {', '.join(sorted(NORMALISATIONS))}")
-    return NORMALISATIONS[name]
+    return (tuple(defaults.mean), tuple(defaults.std)) if name is None else NORMALISATIONS[name]
 
 
 def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Module:
@@ -186,12 +170,7 @@ def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Modu
 
 
 def _load(model: nn.Module, path: Path, heads: tuple[str, ...]) -> None:
-    """Load strictly, except the classifier's entries, which a backbone does not need.
-
-    Raises:
-        BenchError: the file is none, or its tensors do not fit.
-        ZooError: it cannot be read, or its tensors hold NaN or infinity.
-    """
+    """Load strictly, except the classifier's entries, which a backbone does not need."""
     require_file(path, "--backbone-weights")
     wanted = model.state_dict()
     given = without_prefix(read_checkpoint(path, "backbone weights", ("state_dict", "model")))
@@ -228,8 +207,7 @@ def _digest(name: str, arguments: Mapping[str, Any], model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
+class _Expected(NamedTuple):
     """What one source says: None where it says nothing."""
 
     source: str
@@ -238,24 +216,22 @@ class _Expected:
     same_padding: bool
 
 
-def preprocessing_doubts(
-    name: str, weights: Path | Literal["random"] | None, options: Mapping[str, str], normalisation: str | None
-) -> list[str]:
+def preprocessing_doubts(config: FeatureConfig) -> list[str]:
     """Sentences on settings that contradict what is known of the weights, each with the option that changes it.
 
     Weights that see other padding or another normalisation than they were trained with give features without an error,
     and worse captions. What they were trained with, their own files or timm say.
     """
+    name, weights = config.backbone, config.weights
     if name in BUILT_IN or weights == "random":
         return []
     expected = _of_hub_folder(weights) or _of_timms_name(name, weights) or _of_tensorflow(name, weights)
     if expected is None:
         return []
-    own: Any = timm.get_pretrained_cfg(name)
-    chosen = (own.mean, own.std) if normalisation is None else NORMALISATIONS[normalisation]
+    chosen = _normalisation(config.normalisation, timm.get_pretrained_cfg(name))
     shown = name if weights is None else weights.name
     doubts = []
-    pads_same = options.get("pad_type", "same" if name.startswith("tf_") else "") == "same"
+    pads_same = config.options.get("pad_type", "same" if name.startswith("tf_") else "") == "same"
     if expected.same_padding and not pads_same:
         doubts.append(
             f"{shown}: by {expected.source} images are padded as TensorFlow does, and here as PyTorch does: "

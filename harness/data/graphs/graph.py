@@ -10,13 +10,12 @@ in the file's order. Words are made lower case.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.data.formats import WHOLE_NUMBER, is_image_id
+from harness.data.formats import image_ids, is_image_id
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file, shortened
 from harness.utils.json_io import parse_json, read_file
@@ -29,7 +28,6 @@ _MOST = 10_000
 """Objects of one image; more is refused as damaged or malicious."""
 _LONGEST = 200
 """Characters of a word."""
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +47,7 @@ class SceneGraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphSource:
-    """Scene graphs by image id.
-
-    Attributes:
-        name: as shown in the signature.
-        fingerprint: hex; changes with any graph.
-        graphs: of the images that have a sound one.
-        bad: reasons by image id, of the images whose graph contradicts itself.
-    """
+    """Scene graphs by image id, and why those in `bad` are none; `fingerprint` (hex) changes with any graph."""
 
     name: str
     fingerprint: str
@@ -81,22 +72,11 @@ def check_places(graph: SceneGraph) -> SceneGraph:
 
 
 def read_graphs(path: Path) -> GraphSource:
-    """The graphs of a file; those that contradict themselves are in `bad`.
-
-    Raises:
-        BenchError: there is no such file, it may be a pickle, or it is of another format; an id is missing or repeated.
-    """
+    """The graphs of a file, and those that contradict themselves; BenchError where it is no file of graphs."""
     check_file(path)
     raw = read_file(path)
-    content = parse_json(raw, path)
-    entries, read = _entries(path, content)
-    stated = [entry.get("image_id") if isinstance(entry, dict) else None for entry in entries]
-    ids = list(filter(is_image_id, stated))
-    if without := [number for number, image_id in enumerate(stated) if not is_image_id(image_id)]:
-        raise BenchError(f'{path}: graphs without a {WHOLE_NUMBER} as "image_id": entries {without[:_SHOWN]}')
-    if len(set(ids)) != len(ids):
-        twice = sorted(image_id for image_id, count in Counter(ids).items() if count > 1)
-        raise BenchError(f"{path}: several graphs of one image: {', '.join(map(str, twice[:_SHOWN]))}")
+    entries, read = _entries(path, parse_json(raw, path))
+    ids = image_ids(path, [entry if isinstance(entry, dict) else {} for entry in entries], "image_id")
     graphs: dict[int, SceneGraph] = {}
     bad: dict[int, str] = {}
     for image_id, entry in zip(ids, entries, strict=True):
@@ -121,17 +101,14 @@ def _entries(path: Path, content: Any) -> tuple[list[Any], Callable[[Mapping[str
     """The images' entries, and how one is read."""
     if isinstance(content, dict) and content.get("format") == FORMAT and isinstance(content.get("graphs"), list):
         return content["graphs"], _own
-    if isinstance(content, list) and content and all(map(_is_visual_genomes, content)):
-        return content, _visual_genome
+    entries, names = content if isinstance(content, list) else [], {"objects", "relationships"}
+    if entries and all(isinstance(entry, dict) and names <= entry.keys() for entry in entries):
+        return entries, _visual_genome
     raise BenchError(
         f"{path} holds no scene graphs",
         f'give {{"format": "{FORMAT}", "graphs": [...]}}, as docs/graph_models.md has it, or Visual Genome\'s '
         "scene_graphs.json",
     )
-
-
-def _is_visual_genomes(entry: Any) -> bool:
-    return isinstance(entry, dict) and "objects" in entry and "relationships" in entry
 
 
 def _own(entry: Mapping[str, Any]) -> SceneGraph:
@@ -140,13 +117,8 @@ def _own(entry: Mapping[str, Any]) -> SceneGraph:
         names = (UNNAMED,) * objects
     else:
         names = tuple(map(word_of, listed(entry, "objects", required=True)))
-    attributes = [row_of(row, 1) for row in listed(entry, "attributes")]
-    relations = [row_of(row, 2) for row in listed(entry, "relations")]
-    return SceneGraph(
-        names,
-        tuple((places[0], word) for places, word in attributes),
-        tuple((places[0], places[1], word) for places, word in relations),
-    )
+    attributes = tuple(row_of(row, 1) for row in listed(entry, "attributes"))
+    return SceneGraph(names, attributes, tuple(row_of(row, 2) for row in listed(entry, "relations")))
 
 
 def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
@@ -163,8 +135,8 @@ def _visual_genome(entry: Mapping[str, Any]) -> SceneGraph:
     for each in listed(entry, "relationships"):
         if not isinstance(each, dict):
             raise BadGraph(f"has a relationship that is none: {shortened(repr(each), 60)}")
-        subject, obj = (each.get(name) for name in ("subject_id", "object_id"))
-        ends = [places.get(end, -1) if is_image_id(end) else -1 for end in (subject, obj)]
+        told = (each.get(name) for name in ("subject_id", "object_id"))
+        ends = [places.get(end, -1) if is_image_id(end) else -1 for end in told]
         relations.append((ends[0], ends[1], word_of(each.get("predicate"))))
     return SceneGraph(tuple(names), tuple(attributes), tuple(relations))
 
@@ -177,12 +149,12 @@ def listed(entry: Mapping[str, Any], name: str, *, required: bool = False) -> li
     return found
 
 
-def row_of(row: Any, places: int) -> tuple[tuple[int, ...], str]:
-    """The places of a relation or an attribute, and its word; BadGraph where it is none."""
+def row_of(row: Any, places: int) -> Any:
+    """A relation or an attribute: its places, of this number, then its word; BadGraph where it is none."""
     if not isinstance(row, list) or len(row) != places + 1 or any(type(place) is not int for place in row[:places]):
         kind = "attribute" if places == 1 else "relation"
         raise BadGraph(f"has {shortened(repr(row), 60)} for {'an' if places == 1 else 'a'} {kind}")
-    return tuple(row[:places]), word_of(row[places])
+    return (*row[:places], word_of(row[places]))
 
 
 def word_of(said: Any) -> str:

@@ -23,12 +23,10 @@ from zoo.captioner import GraphKind, Visual, VisualSpec
 
 @dataclass(frozen=True, slots=True)
 class ImageGraphs:
-    """The scene graphs of all images of a run.
+    """The scene graphs of all images of a run, by image id, with no more objects than the image has regions.
 
-    Attributes:
-        graphs: by image id, with no more objects than the image has regions.
-        described: the source with the settings of each kind of graph, as signatures show it.
-        entries: by kind, what has a number besides the words of the vocabulary: words of graphs, or labels of edges.
+    `described` is the source with the settings of each kind of graph, as signatures show it. `entries` are by kind what
+    has a number besides the words of the vocabulary: words of graphs, or labels of edges.
     """
 
     graphs: Mapping[int, SceneGraph]
@@ -46,12 +44,12 @@ def graph_entries(
     """
     told = list(graphs)
     counts = Counter(word for graph in told for _, _, word in graph.relations)
+    if kind == "words":
+        counts.update(word for graph in told for _, word in graph.attributes)
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
     if kind == "labels":
-        return tuple(_ranked(counts)[: config.labels])
-    counts.update(word for graph in told for _, word in graph.attributes)
-    return tuple(
-        word for word in _ranked(counts) if counts[word] >= config.min_count and vocabulary.number_of(word) is None
-    )
+        return tuple(ranked[: config.labels])
+    return tuple(word for word in ranked if counts[word] >= config.min_count and vocabulary.number_of(word) is None)
 
 
 def numbers(kind: GraphKind, words: Iterable[str], entries: Sequence[str], vocabulary: Vocabulary) -> dict[str, int]:
@@ -122,10 +120,6 @@ def _words(graph: SceneGraph) -> Iterable[str]:
     yield from (word for _, _, word in graph.relations)
 
 
-def _ranked(counts: Mapping[str, int]) -> list[str]:
-    return sorted(counts, key=lambda word: (-counts[word], word))
-
-
 def prepare_graphs(
     dataset: Dataset,
     config: FeatureConfig,
@@ -135,11 +129,7 @@ def prepare_graphs(
     may_skip: bool,
     reporter: Reporter,
 ) -> GraphSource | None:
-    """Read and check the graphs of all images with features; None where none are given, or no model reads any.
-
-    Raises:
-        BenchError: unusable graphs, unless `may_skip`; a source that cannot be read.
-    """
+    """Checked graphs of images with features, None if no model reads any; BenchError for bad ones that stay."""
     if config.graphs is None:
         return None
     if not kinds:
@@ -197,26 +187,21 @@ def check_graphs(
 ) -> tuple[dict[int, SceneGraph], dict[int, str]]:
     """The usable graphs of images, and the reasons for the others, both by image id.
 
-    Args:
-        regions_of: the number of an image's regions; None where it is unknown, and fits.
-        first: only the first regions of images are kept, so that objects beyond them are left out, not refused.
+    Objects beyond an image's number of regions, if known, are refused, or left out where its `first` ones are kept.
     """
     graphs: dict[int, SceneGraph] = {}
-    bad: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for image_id in image_ids:
         graph, count = source.graphs.get(image_id), regions_of(image_id)
         if graph is None:
-            reason = source.bad.get(image_id, "has no graph")
+            reasons[image_id] = source.bad.get(image_id, "has no graph")
         elif count is None or len(graph.objects) <= count:
             graphs[image_id] = graph
-            continue
         elif first:
             graphs[image_id] = _cut(graph, count)
-            continue
         else:
-            reason = f"has a graph of {len(graph.objects)} objects, but {count} regions"
-        bad[image_id] = f"image {image_id}: {reason} ({source.name})"
-    return graphs, bad
+            reasons[image_id] = f"has a graph of {len(graph.objects)} objects, but {count} regions"
+    return graphs, {image_id: f"image {image_id}: {reason} ({source.name})" for image_id, reason in reasons.items()}
 
 
 def _cut(graph: SceneGraph, count: int) -> SceneGraph:
@@ -239,11 +224,10 @@ def verify_graphs(
     training = [graphs[sample.image_id] for sample in train]
     words, labels = (len(graph_entries(kind, training, vocabulary, config)) for kind in ("words", "labels"))
     said = len({word for graph in training for word in _words(graph) if vocabulary.number_of(word) is not None})
+    parts = ("objects", "attributes", "relations")
+    counted = [f"{sum(len(getattr(graph, part)) for graph in graphs.values())} {part}" for part in parts]
     return bad, [
-        f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without; "
-        f"{sum(len(graph.objects) for graph in graphs.values())} objects, "
-        f"{sum(len(graph.attributes) for graph in graphs.values())} attributes, "
-        f"{sum(len(graph.relations) for graph in graphs.values())} relations",
+        f"{source.name}: {len(graphs)} images with a usable graph, {len(bad)} without; {', '.join(counted)}",
         f"of training images, {said} words are those of captions, {words} others are read (--graph-words "
         f"{config.min_count}), and {labels} predicates have a label",
     ]

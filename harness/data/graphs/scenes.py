@@ -11,9 +11,9 @@ from typing import Final
 
 from harness.data.dataset import Dataset
 from harness.data.graphs.graph import GraphSource, SceneGraph
-from harness.data.scenes.dataset import ScenesConfig, annotations_of, compose_scenes, config_of, scene_words
+from harness.data.scenes.dataset import annotations_of, compose_scenes, config_of
 from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, TEXTURES
-from harness.data.scenes.language import colour_words, size_words
+from harness.data.scenes.language import PLURALS, colour_words, nouns, size_words
 from harness.data.scenes.layout import Chance, Scene
 from harness.data.vocabulary import tokenize
 from harness.utils.errors import BenchError
@@ -33,7 +33,9 @@ _PLAIN: Final = re.compile("[a-z ]*")
 NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
 _DETERMINERS: Final = frozenset({"a", "an", "the", *NUMBERS})
 BACKGROUND: Final = "background"
-SHAPE_OF: Final = scene_words()
+SHAPE_OF: Final = {
+    word: shape for shape, named in nouns().items() for noun in named for word in (noun, PLURALS.get(noun, f"{noun}s"))
+}
 """The shape that each noun of captions names, in the singular and the plural."""
 _ADJECTIVES: Final = frozenset({*colour_words(), *TEXTURES, *size_words()})
 _RELATIONS: Final = {
@@ -43,7 +45,8 @@ _RELATIONS: Final = {
     "on top of": "on",
     **{phrase: phrase for phrase in ("left of", "right of", "next to", "standing on", "sitting on", "beside", "above")},
     **{phrase: phrase for phrase in ("below", "over", "under", "beneath", "inside", "in", "within", "around")},
-    **{phrase: phrase for phrase in ("on", "against")},
+    "on": "on",
+    "against": "against",
 }
 """Between two things, by what stands in the caption."""
 _BEGINS_THING: Final = _DETERMINERS | _ADJECTIVES | SHAPE_OF.keys() | {BACKGROUND}
@@ -121,33 +124,25 @@ def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
 
 
 def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphSource:
-    """The graphs of all images of a data set of drawn scenes.
-
-    Raises:
-        BenchError: the data set is not of drawn scenes, or was drawn by another version.
-    """
-    scenes = compose_scenes(_drawn_by(dataset))
-    wanted = {sample.image_id for sample in dataset.samples}
-    graphs = {image_id: scene_graph(scene) for image_id, scene in enumerate(scenes) if image_id in wanted}
-    if noise:
-        graphs = {
-            image_id: noisy(graph, noise, Chance(f"graph {seed}/{image_id}")) for image_id, graph in graphs.items()
-        }
-    settings = [f"noise={noise:g}", *([f"seed={seed}"] if seed else [])] if noise else []
-    name = ":".join(["scenes", *([",".join(settings)] if settings else [])])
-    return GraphSource(name, digest([_RULES, dataset.fingerprint, noise, seed if noise else 0]), graphs)
-
-
-def _drawn_by(dataset: Dataset) -> ScenesConfig:
-    """What the images of the data set were drawn by."""
+    """The graphs of all images of a data set of drawn scenes; BenchError if this version did not draw it."""
     file = annotations_of(dataset.root)
     try:
-        return config_of(None if file is None else read_json(file))
+        drawn_by = config_of(None if file is None else read_json(file))
     except ValueError as error:
         raise BenchError(
             f"--graphs scenes: the images of {dataset.name} cannot be composed again: {error}",
             "run with --data scenes, or give a file of graphs: --graphs FILE.json",
         ) from error
+    scenes = compose_scenes(drawn_by)
+    wanted = {sample.image_id for sample in dataset.samples}
+    graphs = {image_id: scene_graph(scene) for image_id, scene in enumerate(scenes) if image_id in wanted}
+    name = "scenes"
+    if noise:
+        name = f"scenes:noise={noise:g}" + (f",seed={seed}" if seed else "")
+        graphs = {
+            image_id: noisy(graph, noise, Chance(f"graph {seed}/{image_id}")) for image_id, graph in graphs.items()
+        }
+    return GraphSource(name, digest([_RULES, dataset.fingerprint, noise, seed if noise else 0]), graphs)
 
 
 def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> str:
@@ -157,11 +152,7 @@ def _changed(chance: Chance, rate: float, word: str, words: Sequence[str]) -> st
 
 
 def parse_scene_caption(caption: str) -> SceneGraph:
-    """The scene graph of a caption of the embedded scenes, in its own words; the background is an object too.
-
-    Raises:
-        BenchError: the caption is of other data.
-    """
+    """The graph of a caption of the embedded scenes, the background an object too; BenchError for other captions."""
     graph, unknown = read_scene_caption(caption)
     if unknown or not graph.objects:
         raise BenchError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,7 @@ class SentenceGraphs:
     described: str
 
     def of(self, sample: Sample) -> tuple[SceneGraph, ...]:
-        """One graph for each of an image's captions.
-
-        Raises:
-            BenchError: there is none for the image, or not one for each.
-        """
+        """One graph for each of an image's captions; BenchError where there is none, or not one for each."""
         found, count = self.by_image.get(sample.image_id), len(sample.captions)
         if found is None:
             raise BenchError(
@@ -65,10 +61,8 @@ def read_sentence_graphs(path: Path) -> SentenceGraphs:
     """The graphs of a JSON file, which may be gzipped.
 
     `images` has, by image id, a list with a graph of all captions or of each caption. A graph has `objects`, lists of a
-    name and its attributes, and `relations`, lists of the places of subject and object and of a word.
-
-    Raises:
-        BenchError: it cannot be read, or is no such file; the message names the image.
+    name and its attributes, and `relations`, lists of the places of subject and object and of a word. BenchError, which
+    names the image, where it cannot be read, or is no such file.
     """
     content = read_json(path)
     images = content.get("images") if isinstance(content, dict) else None
@@ -98,11 +92,10 @@ def _graph(told: Any) -> SceneGraph:
     if not all(isinstance(words, list) and words for words in objects):
         raise BadGraph("has an object that is no list of a name and attributes")
     said = [tuple(map(word_of, words)) for words in objects]
-    relations = [row_of(row, 2) for row in listed(told, "relations")]
     graph = SceneGraph(
         tuple(words[0] for words in said),
         tuple((place, word) for place, words in enumerate(said) for word in words[1:]),
-        tuple((subject, target, word) for (subject, target), word in relations),
+        tuple(row_of(row, 2) for row in listed(told, "relations")),
     )
     return check_places(graph)
 
@@ -119,10 +112,7 @@ class NumberedGraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphTensors:
-    """R graphs: objects (R, N), attributes (R, N, a) of each object, relations (R, M, 3), -1 where padded.
-
-    N, a and M are at least 1.
-    """
+    """R graphs: objects (R, N), attributes (R, N, a) and relations (R, M, 3), all >= 1 long, -1 where padded."""
 
     objects: Tensor
     attributes: Tensor
@@ -167,7 +157,7 @@ def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:
             said[moved[place]].append(number)
     related = ((subject, target, _number(word, vocabulary)) for subject, target, word in graph.relations)
     return NumberedGraph(
-        tuple(_known(names)),
+        tuple(number for number in names if number is not None),
         tuple(map(tuple, said)),
         tuple(
             (moved[subject], moved[target], number)
@@ -177,10 +167,6 @@ def number_graph(graph: SceneGraph, vocabulary: Vocabulary) -> NumberedGraph:
     )
 
 
-def _known(numbers: Iterable[int | None]) -> Iterable[int]:
-    return (number for number in numbers if number is not None)
-
-
 def _number(words: str, vocabulary: Vocabulary) -> int | None:
     found = (vocabulary.number_of(word) for word in (words, *words.split()))
-    return next(iter(_known(found)), None)
+    return next((number for number in found if number is not None), None)

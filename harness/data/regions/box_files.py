@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,9 @@ import numpy as np
 
 from harness.data.dataset import Dataset, told_size
 from harness.data.formats import is_image_id
-from harness.data.images import BadImage, image_size
-from harness.data.regions.regions import NO_SIZE, BadRegions, Numbers, RawRegions, RegionSource
+from harness.data.regions.regions import BadRegions, Numbers, RawRegions, RegionSource, size_of
 from harness.utils.errors import BenchError
 from harness.utils.json_io import parse_json, read_file
-
-
-@dataclass(slots=True)
-class _Image:
-    boxes: list[tuple[float, ...]] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    complaint: str | None = None
 
 
 class DatasetBoxes(RegionSource):
@@ -59,15 +50,11 @@ class Windows(RegionSource):
         self.name = self.fingerprint = f"windows:{side}"
         tiles = [(column, row, column + 1, row + 1) for row in range(side) for column in range(side)]
         self._shares = np.array([(0, 0, side, side), *tiles]) / side
-        self._sizes = dataset.sizes
-        self._paths = {sample.image_id: dataset.path(sample) for sample in dataset.samples}
+        self._dataset, self._samples = dataset, {sample.image_id: sample for sample in dataset.samples}
 
     def image(self, image_id: int) -> RawRegions:
         """See `RegionSource`."""
-        try:
-            size = self._sizes.get(image_id) or image_size(self._paths[image_id])
-        except BadImage as bad:
-            raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
+        size = size_of(self._samples[image_id], self._dataset)
         return RawRegions(boxes=self._shares * np.array([*size, *size]), size=size)
 
 
@@ -85,14 +72,13 @@ class CocoBoxes(RegionSource):
         content = parse_json(raw, path)
         self.fingerprint = hashlib.sha256(raw).hexdigest()
         entries, images = _entries(path, content)
-        sizes = {
-            image["id"]: told_size(image)
-            for image in images
-            if isinstance(image, dict) and is_image_id(image.get("id"))
-        }
-        self._sizes = {image_id: size for image_id, size in sizes.items() if size is not None}
-        self._images = _by_image(entries)
-        if not any(sample.image_id in self._images for sample in dataset.samples):
+        known = [image for image in images if isinstance(image, dict) and is_image_id(image.get("id"))]
+        self._sizes = {image["id"]: told_size(image) for image in known}
+        self._boxes: dict[int, list[dict[str, Any]]] = {}
+        for entry in entries:
+            told = {key: entry[key] for key in ("bbox", "score") if key in entry}
+            self._boxes.setdefault(entry["image_id"], []).append(told)
+        if not any(sample.image_id in self._boxes for sample in dataset.samples):
             raise BenchError(
                 f"no image of {dataset.name} has a box in {path}",
                 'the ids must be those of the data set ("cocoid", or else "imgid")',
@@ -100,11 +86,19 @@ class CocoBoxes(RegionSource):
 
     def image(self, image_id: int) -> RawRegions:
         """See `RegionSource`."""
-        image = self._images.get(image_id, _Image())
-        if image.complaint:
-            raise BadRegions(image.complaint)
-        scores = np.array(image.scores) if len(image.scores) == len(image.boxes) > 0 else None
-        return RawRegions(None, _rows(image.boxes), self._sizes.get(image_id), scores)
+        boxes, scores = [], []
+        for told in self._boxes.get(image_id, ()):
+            try:
+                x, y, width, height = (float(0 + number) for number in told["bbox"])  # no text is a number
+                boxes.append((x, y, x + width, y + height))
+                if "score" in told:
+                    scores.append(float(0 + told["score"]))
+                    if not math.isfinite(scores[-1]):
+                        raise ValueError("no score")
+            except (OverflowError, TypeError, ValueError) as error:
+                raise BadRegions(f"has a bbox or score that is not a number: {str(told['bbox'])[:60]}") from error
+        scored = np.array(scores) if len(scores) == len(boxes) > 0 else None
+        return RawRegions(None, _rows(boxes), self._sizes.get(image_id), scored)
 
 
 def _rows(boxes: Iterable[Sequence[float]]) -> Numbers:
@@ -125,19 +119,3 @@ def _entries(path: Path, content: Any) -> tuple[list[Any], list[Any]]:
 
 def _has_id(entry: Any) -> bool:
     return isinstance(entry, dict) and is_image_id(entry.get("image_id")) and "bbox" in entry
-
-
-def _by_image(entries: Iterable[Mapping[str, Any]]) -> dict[int, _Image]:
-    found: dict[int, _Image] = {}
-    for entry in entries:
-        image = found.setdefault(entry["image_id"], _Image())
-        try:
-            x, y, width, height = (float(0 + number) for number in entry["bbox"])  # no text is a number
-            image.boxes.append((x, y, x + width, y + height))
-            if "score" in entry:
-                image.scores.append(float(0 + entry["score"]))
-                if not math.isfinite(image.scores[-1]):
-                    raise ValueError("no score")
-        except (OverflowError, TypeError, ValueError):
-            image.complaint = f"has a bbox or score that is not a number: {str(entry['bbox'])[:60]}"
-    return found

@@ -64,14 +64,14 @@ def prepare_regions(
     Raises:
         BenchError: a source that cannot be read, a full disk, a damaged cache, images that do not match the boxes.
     """
-    source, depends, folder = _place(dataset, config, backbone, cache_dir, skip)
+    source, depends, folder = regions_place(dataset, config, backbone, cache_dir, skip)
     settings = [source.name, config.keep]
     if source.boxes_only:
         settings += [f"roi{config.bins}", backbone.describe()]
     reporter = reporter or silent()
 
     def convert() -> None:
-        found = read_regions(source, dataset, skip=skip, limits=config.limits, as_listed=config.as_listed)
+        found = read_regions(source, dataset, skip=skip, config=config)
         if source.boxes_only:
             checked = list(found)
             bad = {image_id: reason for image_id, reason in checked if isinstance(reason, str)}
@@ -85,17 +85,10 @@ def prepare_regions(
     return RegionFeatures(folder)
 
 
-def regions_folder(
-    dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
-) -> Path:
-    """Where the regions of all images but those in `skip` are, or will be; BenchError as `prepare_regions`."""
-    return _place(dataset, config, backbone, cache_dir, skip)[2]
-
-
-def _place(
+def regions_place(
     dataset: Dataset, config: RegionConfig, backbone: Backbone, cache_dir: Path, skip: Collection[int]
 ) -> tuple[RegionSource, list[Any], Path]:
-    """The source, what the regions of an image are determined by besides the image, and the folder of all."""
+    """The source, what determines the regions of an image, and the folder of all; BenchError as `prepare_regions`."""
     source = open_source(config.source, dataset)
     depends, made_by = [FORMAT, source.fingerprint, config.keep], list[str]()
     if source.boxes_only:
@@ -114,15 +107,11 @@ def _folder(depends: Sequence[Any], dataset: Dataset, cache_dir: Path, skip: Col
 def _write(
     folder: Path, found: Found, settings: str, known: str | None, source: RegionSource, progress: Callable[[int], None]
 ) -> None:
-    """Write all arrays and, last, their description.
-
-    Args:
-        known: the digest, if known beforehand; else it is made from the arrays' checksums.
-    """
+    """Write all arrays and, last, their description, with the digest `known`, or else one of the arrays' checksums."""
     index: dict[int, tuple[int, int, int, int]] = {}
     bad: dict[int, str] = {}
     rows = dim = whole = done = 0
-    has_boxes: bool | None = None
+    has_boxes = False
     sums = {name: hashlib.sha256() for name in (FEATURES, BOXES)}
     with (folder / FEATURES).open("wb") as features, (folder / BOXES).open("wb") as boxes:
         for image_id, regions in found:
@@ -133,10 +122,9 @@ def _write(
                 bad[image_id] = regions
                 continue
             assert regions.features is not None
-            if has_boxes is None:
-                has_boxes = regions.boxes is not None
             parts = [(features, sums[FEATURES], regions.features.astype("<f2"))]
             if regions.boxes is not None:
+                has_boxes = True
                 parts.append((boxes, sums[BOXES], regions.boxes.astype("<f4")))
             for file, checksum, array in parts:
                 content = array.tobytes()
@@ -161,16 +149,14 @@ def _write(
         "digest": known or digest([each.hexdigest() for each in checksums], 24),
         "rows": rows,
         "dim": dim,
-        "has_boxes": bool(has_boxes),
+        "has_boxes": has_boxes,
         "whole_images": whole,
         "bad": bad,
     }
     write_text(folder / META, json.dumps(meta))
 
 
-def cut_regions(
-    found: Iterator[tuple[int, Regions | str]], grid: Features, bins: int
-) -> Iterator[tuple[int, Regions | str]]:
+def cut_regions(found: Found, grid: Features, bins: int) -> Found:
     """Give every image with boxes its features (K, C * bins * bins), pooled by RoIAlign; errors are passed on.
 
     He et al., "Mask R-CNN", ICCV 2017. A region's feature is the mean over its box, sampled bilinearly about once a
@@ -208,13 +194,8 @@ def prepare_file_grid(
     reporter: Reporter | None = None,
     storage: Storage | None = None,
 ) -> RegionFeatures | None:
-    """The cells of the grids that a file has beside its regions, of all images but those in `skip`.
-
-    None where the source is no HDF5 file, or holds no grid beside the regions of any of these images. Arguments and
-    errors are those of `prepare_regions`.
-    """
-    place = _grid_place(dataset, config, cache_dir, skip)
-    if place is None:
+    """The cells of the grids beside the regions of a file that has some; otherwise as `prepare_regions`."""
+    if (place := grid_place(dataset, config, cache_dir, skip)) is None:
         return None
     source, folder = place
     reporter = reporter or silent()
@@ -227,16 +208,10 @@ def prepare_file_grid(
     return RegionFeatures(folder)
 
 
-def file_grid_folder(dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]) -> Path | None:
-    """Where the grids are, or will be; None where `prepare_file_grid` gives None."""
-    place = _grid_place(dataset, config, cache_dir, skip)
-    return None if place is None else place[1]
-
-
-def _grid_place(
+def grid_place(
     dataset: Dataset, config: RegionConfig, cache_dir: Path, skip: Collection[int]
 ) -> tuple[RegionSource, Path] | None:
-    """The source of the grids and their folder; None where there is no grid beside any regions."""
+    """The source of the grids beside regions, and their folder; None where there are no grids."""
     source = open_source(config.source, dataset)
     ids = [sample.image_id for sample in dataset.samples if sample.image_id not in skip]
     if not isinstance(source, RegionHdf5) or not source.has_grids_beside(ids):

@@ -24,13 +24,8 @@ COLUMNS = 5
 class RegionFeatures(CachedFeatures):
     """Regions of N images as `harness.data.regions.cache.prepare_regions` left them in a folder.
 
-    Attributes:
-        bad: errors of the images that are not among `image_ids`, by id.
-        has_boxes: whether the source has boxes, which some models need.
-        whole_images: number of images without a box, which have one region, the whole image.
-
-    Raises:
-        BenchError: on opening, where files of the cache are missing, unreadable or of the wrong size.
+    `bad` has the errors of images that are not among `image_ids`. Some models need a source that `has_boxes`; its
+    `whole_images` without one have one region, the whole image. BenchError as of `Features`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +64,7 @@ class RegionFeatures(CachedFeatures):
 
     def counts(self, image_ids: Sequence[int]) -> tuple[int, ...]:
         """Numbers of regions of the images."""
-        return tuple(count for _, count in self._places(image_ids))
+        return tuple(count for _, count in rows_of(self._rows, image_ids))
 
     def typical(self, image_ids: Sequence[int]) -> int:
         """The image whose costs are measured: the first with the median number of regions."""
@@ -78,7 +73,7 @@ class RegionFeatures(CachedFeatures):
 
     def padded(self, image_ids: Sequence[int]) -> tuple[Half, np.ndarray, Single | None]:
         """See `CachedFeatures`."""
-        places = self._places(image_ids)
+        places = rows_of(self._rows, image_ids)  # first row and number of regions
         longest = max((count for _, count in places), default=0)
         features = np.zeros((len(places), longest, self.dim), dtype=np.float16)
         boxes = np.zeros((len(places), longest, 4), dtype=np.float32)
@@ -99,13 +94,9 @@ class RegionFeatures(CachedFeatures):
         """See `CachedFeatures`."""
         stored: Half = self._map(FEATURES, "<f2", self.dim)
         means = np.empty((len(image_ids), self.dim), dtype=np.float32)
-        for row, (start, count) in enumerate(self._places(image_ids)):
+        for row, (start, count) in enumerate(rows_of(self._rows, image_ids)):
             means[row] = stored[start : start + count].mean(axis=0, dtype=np.float32)
         return means
-
-    def _places(self, image_ids: Sequence[int]) -> list[tuple[int, int]]:
-        """First row and number of regions of the images."""
-        return rows_of(self._rows, image_ids)
 
     def _map(self, name: str, dtype: str, width: int) -> np.ndarray[Any, Any]:
         return map_array(self.folder / name, dtype, (self._total, width))
@@ -131,11 +122,7 @@ class RegionsAndGrid:
 
 
 def both_streams(features: VisualFeatures | None, grid: VisualFeatures | None) -> RegionsAndGrid:
-    """Regions with boxes and a grid beside them.
-
-    Raises:
-        BenchError: one of the two is not there.
-    """
+    """Regions with boxes and a grid beside them; BenchError where one of the two is not there."""
     if isinstance(features, RegionFeatures) and features.has_boxes and grid is not None:
         return RegionsAndGrid(features, grid)
     shown = "regions from files" if isinstance(features, RegionFeatures) else "grid cells alone"

@@ -31,9 +31,7 @@ _READING = 2
 class RegionHdf5(RegionSource):
     """The datasets of one file; if any of its images has boxes or a size, all must.
 
-    Args:
-        grids: read the cells of the grids as regions, which all must have equally many; otherwise they are read where
-            there are no others.
+    Cells of grids, which with `grids` are all equally many, are read as regions then, or where there are no others.
     """
 
     def __init__(self, path: Path, *, grids: bool = False) -> None:
@@ -78,11 +76,7 @@ class RegionHdf5(RegionSource):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The open file.
-
-    Raises:
-        BenchError: h5py is not installed, or the file cannot be read, here or in the block.
-    """
+    """The open file; BenchError where h5py is not installed, or the file cannot be read, here or in the block."""
     try:
         import h5py
     except ImportError as error:

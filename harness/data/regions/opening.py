@@ -27,14 +27,7 @@ def needs_backbone(source: Path | RegionSourceName) -> bool:
 
 
 def open_source(source: Path | RegionSourceName, dataset: Dataset) -> RegionSource:
-    """Open a source of regions for a data set.
-
-    Args:
-        source: "boxes", "windows:N", or a file or folder; a folder may be named with or without its `_att`.
-
-    Raises:
-        BenchError: it does not exist, or its format is unknown.
-    """
+    """A source of regions: boxes, windows:N, or a file or folder, which may lack its `_att`; BenchError if unknown."""
     if not isinstance(source, Path):
         return DatasetBoxes(dataset) if source == "boxes" else Windows(dataset, int(source.partition(":")[2]))
     if source.is_file():

@@ -7,15 +7,15 @@ more is an error, since such boxes belong to an image of another size.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
-from harness.data.dataset import Dataset
+from harness.config.features import RegionConfig
+from harness.data.dataset import Dataset, Sample
 from harness.data.images import BadImage, image_size
 
 Numbers = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -53,10 +53,7 @@ class RawRegions:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """K >= 1 valid regions: features (K, C) or still None, boxes (K, 4) in [0, 1] of the image or None.
-
-    `whole`: the source has no box, and the whole image is the only region.
-    """
+    """K >= 1 valid regions: features (K, C), boxes (K, 4) in [0, 1], or None; `whole`: the image is the only one."""
 
     features: Numbers | None
     boxes: Numbers | None
@@ -73,10 +70,8 @@ class Regions:
 class RegionSource:
     """A source of regions by image id, which implements `image`, or `read` itself.
 
-    Attributes:
-        name: as shown in the signature.
-        fingerprint: hex; changes with any of the source's files, cheap to compute.
-        boxes_only: the features are to be pooled from a backbone's map.
+    Its `name` is shown in the signature; its `fingerprint` (hex) changes with any of its files. Of `boxes_only` the
+    features are pooled from a backbone's map.
     """
 
     name: str
@@ -88,94 +83,60 @@ class RegionSource:
         raise NotImplementedError
 
     def read(self, image_ids: Sequence[int]) -> Iterator[tuple[int, RawRegions | str]]:
-        """Regions of the images, or their errors, in any order; missing images are left out.
-
-        An id may be repeated with an error, which replaces its regions.
-        """
+        """Regions of images, in any order, or errors, which replace what came before; missing ones are left out."""
         for image_id in image_ids:
             try:
-                found = self.image(image_id)
+                if (found := self.image(image_id)) is not None:
+                    yield image_id, found
             except BadRegions as bad:
                 yield image_id, str(bad)
-            else:
-                if found is not None:
-                    yield image_id, found
-
-
-Limits = tuple[int, int]
 
 
 def read_regions(
-    source: RegionSource,
-    dataset: Dataset,
-    *,
-    skip: Collection[int] = (),
-    limits: Limits | None = None,
-    as_listed: bool = False,
+    source: RegionSource, dataset: Dataset, *, skip: Collection[int] = (), config: RegionConfig | None = None
 ) -> Iterator[tuple[int, Regions | str]]:
     """Valid regions, or the error, of every image of a data set but those in `skip`; each at least once.
 
-    An id is repeated only with an error, which replaces its regions.
+    An id is repeated only with an error, which replaces its regions. BenchError where the source cannot be read.
 
-    Args:
-        limits: minimum and maximum number of regions kept: those of a score of 0.2 or more, best first, within these
-            limits; without scores the maximum number, largest area first; without boxes the first ones. They stay in
-            their source's order. None keeps all.
-        as_listed: keep the first ones up to the maximum number, whatever their scores and areas.
-
-    Raises:
-        BenchError: the source itself cannot be read.
+    Within the `limits` of `config` are kept those of a score of 0.2 or more, best first; without scores the maximum
+    number, largest area first; without boxes, or `as_listed`, the first ones. They stay in their source's order.
     """
     samples = {sample.image_id: sample for sample in dataset.samples if sample.image_id not in skip}
-
-    def size_of(image_id: int) -> Size:
-        if image_id in dataset.sizes:
-            return dataset.sizes[image_id]
-        try:
-            return image_size(dataset.path(samples[image_id]))
-        except BadImage as bad:
-            raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
-
     missing = dict.fromkeys(samples)
-    told = _widths_known(source.read(list(samples)))
-    for image_id, raw, channels in told:
-        missing.pop(image_id, None)
-        found: Regions | str
-        try:
-            if isinstance(raw, str):
-                found = raw
-            else:
-                found = _checked(raw, channels, partial(size_of, image_id))
-                found = _kept(found, raw.scores, limits, as_listed)
-        except BadRegions as bad:
-            found = str(bad)
-        if isinstance(found, str):
-            file = f", {samples[image_id].file}" if samples[image_id].file else ""
-            yield image_id, f"image {image_id}: {found} ({source.name}{file})"
-        else:
-            yield image_id, found
-    for image_id in missing:
-        yield image_id, f"image {image_id}: has no regions in {source.name}"
-
-
-def _widths_known(
-    told: Iterator[tuple[int, RawRegions | str]],
-) -> Iterator[tuple[int, RawRegions | str, int | None]]:
-    """Add the number of channels that all images must have: the most common of the first few."""
+    told = source.read(list(samples))
     first = list(islice(told, _FIRST))
     widths = Counter(
         raw.features.shape[-1] for _, raw in first if not isinstance(raw, str) and raw.features is not None
     )
     channels = widths.most_common(1)[0][0] if widths else None
     for image_id, raw in chain(first, told):
-        yield image_id, raw, channels
+        missing.pop(image_id, None)
+        sample = samples[image_id]
+        try:
+            if isinstance(raw, str):
+                raise BadRegions(raw)
+            yield image_id, _kept(_checked(raw, channels, sample, dataset), raw.scores, config)
+        except BadRegions as bad:
+            file = f", {sample.file}" if sample.file else ""
+            yield image_id, f"image {image_id}: {bad} ({source.name}{file})"
+    for image_id in missing:
+        yield image_id, f"image {image_id}: has no regions in {source.name}"
 
 
-def _checked(raw: RawRegions, channels: int | None, size_of: Callable[[], Size]) -> Regions:
+def size_of(sample: Sample, dataset: Dataset) -> Size:
+    """Width and height of an image, from its annotation or its file; BadRegions where neither tells them."""
+    try:
+        return dataset.sizes.get(sample.image_id) or image_size(dataset.path(sample))
+    except BadImage as bad:
+        raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
+
+
+def _checked(raw: RawRegions, channels: int | None, sample: Sample, dataset: Dataset) -> Regions:
     features = None if raw.features is None else _sound_features(raw.features, channels)
     if raw.boxes is None:
         return Regions(features, None)
-    size = raw.size or size_of()
+    size = raw.size or size_of(sample, dataset)
     if features is None and not len(raw.boxes):
         return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)
     if features is not None and len(features) != len(raw.boxes):
@@ -199,11 +160,7 @@ def _sound_features(features: Numbers, channels: int | None) -> Numbers:
 
 
 def normalised(boxes: Numbers, size: Size) -> Numbers:
-    """Boxes (K, 4) in pixels of an image of this (width, height), as float32 in [0, 1] of it.
-
-    Raises:
-        BadRegions: a box that is not finite, inverted, without area, or more than a pixel outside the image.
-    """
+    """Boxes (K, 4) in pixels, as float32 in [0, 1] of an image of this (width, height); BadRegions for unsound ones."""
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise BadRegions(f"has boxes of shape {tuple(boxes.shape)} instead of (regions, 4)")
     exact = boxes.astype(np.float64)
@@ -229,27 +186,22 @@ def _refuse(boxes: Numbers, wrong: Any, what: str) -> None:
         raise BadRegions(f"box {places[0]} ({shown}) {what}{more}")
 
 
-def _kept(regions: Regions, scores: Numbers | None, limits: Limits | None, as_listed: bool) -> Regions:
+def _kept(regions: Regions, scores: Numbers | None, config: RegionConfig | None) -> Regions:
     """The regions that are kept, in their source's order."""
-    if limits is None or regions.whole:
+    if config is None or config.limits is None or regions.whole:
         return regions
-    min_count, max_count = limits
-    told = regions.boxes if regions.features is None else regions.features
-    assert told is not None
-    worth = scores if scores is not None else _areas(regions.boxes, len(told))
-    ranked = np.arange(len(told)) if as_listed else np.argsort(-worth, kind="stable")
+    min_count, max_count = config.limits
+    features, boxes = regions.features, regions.boxes
+    worth: Numbers = np.zeros(regions.count)  # the first regions win where there are no boxes
+    if scores is not None:
+        worth = scores
+    elif boxes is not None:
+        worth = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    ranked = np.arange(regions.count) if config.as_listed else np.argsort(-worth, kind="stable")
     count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
     chosen = np.sort(ranked[: min(count, max_count)])
     return replace(
         regions,
-        features=None if regions.features is None else regions.features[chosen],
-        boxes=None if regions.boxes is None else regions.boxes[chosen],
+        features=None if features is None else features[chosen],
+        boxes=None if boxes is None else boxes[chosen],
     )
-
-
-def _areas(boxes: Numbers | None, count: int) -> Numbers:
-    """Areas; zeros where there are no boxes, so that the first regions win."""
-    if boxes is None:
-        return np.zeros(count)
-    areas: Numbers = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    return areas

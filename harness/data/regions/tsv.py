@@ -23,14 +23,10 @@ _MAX_DIGITS = 19  # of a whole number of 64 bits
 
 
 class RegionTsv(RegionSource):
-    """One or several TSV files, read in the order given.
-
-    An image with two equal lines counts once; with two different ones it is an error.
-    """
+    """TSV files, read in the order given; an image with two different lines is an error."""
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
-        self.name = name
-        self._files = tuple(files)
+        self.name, self._files = name, tuple(files)
         found = hashlib.sha256()
         for file in files:
             found.update(f"{file.name} {file.stat().st_mtime_ns}\n".encode() + picture_digest(file))
@@ -45,26 +41,21 @@ class RegionTsv(RegionSource):
                 for number, image_id, rest in _lines(stream, file):
                     if image_id not in wanted:
                         continue
-                    seal = hashlib.blake2b(rest, digest_size=8).digest()
+                    seal, where = hashlib.blake2b(rest, digest_size=8).digest(), f"line {number} of {file.name}"
                     if image_id in lines:
                         if lines[image_id] != seal:
-                            yield (
-                                image_id,
-                                f"comes twice with different contents, again in line {number} of {file.name}",
-                            )
+                            yield image_id, f"comes twice with different contents, again in {where}"
                         continue
                     lines[image_id] = seal
                     try:
                         yield image_id, _parse(rest)
                     except BadRegions as bad:
-                        yield image_id, f"{bad}, in line {number} of {file.name}"
+                        yield image_id, f"{bad}, in {where}"
 
 
 def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, int, bytes]]:
     """Number, image id and the rest of every line."""
-    number = 0
-    while line := stream.readline(MAX_BYTES + 1):
-        number += 1
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_BYTES + 1), b""), 1):
         if len(line) > MAX_BYTES:
             raise BenchError(f"line {number} of {file} is longer than {MAX_BYTES >> 20} MiB: not a bottom-up TSV")
         if line.isspace():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from harness.data.scenes.drawing import (
     draw_object,
     encode_png,
 )
-from harness.data.scenes.language import describe, nouns, plurals
-from harness.data.scenes.layout import DOMAINS, IMAGE_SIZE, SEEN, UNSEEN, Chance, Scene, compose
+from harness.data.scenes.language import describe
+from harness.data.scenes.layout import DOMAINS, IMAGE_SIZE, Chance, Scene, compose
 from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
 from harness.utils.json_io import read_json
@@ -43,13 +43,7 @@ VERSION = 1  # raise it with any change to images or captions: results of differ
 
 @dataclass(frozen=True, slots=True)
 class ScenesConfig:
-    """Everything that determines the embedded data set.
-
-    Args:
-        train, val, test: images of these splits; objects are drawn from the seen shapes.
-        nocaps_per_domain: images of each of the three domains of the "nocaps" split.
-        seed: another seed, another data set of the same kind.
-    """
+    """What determines the embedded data set: images of each split, the last of each of its domains, and a seed."""
 
     train: int = 1500
     val: int = 150
@@ -68,10 +62,7 @@ def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:
 
 
 def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
-    """The folder of the embedded data set, generated if it does not exist yet (a few seconds).
-
-    The folder is created atomically; a second process that needs it meanwhile waits.
-    """
+    """The folder of the embedded data set, generated, as a whole and by one process, if it is not there yet."""
     config = config or ScenesConfig()
     folder = scenes_folder(cache_dir, config)
     if folder.is_dir():
@@ -102,10 +93,7 @@ class DrawnScene:
 
 
 def draw_scene(config: ScenesConfig, split: str, domain: str | None, number: int) -> DrawnScene:
-    """Compose, describe and draw one scene of a data set.
-
-    Each has its own random generator, so that the size of one split does not change the images of another.
-    """
+    """Compose, describe and draw one scene, by a random generator of its own, whatever the size of the splits."""
     chance, scene = _composed(config, split, domain, number)
     captions = describe(chance, scene, CAPTIONS)
     png, boxes = _draw(chance, scene, _name(config, split, domain, number))
@@ -142,9 +130,16 @@ def _write(folder: Path, config: ScenesConfig) -> None:
     (folder / "images").mkdir(parents=True)
     entries = []
     for image_id, (split, domain, number) in enumerate(planned(config)):
-        entry, png = _image(config, image_id, split, domain, number)
-        (folder / "images" / entry["filename"]).write_bytes(png)
-        entries.append(entry)
+        drawn = draw_scene(config, split, domain, number)
+        entry: dict[str, Any] = {
+            "imgid": image_id,
+            "filename": f"{image_id:06d}.png",
+            "split": split,
+            "sentences": [{"raw": caption} for caption in drawn.captions],
+            "boxes": drawn.boxes,
+        }
+        (folder / "images" / entry["filename"]).write_bytes(drawn.png)
+        entries.append(entry if domain is None else {**entry, "domain": domain})
     content = {"dataset": "scenes", "version": VERSION, "config": asdict(config), "images": entries}
     with (folder / ANNOTATIONS).open("w", encoding="utf-8") as file:
         file.write(canonical_json(content))
@@ -160,21 +155,6 @@ def planned(config: ScenesConfig) -> Iterator[tuple[str, str | None, int]]:
     for domain in DOMAINS:
         for number in range(config.nocaps_per_domain):
             yield "nocaps", domain, number
-
-
-def _image(
-    config: ScenesConfig, image_id: int, split: str, domain: str | None, number: int
-) -> tuple[dict[str, Any], bytes]:
-    """One image: its entry in the annotations and its PNG."""
-    drawn = draw_scene(config, split, domain, number)
-    entry: dict[str, Any] = {
-        "imgid": image_id,
-        "filename": f"{image_id:06d}.png",
-        "split": split,
-        "sentences": [{"raw": caption} for caption in drawn.captions],
-        "boxes": drawn.boxes,
-    }
-    return (entry if domain is None else {**entry, "domain": domain}), drawn.png
 
 
 def _draw(chance: Chance, scene: Scene, noise_seed: str) -> tuple[bytes, list[tuple[int, int, int, int]]]:
@@ -207,11 +187,7 @@ def annotations_of(images: Path) -> Path | None:
 
 
 def read_scenes(file: Path | None) -> dict[int, Scene] | None:
-    """The scene of every image, by image id: composed again, without drawing; None where the file is of other data.
-
-    Raises:
-        BenchError: the file cannot be read, was written by another generator, or was changed since.
-    """
+    """The scene of every image, by id, composed again, or None of other data; BenchError if another version drew it."""
     content = None if file is None else read_json(file)
     if not isinstance(content, dict) or content.get("dataset") != "scenes" or "config" not in content:
         return None
@@ -225,16 +201,3 @@ def read_scenes(file: Path | None) -> dict[int, Scene] | None:
     if found != {image_id: len(scene.items) for image_id, scene in scenes.items()}:
         raise BenchError("the file of scenes was changed after it was generated", "let `bench run` generate it anew")
     return scenes
-
-
-def scene_nouns() -> tuple[dict[str, tuple[str, ...]], Mapping[str, str]]:
-    """The nouns of every shape, and the plurals that no rule gives."""
-    return {shape: nouns(shape) for shape in (*SEEN, *UNSEEN)}, plurals()
-
-
-def scene_words() -> dict[str, str]:
-    """The shape of every noun of captions, in the singular and the plural."""
-    names, irregular = scene_nouns()
-    return {
-        word: shape for shape, of in names.items() for noun in of for word in (noun, irregular.get(noun, f"{noun}s"))
-    }

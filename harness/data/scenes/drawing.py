@@ -10,6 +10,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,114 +39,82 @@ TEXTURE_CONTRAST = 26
 SHADES = 4  # noise levels of each colour; two bits of noise a pixel choose one
 
 _STAR = ((0, -100), (25, -33), (97, -31), (38, 13), (59, 81), (0, 40), (-59, 81), (-38, 13), (-97, -31), (-25, -33))
+_HEART = ((-92, -20), (-60, -42), (60, -42), (92, -20), (0, 96))  # but for its lobes
+_PETALS = ((0, -54), (51, -17), (32, 44), (-32, 44), (-51, -17))
 
 
-def _polygon(u: Mask, v: Mask, size: int, points: tuple[tuple[int, int], ...]) -> Mask:
-    """Even-odd fill of a polygon whose corners are hundredths of the half size."""
-    x, y, inside = 100 * u, 100 * v, np.zeros(np.broadcast(u, v).shape, dtype=bool)
-    for (x1, y1), (x2, y2) in zip(points, points[1:] + points[:1], strict=True):
-        x1, y1, x2, y2 = x1 * size, y1 * size, x2 * size, y2 * size
-        crosses = (y1 > y) != (y2 > y)
-        rise = y2 - y1
-        left = (x - x1) * abs(rise) < (x2 - x1) * (y - y1) * (1 if rise > 0 else -1)
-        inside ^= crosses & left
-    return inside
+@dataclass(frozen=True, slots=True)
+class Square:
+    """The square of an object, and masks (H, W) of what is given in hundredths of half its size from the centre.
+
+    u (1, W) and v (H, 1) are twice the distance from the centre, so that odd and even sizes have exact centres.
+    """
+
+    u: Mask
+    v: Mask
+    size: int
+
+    def polygon(self, *points: tuple[int, int]) -> Mask:
+        """Even-odd fill of a polygon."""
+        x, y, inside = 100 * self.u, 100 * self.v, np.zeros((len(self.v), self.u.shape[1]), dtype=bool)
+        for (x1, y1), (x2, y2) in zip(points, points[1:] + points[:1], strict=True):
+            x1, y1, x2, y2 = x1 * self.size, y1 * self.size, x2 * self.size, y2 * self.size
+            crosses = (y1 > y) != (y2 > y)
+            rise = y2 - y1
+            left = (x - x1) * abs(rise) < (x2 - x1) * (y - y1) * (1 if rise > 0 else -1)
+            inside ^= crosses & left
+        return inside
+
+    def within(self, left: int, top: int, right: int, bottom: int) -> Mask:
+        """A rectangle."""
+        x, y = 100 * self.u, 100 * self.v
+        return (left * self.size <= x) & (x <= right * self.size) & (top * self.size <= y) & (y <= bottom * self.size)
+
+    def disc(self, x: int, y: int, radius: int) -> Mask:
+        """A disc."""
+        across, down = 100 * self.u - x * self.size, 100 * self.v - y * self.size
+        inside: Mask = across**2 + down**2 <= (radius * self.size) ** 2
+        return inside
 
 
-def _within(u: Mask, v: Mask, size: int, left: int, top: int, right: int, bottom: int) -> Mask:
-    """A rectangle, in hundredths of the half size."""
-    x, y = 100 * u, 100 * v
-    return (left * size <= x) & (x <= right * size) & (top * size <= y) & (y <= bottom * size)
+def _fish(s: Square) -> Mask:
+    body = (100 * s.u + 22 * s.size) ** 2 * 4 + (100 * s.v) ** 2 * 9 <= (152 * s.size) ** 2
+    return body | s.polygon((38, 0), (98, -58), (98, 58))
 
 
-def _disc(u: Mask, v: Mask, size: int, x: int, y: int, radius: int) -> Mask:
-    """A disc, in hundredths of the half size."""
-    inside: Mask = (100 * u - x * size) ** 2 + (100 * v - y * size) ** 2 <= (radius * size) ** 2
-    return inside
-
-
-def _heart(u: Mask, v: Mask, s: int) -> Mask:
-    lobes = _disc(u, v, s, -48, -42, 50) | _disc(u, v, s, 48, -42, 50)
-    return lobes | _polygon(u, v, s, ((-92, -20), (-60, -42), (60, -42), (92, -20), (0, 96)))
-
-
-def _house(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    body = _within(u, v, s, -72, -10, 72, 96) | _polygon(u, v, s, ((0, -98), (98, -8), (-98, -8)))
-    return body, _within(u, v, s, -20, 35, 20, 96)
-
-
-def _tree(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    crown = _disc(u, v, s, 0, -45, 52) | _disc(u, v, s, -38, -5, 46) | _disc(u, v, s, 38, -5, 46)
-    return crown, _within(u, v, s, -14, 38, 14, 98)
-
-
-def _boat(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    hull = _polygon(u, v, s, ((-98, 35), (98, 35), (60, 90), (-60, 90)))
-    return hull | _polygon(u, v, s, ((8, -96), (80, 22), (8, 22))), _within(u, v, s, -6, -96, 6, 35)
-
-
-def _car(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    body = _within(u, v, s, -98, -8, 98, 52) | _polygon(u, v, s, ((-50, -62), (42, -62), (68, -6), (-70, -6)))
-    return body, _disc(u, v, s, -52, 52, 26) | _disc(u, v, s, 52, 52, 26)
-
-
-def _table(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    legs = _within(u, v, s, -84, -40, -60, 96) | _within(u, v, s, 60, -40, 84, 96)
-    return _within(u, v, s, -98, -96, 98, -40), legs
-
-
-def _fish(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    body = (100 * u + 22 * s) ** 2 * 4 + (100 * v) ** 2 * 9 <= (152 * s) ** 2
-    return body | _polygon(u, v, s, ((38, 0), (98, -58), (98, 58))), _disc(u, v, s, -60, -12, 10)
-
-
-def _flower(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    petals = [_disc(u, v, s, x, y, 44) for x, y in ((0, -54), (51, -17), (32, 44), (-32, 44), (-51, -17))]
-    return np.logical_or.reduce(petals), _disc(u, v, s, 0, 0, 26)
-
-
-def _cup(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    handle = _disc(u, v, s, 52, 5, 46) & ~_disc(u, v, s, 52, 5, 26)
-    return _within(u, v, s, -80, -96, 50, 96) | handle, _within(u, v, s, -80, -30, 50, -8)
-
-
-def _umbrella(u: Mask, v: Mask, s: int) -> tuple[Mask, Mask]:
-    roof = _disc(u, v, s, 0, 4, 98) & (v <= 0)
-    hook = _within(u, v, s, 0, 80, 40, 96) | _within(u, v, s, 28, 62, 40, 96)
-    return roof, _within(u, v, s, -6, 0, 6, 96) | hook
-
-
-def _only(shape: Callable[[Mask, Mask, int], Mask]) -> Callable[[Mask, Mask, int], tuple[Mask, Mask]]:
-    """A shape without dark details."""
-    return lambda u, v, s: (shape(u, v, s), np.zeros(np.broadcast(u, v).shape, dtype=bool))
-
-
-# u and v are twice the distance from the centre, so that odd and even sizes have exact centres; |u|, |v| < size.
-SHAPES: dict[str, Callable[[Mask, Mask, int], tuple[Mask, Mask]]] = {
-    "circle": _only(lambda u, v, s: _disc(u, v, s, 0, 0, 99)),
-    "square": _only(lambda u, v, s: _within(u, v, s, -94, -94, 94, 94)),
-    "triangle": _only(lambda u, v, s: _polygon(u, v, s, ((0, -98), (98, 88), (-98, 88)))),
-    "star": _only(lambda u, v, s: _polygon(u, v, s, _STAR)),
-    "cross": _only(lambda u, v, s: _within(u, v, s, -30, -96, 30, 96) | _within(u, v, s, -96, -30, 96, 30)),
-    "ring": _only(lambda u, v, s: _disc(u, v, s, 0, 0, 99) & ~_disc(u, v, s, 0, 0, 65)),
-    "heart": _only(_heart),
-    "house": _house,
-    "tree": _tree,
-    "boat": _boat,
-    "car": _car,
+SHAPES: dict[str, Callable[[Square], Mask]] = {
+    "circle": lambda s: s.disc(0, 0, 99),
+    "square": lambda s: s.within(-94, -94, 94, 94),
+    "triangle": lambda s: s.polygon((0, -98), (98, 88), (-98, 88)),
+    "star": lambda s: s.polygon(*_STAR),
+    "cross": lambda s: s.within(-30, -96, 30, 96) | s.within(-96, -30, 96, 30),
+    "ring": lambda s: s.disc(0, 0, 99) & ~s.disc(0, 0, 65),
+    "heart": lambda s: s.disc(-48, -42, 50) | s.disc(48, -42, 50) | s.polygon(*_HEART),
+    "house": lambda s: s.within(-72, -10, 72, 96) | s.polygon((0, -98), (98, -8), (-98, -8)),
+    "tree": lambda s: s.disc(0, -45, 52) | s.disc(-38, -5, 46) | s.disc(38, -5, 46),
+    "boat": lambda s: s.polygon((-98, 35), (98, 35), (60, 90), (-60, 90)) | s.polygon((8, -96), (80, 22), (8, 22)),
+    "car": lambda s: s.within(-98, -8, 98, 52) | s.polygon((-50, -62), (42, -62), (68, -6), (-70, -6)),
     "fish": _fish,
-    "table": _table,
-    "moon": _only(lambda u, v, s: _disc(u, v, s, 0, 0, 98) & ~_disc(u, v, s, 52, -14, 82)),
-    "arrow": _only(
-        lambda u, v, s: _within(u, v, s, -96, -22, 10, 22) | _polygon(u, v, s, ((8, -76), (98, 0), (8, 76)))
-    ),
-    "flower": _flower,
-    "cup": _cup,
-    "umbrella": _umbrella,
-    "hexagon": _only(
-        lambda u, v, s: _polygon(u, v, s, ((-54, -94), (54, -94), (98, 0), (54, 94), (-54, 94), (-98, 0)))
-    ),
+    "table": lambda s: s.within(-98, -96, 98, -40),
+    "moon": lambda s: s.disc(0, 0, 98) & ~s.disc(52, -14, 82),
+    "arrow": lambda s: s.within(-96, -22, 10, 22) | s.polygon((8, -76), (98, 0), (8, 76)),
+    "flower": lambda s: np.logical_or.reduce([s.disc(x, y, 44) for x, y in _PETALS]),
+    "cup": lambda s: s.within(-80, -96, 50, 96) | s.disc(52, 5, 46) & ~s.disc(52, 5, 26),
+    "umbrella": lambda s: s.disc(0, 4, 98) & (s.v <= 0),
+    "hexagon": lambda s: s.polygon((-54, -94), (54, -94), (98, 0), (54, 94), (-54, 94), (-98, 0)),
 }
+DETAILS: dict[str, Callable[[Square], Mask]] = {
+    "house": lambda s: s.within(-20, 35, 20, 96),
+    "tree": lambda s: s.within(-14, 38, 14, 98),
+    "boat": lambda s: s.within(-6, -96, 6, 35),
+    "car": lambda s: s.disc(-52, 52, 26) | s.disc(52, 52, 26),
+    "fish": lambda s: s.disc(-60, -12, 10),
+    "table": lambda s: s.within(-84, -40, -60, 96) | s.within(60, -40, 84, 96),
+    "flower": lambda s: s.disc(0, 0, 26),
+    "cup": lambda s: s.within(-80, -30, 50, -8),
+    "umbrella": lambda s: s.within(-6, 0, 6, 96) | s.within(0, 80, 40, 96) | s.within(28, 62, 40, 96),
+}
+"""Of shapes that have some in a darker colour."""
 
 
 def draw_background(size: int, texture: str) -> Mask:
@@ -161,17 +130,16 @@ def draw_background(size: int, texture: str) -> Mask:
 
 
 def draw_object(layers: Mask, shape: str, x: int, y: int, size: int, layer: int) -> tuple[int, int, int, int]:
-    """Paint a shape with its top left corner at (x, y): `layer` for its body, `layer` + 1 for its details.
-
-    Returns:
-        The tight box of what was painted: x1, y1, x2, y2 in pixels, the last two exclusive.
-    """
+    """Paint a shape from (x, y) on, its details in `layer` + 1; the tight box x1, y1, x2, y2 of it, ends excluded."""
     steps = 2 * np.arange(size, dtype=np.int64) - (size - 1)
-    body, details = SHAPES[shape](steps[None, :], steps[:, None], size)
-    region = layers[y : y + size, x : x + size]
-    region[body] = layer
-    region[details] = layer + 1
-    rows, columns = np.nonzero((body | details).any(axis=1))[0], np.nonzero((body | details).any(axis=0))[0]
+    square, region = Square(steps[None, :], steps[:, None], size), layers[y : y + size, x : x + size]
+    painted = SHAPES[shape](square)
+    region[painted] = layer
+    if shape in DETAILS:
+        details = DETAILS[shape](square)
+        region[details] = layer + 1
+        painted = painted | details
+    rows, columns = np.nonzero(painted.any(axis=1))[0], np.nonzero(painted.any(axis=0))[0]
     return x + int(columns[0]), y + int(rows[0]), x + int(columns[-1]) + 1, y + int(rows[-1]) + 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS
-from harness.data.scenes.layout import Chance, Item, Scene
+from harness.data.scenes.layout import SEEN, UNSEEN, Chance, Item, Scene
 from harness.data.vocabulary import tokenize
 
 SHORTEST, LONGEST = 6, 16  # words of a caption
@@ -19,7 +19,7 @@ _NOUNS: dict[str, dict[str, float]] = {
     "moon": {"moon": 0.7, "crescent": 0.3},
     "cup": {"cup": 0.65, "mug": 0.35},
 }
-_PLURALS = {"box": "boxes", "cross": "crosses", "plus": "pluses", "fish": "fish"}
+PLURALS = {"box": "boxes", "cross": "crosses", "plus": "pluses", "fish": "fish"}
 _COLOURS = {"purple": {"purple": 0.8, "violet": 0.2}, "grey": {"grey": 0.7, "gray": 0.3}}
 _SIZES = {True: {"large": 0.6, "big": 0.4}, False: {"small": 0.65, "little": 0.2, "tiny": 0.15}}
 _NUMBERS = {2: "two", 3: "three"}
@@ -97,9 +97,9 @@ def describe(chance: Chance, scene: Scene, count: int) -> tuple[str, ...]:
     return tuple(captions)
 
 
-def nouns(shape: str) -> tuple[str, ...]:
-    """All nouns that captions use for a shape."""
-    return tuple(_NOUNS.get(shape, {shape: 1.0}))
+def nouns() -> dict[str, tuple[str, ...]]:
+    """All nouns that captions use for each shape; `PLURALS` are the plurals that an s alone does not form."""
+    return {shape: tuple(_NOUNS.get(shape, {shape: 1.0})) for shape in (*SEEN, *UNSEEN)}
 
 
 def colour_words() -> dict[str, str]:
@@ -111,11 +111,6 @@ def colour_words() -> dict[str, str]:
 def size_words() -> dict[str, bool]:
     """Whether each word of captions for a size means a large one."""
     return {word: large for large, words in _SIZES.items() for word in words}
-
-
-def plurals() -> dict[str, str]:
-    """Plurals of nouns that are not formed by an s alone."""
-    return dict(_PLURALS)
 
 
 def _sentence(chance: Chance, scene: Scene) -> str:
@@ -145,7 +140,7 @@ def _related(chance: Chance, scene: Scene) -> str:
 
 def _several(chance: Chance, scene: Scene) -> str:
     noun = _noun(chance, scene.items[0].shape)
-    words = [_NUMBERS[len(scene.items)], *_attributes(chance, scene, scene.items[0]), _PLURALS.get(noun, noun + "s")]
+    words = [_NUMBERS[len(scene.items)], *_attributes(chance, scene, scene.items[0]), PLURALS.get(noun, noun + "s")]
     if chance.happens(_MENTIONS_PLACE):
         words.append(chance.weigh(_LINES[scene.relation]))
     return " ".join(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS, TEXTURES
@@ -96,11 +96,7 @@ class Scene:
 
 
 def compose(chance: Chance, domain: str) -> Scene:
-    """Compose a random scene.
-
-    Args:
-        domain: "in-domain" shows objects of `SEEN` only, "out-domain" of `UNSEEN` only, "near-domain" some of each.
-    """
+    """Compose a random scene: "in-domain" of `SEEN` objects only, "out-domain" of `UNSEEN`, "near-domain" of both."""
     arrangement = chance.weigh(_ARRANGEMENTS)
     if domain == "near-domain" and arrangement in ("single", "group"):
         arrangement = chance.pick(("pair", "trio"))
@@ -122,7 +118,8 @@ def compose(chance: Chance, domain: str) -> Scene:
             and (name != "on" or _FLAT_TOPS.intersection(pools[1]))
         }
         relation = chance.weigh(fitting)
-        colours = _distinct_colours(chance, len(pools))
+        left = list(OBJECT_COLOURS)
+        colours = [left.pop(chance.between(0, len(left) - 1)) for _ in pools]
         region = whole
         if arrangement == "trio":
             third = chance.pick(_THIRD_PLACES[relation])
@@ -139,11 +136,6 @@ def _pool(chance: Chance, domain: str, count: int) -> list[tuple[str, ...]]:
         return [SEEN if domain == "in-domain" else UNSEEN] * count
     novel = chance.between(0, count - 1)
     return [UNSEEN if place == novel else SEEN for place in range(count)]
-
-
-def _distinct_colours(chance: Chance, count: int) -> list[str]:
-    left = list(OBJECT_COLOURS)
-    return [left.pop(chance.between(0, len(left) - 1)) for _ in range(count)]
 
 
 def _size(chance: Chance, large: bool) -> int:
@@ -165,7 +157,7 @@ def _single(chance: Chance, pool: Sequence[str], place: str, region: Region) -> 
     middle = ((low + high - _JITTER) // 2, (low + high + _JITTER) // 2)
     x = chance.between(*ranges.get({"left": "low", "right": "high"}.get(place, ""), middle))
     y = chance.between(*ranges.get({"top": "low", "bottom": "high"}.get(place, ""), middle))
-    return Item(item.shape, item.colour, item.large, x, y, item.size)
+    return replace(item, x=x, y=y)
 
 
 def _group(chance: Chance, pool: Sequence[str], line: str, region: Region) -> tuple[Item, ...]:
@@ -184,16 +176,13 @@ def _pair(
     """Two objects of which the first is left of, above, inside or on the second."""
     shape = chance.pick(pools[0])
     if relation == "inside":
-        outer = Item(chance.pick([name for name in pools[1] if name in _CONTAINERS]), colours[1], True, 0, 0, 0)
-        side, inner = (
-            chance.between(LARGE[1], LARGE[1] + 2),
-            chance.between(SMALL[0] - 2, SMALL[0]),
-        )
+        outer = chance.pick([name for name in pools[1] if name in _CONTAINERS])
+        side, inner = chance.between(LARGE[1], LARGE[1] + 2), chance.between(SMALL[0] - 2, SMALL[0])
         x, y = chance.between(region[0], region[2] - side), chance.between(region[1], region[3] - side)
         inset = (side - inner) // 2
         return (
             Item(shape, colours[0], False, x + inset + chance.between(-1, 1), y + inset + chance.between(-1, 1), inner),
-            Item(outer.shape, outer.colour, True, x, y, side),
+            Item(outer, colours[1], True, x, y, side),
         )
     large = chance.happens(0.5), chance.happens(0.5)
     sides = [_size(chance, kind) for kind in large]

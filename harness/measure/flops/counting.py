@@ -20,8 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.measure.flops.tracing import PartCount, trace, unfused
 from harness.measure.model_modes import eval_mode, preserve_state
-from harness.utils.compiler import never_compiled
 from harness.utils.errors import BenchError
+from harness.utils.precision import never_compiled
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
 

@@ -72,25 +72,15 @@ class BertScorer:
         texts = {image_id: [text for text in references.get(image_id, ()) if text.strip()] for image_id in ids}
         if not all(texts.values()):
             return not_measured([BERT_NAME], "an image has no reference", self.depends_on)
-        pairs = [(image_id, captions[image_id], text) for image_id in ids for text in texts[image_id]]
-        pairs = [pair for pair in pairs if pair[1].strip()]
         scores = dict.fromkeys(ids, 0.0)
-        for (image_id, *_), score in zip(pairs, self._f1([pair[1:] for pair in pairs]), strict=True):
-            scores[image_id] = max(scores[image_id], score)
+        pairs = [(image_id, text) for image_id in ids if captions[image_id].strip() for text in texts[image_id]]
+        if pairs:
+            weights: dict[int, float] = defaultdict(lambda: 1.0)
+            weights |= {self._tokenizer.sep_token_id: 0.0, self._tokenizer.cls_token_id: 0.0}
+            theirs, ours = [text for _, text in pairs], [captions[image_id] for image_id, _ in pairs]
+            found = self._library.bert_cos_score_idf(
+                self._network, theirs, ours, self._tokenizer, weights, device=str(self._device)
+            )
+            for (image_id, _), f1 in zip(pairs, found[:, 2], strict=True):
+                scores[image_id] = max(scores[image_id], float(f1))
         return mean_measured(BERT_NAME, np.array(list(scores.values())), ids, self.depends_on)
-
-    def _f1(self, pairs: Sequence[tuple[str, ...]]) -> list[float]:
-        """F1 of each pair of caption and reference."""
-        if not pairs:
-            return []
-        weights: dict[int, float] = defaultdict(lambda: 1.0)
-        weights |= {self._tokenizer.sep_token_id: 0.0, self._tokenizer.cls_token_id: 0.0}
-        found: torch.Tensor = self._library.bert_cos_score_idf(
-            self._network,
-            [reference for _, reference in pairs],
-            [caption for caption, _ in pairs],
-            self._tokenizer,
-            weights,
-            device=str(self._device),
-        )
-        return [float(score) for score in found[:, 2]]

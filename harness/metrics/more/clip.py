@@ -8,9 +8,9 @@ is ViT-B/32. Weights are read as safetensors, and no code of theirs is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ PROMPT: Final = "A photo depicts "
 SCALE: Final = 2.5
 NO_IMAGES: Final = "the images are not known: name their folder with --images DIR"
 _BATCH: Final = 64
+T = TypeVar("T")
 
 
 class ClipScorer:
@@ -69,14 +70,7 @@ class ClipScorer:
     def measure(
         self, captions: Mapping[int, str], references: Mapping[int, Sequence[str]], images: Mapping[int, Path]
     ) -> Measured:
-        """Both scores of one caption of each image; by image too.
-
-        Args:
-            references: of the same images; where an image has none, RefCLIPScore is NULL.
-
-        Raises:
-            BadImage: a file cannot be read.
-        """
+        """Both scores of one caption of each image, RefCLIPScore where all have references; BadImage of a bad file."""
         ids = list(captions)
         if not all(image_id in images for image_id in ids):
             return not_measured(CLIP_NAMES, NO_IMAGES, self.depends_on)
@@ -94,34 +88,27 @@ class ClipScorer:
 
     def _embed_texts(self, texts: Sequence[str]) -> Array:
         """Unit vectors (N, D) of texts behind the prompt, cut to the model's length."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._texts]
-        for first in range(0, len(new), _BATCH):
-            part = new[first : first + _BATCH]
-            tokens = self._tokenizer(
-                [PROMPT + text for text in part],
-                padding=True,
-                truncation=True,
-                max_length=self._longest,
-                return_tensors="pt",
-            ).to(self._device)
+
+        def embed(part: Sequence[str]) -> torch.Tensor:
+            behind = [PROMPT + text for text in part]
+            cut = {"padding": True, "truncation": True, "max_length": self._longest, "return_tensors": "pt"}
+            tokens = self._tokenizer(behind, **cut).to(self._device)
             chosen = {name: tokens[name] for name in ("input_ids", "attention_mask")}
-            with torch.inference_mode():
-                pooled = self._network.text_model(**chosen).pooler_output
-                units = _units(self._network.text_projection(pooled))
-            self._texts |= zip(part, units, strict=True)
-        return np.stack([self._texts[text] for text in texts])
+            projected: torch.Tensor = self._network.text_projection(self._network.text_model(**chosen).pooler_output)
+            return projected
+
+        return _units(texts, self._texts, embed)
 
     def _embed_images(self, files: Sequence[Path]) -> Array:
         """Unit vectors (N, D) of images."""
-        new = [file for file in dict.fromkeys(files) if file not in self._images]
-        for first in range(0, len(new), _BATCH):
-            part = new[first : first + _BATCH]
+
+        def embed(part: Sequence[Path]) -> torch.Tensor:
             pixels = self._processor(images=[load_image(file) for file in part], return_tensors="pt")["pixel_values"]
-            with torch.inference_mode():
-                pooled = self._network.vision_model(pixel_values=pixels.to(self._device)).pooler_output
-                units = _units(self._network.visual_projection(pooled))
-            self._images |= zip(part, units, strict=True)
-        return np.stack([self._images[file] for file in files])
+            seen = self._network.vision_model(pixel_values=pixels.to(self._device))
+            projected: torch.Tensor = self._network.visual_projection(seen.pooler_output)
+            return projected
+
+        return _units(files, self._images, embed)
 
 
 def harmonic_mean(first: Array, second: Array) -> Array:
@@ -130,6 +117,12 @@ def harmonic_mean(first: Array, second: Array) -> Array:
     return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total > 0)
 
 
-def _units(vectors: torch.Tensor) -> Array:
-    units: Array = torch.nn.functional.normalize(vectors.double(), dim=-1).cpu().numpy()
-    return units
+def _units(wanted: Sequence[T], known: dict[T, Array], embed: Callable[[Sequence[T]], torch.Tensor]) -> Array:
+    """Unit vectors (N, D), of which those that are not `known` yet are computed."""
+    new = [each for each in dict.fromkeys(wanted) if each not in known]
+    for first in range(0, len(new), _BATCH):
+        part = new[first : first + _BATCH]
+        with torch.inference_mode():
+            units = torch.nn.functional.normalize(embed(part).double(), dim=-1).cpu().numpy()
+        known |= zip(part, units, strict=True)
+    return np.stack([known[each] for each in wanted])

@@ -37,9 +37,8 @@ _ROUNDING: Final = 1e-12
 def measure_diversity(captions: Mapping[int, str]) -> Measured:
     """Measures of one system's captions, one of each image, in PTB tokens without punctuation.
 
-    Returns:
-        `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
-        `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
+    These are `caption_words` and `caption_words_sd` (mean and standard deviation of a caption's words), `distinct-1`,
+    `distinct-2` (fractions) and `vocabulary_used` (different words); a fraction of no n-gram at all is NULL.
     """
     words = [tokens.split() for tokens in tokenize_ptb(list(captions.values()))]
     if not words:

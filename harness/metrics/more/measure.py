@@ -13,14 +13,7 @@ from harness.data.images import BadImage
 from harness.metrics.chair import CHAIR, UNKNOWN, KnownObjects, chair, objects_of_coco
 from harness.metrics.more.diversity import NAMES as WORD_NAMES
 from harness.metrics.more.diversity import measure_diversity, measure_self_cider
-from harness.metrics.more.measured import (
-    BERT_NAME,
-    CLIP_NAMES,
-    Measured,
-    measured,
-    not_measured,
-    stored_name,
-)
+from harness.metrics.more.measured import BERT_NAME, CLIP_NAMES, Measured, measured, not_measured, stored_name
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
 from results.records import Quantity
@@ -42,11 +35,7 @@ _NOTHING_NAMED: Final = "no caption names an object of the list"
 
 @dataclass(frozen=True)
 class MoreSettings:
-    """What further metrics are computed with; picklable.
-
-    Attributes:
-        clip, bert: the models of CLIPScore and BERTScore; None: these are NULL.
-    """
+    """What further metrics are computed with; picklable. Without a model for CLIPScore or BERTScore these are NULL."""
 
     clip: HubWeights | None = None
     bert: HubWeights | None = None
@@ -63,12 +52,8 @@ class MoreSettings:
 
     def lacking(self, found: Mapping[str, Quantity], *also: str) -> dict[str, str]:
         """By stored name, why a metric that was asked for, by a model or file or in `also`, is NULL."""
-        asked = {
-            *(CLIP_NAMES if self.clip else ()),
-            *((BERT_NAME,) if self.bert else ()),
-            *(CHAIR.names if self.instances else ()),
-            *also,
-        }
+        named = ((self.clip, CLIP_NAMES), (self.bert, (BERT_NAME,)), (self.instances, CHAIR.names), (True, also))
+        asked = {name for given, names in named if given for name in names}
         return {
             name: quantity.reason or ""
             for name, quantity in found.items()
@@ -78,13 +63,7 @@ class MoreSettings:
 
 @dataclass(frozen=True)
 class ScoredCaptions:
-    """One system's captions of a split, and what is known of its images.
-
-    Attributes:
-        captions: one of each image, by image id.
-        references: of the same images; a caption that is one of them is no reference of its own.
-        sets: several captions of each image where the system gives several, for self-CIDEr.
-    """
+    """A system's captions, by image id, with references but themselves, `sets` for self-CIDEr, and the pictures."""
 
     captions: Mapping[int, str]
     references: Mapping[int, Sequence[str]]
@@ -95,11 +74,7 @@ class ScoredCaptions:
 class MoreEvaluator:
     """Computes the further metrics of one system after another; models are opened once, on first use.
 
-    Args:
-        objects: of the images, where the data set itself knows them; COCO's of `settings` go first.
-
-    Raises:
-        BenchError: a file of COCO's objects cannot be used.
+    COCO's objects of `settings`, BenchError where their file cannot be used, go before `objects` of the data set.
     """
 
     def __init__(self, settings: MoreSettings, objects: KnownObjects | None, device: str | None = None) -> None:

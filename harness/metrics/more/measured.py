@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.metrics.contract import Array, Mean, Statistics
+from harness.metrics.contract import Array, Statistics, mean_of
 from results.records import Quantity
 from results.statistics.significance import bootstrap
 
@@ -34,12 +34,7 @@ def not_measured(names: Iterable[str], reason: str, depends_on: str = "") -> Mea
 def measured(
     statistics: Statistics, ids: Sequence[int], depends_on: str = "", *, means: Iterable[str] = (), unit: str = ""
 ) -> Measured:
-    """Values with 95 % intervals over images.
-
-    Args:
-        statistics: a row for each of `ids`.
-        means: metrics whose score is the mean over images, which are kept by image.
-    """
+    """Values with 95 % intervals, of a row for each of `ids`; those of `means` over images are kept by image."""
     bounds = bootstrap([statistics])
     values = {
         stored_name(name, depends_on): Quantity(value, None, unit, bounds[name].low, bounds[name].high)
@@ -52,7 +47,7 @@ def measured(
 
 def mean_measured(name: str, scores: Array, ids: Sequence[int], depends_on: str = "", unit: str = "") -> Measured:
     """The mean of one score (N,) of each image."""
-    return measured(Mean(name).statistics(scores), ids, depends_on, means=[name], unit=unit)
+    return measured(mean_of(name, scores), ids, depends_on, means=[name], unit=unit)
 
 
 def stored_name(name: str, depends_on: str) -> str:

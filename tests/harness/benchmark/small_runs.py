@@ -18,7 +18,7 @@ from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
 from harness.config.tuning import AppliedTuning
-from harness.data.chunks import Spread
+from harness.data.feature_cache import Spread
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings

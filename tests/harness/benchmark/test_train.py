@@ -122,7 +122,7 @@ def test_a_later_frozen_stage_reads_the_tuned_features(
     torch.testing.assert_close(cached, seen, atol=2e-2, rtol=2e-2)
 
     again: list[EpochRecord] = []
-    monkeypatch.setattr("harness.data.feature_cache._Extraction.run", None)  # a stage begun anew finds its cache
+    monkeypatch.setattr("harness.data.feature_cache._extract", None)  # a stage begun anew finds its cache
     shutil.rmtree(tmp_path / "run")
     fit(model_of("expansionnet_v2/end-to-end", context), 0, context, tmp_path / "run", again.append, quiet())
     assert curves(again) == curves(records)

@@ -16,6 +16,7 @@ from PIL import Image
 from harness.benchmark.context import RunContext
 from harness.benchmark.rows import graph_kinds, plan_runs, resolve_models
 from harness.benchmark.saved_model import SavedModel
+from harness.config.features import FeatureConfig
 from harness.data import prepare_features as run_features
 from harness.data.backbones.backbone import open_backbone
 from harness.data.hub import quick_hub
@@ -437,7 +438,7 @@ def test_an_unreachable_hub_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp
         assert constants.HF_HUB_OFFLINE
     assert before == constants.HF_HUB_OFFLINE
     with pytest.raises(BenchError, match="could not be fetched") as caught:
-        open_backbone("mobilenetv3_small_050.lamb_in1k")
+        open_backbone(FeatureConfig(backbone="mobilenetv3_small_050.lamb_in1k"))
     assert "--backbone-weights FILE" in (caught.value.hint or "")
     assert len(tried) == 2
     monkeypatch.setenv("https_proxy", "http://proxy:1")

@@ -113,7 +113,7 @@ def test_a_data_set_without_a_needed_split_is_refused(missing: str) -> None:
 def test_a_split_of_unusable_images_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = dataset("train", "val", "test", "test", faults=(2, 3))
     monkeypatch.setattr(module, "open_dataset", lambda *_, **__: broken)
-    monkeypatch.setattr(module, "configured_backbone", lambda _: pytest.fail("a backbone was opened"))
+    monkeypatch.setattr(module, "open_backbone", lambda _: pytest.fail("a backbone was opened"))
     with pytest.raises(BenchError, match="no usable image in its 'test' split"):
         make_context(tmp_path)
 

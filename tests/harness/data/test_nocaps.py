@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.data import open_dataset
+from harness.data.dataset import open_dataset
 from harness.data.formats import References
 from harness.data.nocaps import describe_domains, join_nocaps, read_domains
 from harness.utils.errors import BenchError
@@ -38,9 +38,9 @@ def validation(folder: Path, **changes: object) -> Path:
 
 
 def test_nocaps_is_a_split_of_its_own(tmp_path: Path) -> None:
-    joined = join_nocaps(karpathy(tmp_path), validation(tmp_path), folder="open/nocaps")
-    assert (joined.images, joined.raised) == (2, 10)
-    (tmp_path / "dataset.json").write_text(json.dumps(joined.content))
+    content, added, raised = join_nocaps(karpathy(tmp_path), validation(tmp_path), folder="open/nocaps")
+    assert (len(added.captions), raised) == (2, 10)
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
     (tmp_path / "open" / "nocaps").mkdir(parents=True)
     (tmp_path / "open" / "nocaps" / "4.jpg").touch()
     dataset = open_dataset(str(tmp_path / "dataset.json"), cache_dir=tmp_path)
@@ -57,8 +57,8 @@ def test_nocaps_is_a_split_of_its_own(tmp_path: Path) -> None:
 
 def test_ids_go_on_under_the_name_that_the_others_have(tmp_path: Path) -> None:
     images = [{key: value for key, value in TRAINED[0].items() if key != "cocoid"} | {"imgid": 3}]
-    joined = join_nocaps(karpathy(tmp_path, images), validation(tmp_path), folder="nocaps")
-    assert [image["imgid"] for image in joined.content["images"]] == [3, 4, 8]
+    content, *_ = join_nocaps(karpathy(tmp_path, images), validation(tmp_path), folder="nocaps")
+    assert [image["imgid"] for image in content["images"]] == [3, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="no domain"):
         join_nocaps(file, file, folder="nocaps")
     twice = tmp_path / "twice.json"
-    twice.write_text(json.dumps(join_nocaps(file, captions, folder="nocaps").content))
+    twice.write_text(json.dumps(join_nocaps(file, captions, folder="nocaps")[0]))
     with pytest.raises(BenchError, match="has a split 'nocaps' already"):
         join_nocaps(twice, captions, folder="nocaps")
 
@@ -143,9 +143,9 @@ def test_labels_replace_those_of_the_annotations(tmp_path: Path) -> None:
     for name, content in contents.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     files = {name: tmp_path / f"{name}.json" for name in contents}
-    joined = join_nocaps(files["dataset_coco"], files["nocaps"], folder="nocaps", domains=files["server"])
-    assert joined.domains == {"near-domain": 1, "out-domain": 1}
-    assert [image.get("domain") for image in joined.content["images"]] == [None, "near-domain", "out-domain"]
+    content, added, _ = join_nocaps(files["dataset_coco"], files["nocaps"], folder="nocaps", domains=files["server"])
+    assert list(added.domains.values()) == ["near-domain", "out-domain"]
+    assert [image.get("domain") for image in content["images"]] == [None, "near-domain", "out-domain"]
     words = ("--references", files["nocaps"], "--domains", files["server"], "--no-meteor")
     output = bench_ok("evaluate", files["results"], *words, "--out", tmp_path / "scores.json").output
     assert "CIDEr-D (df:domain)" in output

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from harness.metrics.contract import METRICS, OVERALL
-from harness.metrics.evaluator import Evaluator, with_intervals
-from harness.metrics.rounds import held_out_rounds
+from harness.metrics.evaluator import Evaluator, held_out_rounds, with_intervals
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 

@@ -16,12 +16,12 @@ import pytest
 
 from harness.metrics.java import JavaError, bundled_java, find_java, java_version
 from harness.metrics.meteor import (
-    METEOR,
     STATISTICS,
     Mask,
     MeteorProcess,
     MeteorSession,
     ParaphraseTable,
+    meteor,
     meteor_jar,
     meteor_paraphrases,
     paraphrase_table,
@@ -54,7 +54,7 @@ def gone(pid: int, *, within_s: float = 0) -> bool:
 
 
 def test_formula_equals_the_jar():
-    found = METEOR.statistics(STATS)
+    found = meteor(STATS)
     assert found.per_image()["METEOR"] == pytest.approx(BY_THE_JAR, abs=1e-15)
     assert found.corpus()["METEOR"] == pytest.approx(ALL_BY_THE_JAR, abs=1e-15)
 

@@ -10,9 +10,9 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 from pycocoevalcap.rouge.rouge import Rouge
 
 from harness.metrics import ngrams
-from harness.metrics.bleu import BLEU
+from harness.metrics.bleu import bleu
 from harness.metrics.cider import CiderD, CiderReward, cider_d, consensus_scores
-from harness.metrics.contract import CIDER_D
+from harness.metrics.contract import mean_of
 from harness.metrics.ngrams import Corpus, DocumentFrequencies, Tokenised
 from harness.metrics.rouge import rouge_l
 from harness.utils.errors import BenchError
@@ -30,14 +30,14 @@ def frequencies_of(references):
 
 def theirs(references, candidates):
     """BLEU corpus, per image and counts; ROUGE-L and CIDEr-D per image, all by pycocoevalcap."""
-    bleu = BleuScorer(n=4)
+    theirs = BleuScorer(n=4)
     for image_id, texts in references.items():
-        bleu += (candidates[image_id], texts)
-    corpus, per_image = bleu.compute_score(option="closest", verbose=0)
+        theirs += (candidates[image_id], texts)
+    corpus, per_image = theirs.compute_score(option="closest", verbose=0)
     rouge = [Rouge().calc_score([candidates[i]], texts) for i, texts in references.items()]
     cider = Cider().compute_score(references, {i: [candidates[i]] for i in references})[1]
-    guessed = np.array([test["guess"] for test in bleu.ctest])
-    correct = np.array([test["correct"] for test in bleu.ctest])
+    guessed = np.array([test["guess"] for test in theirs.ctest])
+    correct = np.array([test["correct"] for test in theirs.ctest])
     return corpus, np.array(per_image).T, guessed, correct, rouge, cider
 
 
@@ -50,11 +50,11 @@ def test_equal_on_any_words(pairs):
     candidates = {number: text for number, (_, text) in enumerate(pairs)}
     corpus, per_image, guessed, correct, rouge, cider = theirs(references, candidates)
     ours = Corpus.of_texts(references, candidates)
-    bleu = BLEU.statistics(ours)
-    assert (bleu.values[:, 2:6] == guessed).all()
-    assert (bleu.values[:, 6:] == correct).all()
-    assert list(bleu.corpus().values()) == pytest.approx(corpus, **EXACT)
-    assert np.column_stack(list(bleu.per_image().values())) == pytest.approx(per_image, **EXACT)
+    found = bleu(ours)
+    assert (found.values[:, 2:6] == guessed).all()
+    assert (found.values[:, 6:] == correct).all()
+    assert list(found.corpus().values()) == pytest.approx(corpus, **EXACT)
+    assert np.column_stack(list(found.per_image().values())) == pytest.approx(per_image, **EXACT)
     assert rouge_l(references, candidates).per_image()["ROUGE-L"] == pytest.approx(rouge, **EXACT)
     assert cider_d(ours, ours.frequencies()) == pytest.approx(cider, **EXACT)
 
@@ -64,15 +64,15 @@ def test_equal_on_coco_however_the_work_is_cut_and_packed(coco, monkeypatch, blo
     monkeypatch.setattr(ngrams, "_BLOCK_TOKENS", block_tokens)
     monkeypatch.setattr(ngrams, "NARROW_WORDS", narrow_words)
     corpus = Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates)
-    bleu = BLEU.statistics(corpus)
-    cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
+    scored = bleu(corpus)
+    cider = mean_of("CIDEr-D", cider_d(corpus, corpus.frequencies()))
     rouge = rouge_l(coco.tokenized_references, coco.tokenized_candidates)
-    for statistics in (bleu, cider, rouge):
+    for statistics in (scored, cider, rouge):
         for metric, value in statistics.corpus().items():
             assert value == pytest.approx(coco.corpus[metric], **EXACT), metric
         for metric, values in statistics.per_image().items():
             assert values == pytest.approx(list(coco.per_image[metric].values()), **EXACT), metric
-    totals = bleu.values.sum(axis=0)
+    totals = scored.values.sum(axis=0)
     assert totals.tolist() == [8289, 8026, 8289, 7489, 6689, 5889, 5186, 2254, 897, 355]
 
 
@@ -82,7 +82,7 @@ def test_long_captions(long):
     candidates = {1: long, 2: "a dog"}
     ours = Corpus.of_texts(references, candidates)
     assert rouge_l(references, candidates).per_image()["ROUGE-L"] == pytest.approx([1, 1], abs=1e-3)
-    assert BLEU.statistics(ours).per_image()["BLEU-4"][0] == pytest.approx(1)
+    assert bleu(ours).per_image()["BLEU-4"][0] == pytest.approx(1)
     assert np.isfinite(cider_d(ours, ours.frequencies())).all()
 
 

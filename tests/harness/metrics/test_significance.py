@@ -5,14 +5,20 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from harness.metrics.bleu import BLEU
+from harness.metrics.bleu import BLEU, bleu
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import CIDER_D, METRICS, OVERALL, Statistics
-from harness.metrics.evaluator import Evaluator, influences_by_image, with_intervals
+from harness.metrics.contract import METRICS, OVERALL, Statistics, mean_of
+from harness.metrics.evaluator import (
+    Evaluator,
+    Round,
+    held_out_rounds,
+    influences_by_image,
+    mean_of_rounds,
+    with_intervals,
+)
 from harness.metrics.meteor import METEOR
 from harness.metrics.ngrams import Corpus
 from harness.metrics.rouge import rouge_l
-from harness.metrics.rounds import Round, held_out_rounds, mean_of_rounds
 from harness.metrics.signature import EvaluationSettings
 from results.statistics.significance import SUMS, Interval, bootstrap, pseudo_values
 
@@ -21,21 +27,21 @@ from results.statistics.significance import SUMS, Interval, bootstrap, pseudo_va
 def systems(coco):
     """Statistics of the human captions."""
     corpus = Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates)
-    cider = CIDER_D.statistics(cider_d(corpus, corpus.frequencies()))
-    return BLEU.statistics(corpus), rouge_l(coco.tokenized_references, coco.tokenized_candidates), cider
+    cider = mean_of("CIDEr-D", cider_d(corpus, corpus.frequencies()))
+    return bleu(corpus), rouge_l(coco.tokenized_references, coco.tokenized_candidates), cider
 
 
 def test_intervals_equal_scipys(systems):
     stats = pytest.importorskip("scipy.stats")
     ours = bootstrap(systems, resamples=4000)
-    bleu, rouge, cider = systems
+    words, rouge, cider = systems
     for metric, statistics in (("ROUGE-L", rouge), ("CIDEr-D", cider)):
         values = statistics.per_image()[metric]
         theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=4000, batch=200, rng=1)
         width = theirs.confidence_interval.high - theirs.confidence_interval.low
         assert ours[metric].low == pytest.approx(theirs.confidence_interval.low, abs=0.04 * width)
         assert ours[metric].high == pytest.approx(theirs.confidence_interval.high, abs=0.04 * width)
-    assert ours["BLEU-4"].low < bleu.corpus()["BLEU-4"] < ours["BLEU-4"].high
+    assert ours["BLEU-4"].low < words.corpus()["BLEU-4"] < ours["BLEU-4"].high
 
 
 def test_every_score_of_an_evaluation_gets_its_interval(coco):
@@ -61,8 +67,8 @@ def test_every_score_of_an_evaluation_gets_its_interval(coco):
 
 
 @pytest.fixture(scope="module")
-def bleu(coco) -> Statistics:
-    return BLEU.statistics(Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates))
+def human(coco) -> Statistics:
+    return bleu(Corpus.of_texts(coco.tokenized_references, coco.tokenized_candidates))
 
 
 def test_influences_equal_leaving_each_image_out(coco) -> None:
@@ -71,12 +77,12 @@ def test_influences_equal_leaving_each_image_out(coco) -> None:
     def corpus_scores(chosen: list[int]) -> np.ndarray:
         references = {image: coco.tokenized_references[image] for image in chosen}
         captions = {image: coco.tokenized_candidates[image] for image in chosen}
-        return np.array(list(BLEU.statistics(Corpus.of_texts(references, captions)).corpus().values()))
+        return np.array(list(bleu(Corpus.of_texts(references, captions)).corpus().values()))
 
     without = np.array([corpus_scores([image for image in ids if image != out]) for out in ids])
     expected = corpus_scores(ids) + 24 * (without.mean(axis=0) - without)
     of_ids = Corpus.of_texts({image: coco.tokenized_references[image] for image in ids}, coco.tokenized_candidates)
-    assert pseudo_values(BLEU.statistics(of_ids).values, BLEU.score) == pytest.approx(expected, abs=1e-9)
+    assert pseudo_values(bleu(of_ids).values, BLEU.score) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("metric", [BLEU, METEOR])
@@ -88,8 +94,8 @@ def test_corpora_without_any_match_have_finite_influences(metric) -> None:
         assert pseudo_values(values, metric.score) == pytest.approx(0, abs=1e-4)
 
 
-def test_a_single_image_has_no_influence(bleu) -> None:
-    assert influences_by_image([bleu.of([0])], [7]) == {}
+def test_a_single_image_has_no_influence(human) -> None:
+    assert influences_by_image([human.of([0])], [7]) == {}
     with Evaluator(settings=EvaluationSettings(meteor=False)) as evaluator:
         assert evaluator.evaluate({7: ["a red dog"]}, {7: "a dog"}).influences == {}
 
@@ -159,7 +165,7 @@ def test_images_of_one_reference_are_left_out(evaluator) -> None:
 def test_rounds_that_agree_are_as_certain_as_one() -> None:
     """The interval of a mean is taken of the rounds' mean in each resample, not as a mean of intervals."""
     scores = np.random.default_rng(3).random(50)
-    one, mirrored = CIDER_D.statistics(scores), CIDER_D.statistics(1 - scores)
+    one, mirrored = mean_of("CIDEr-D", scores), mean_of("CIDEr-D", 1 - scores)
     assert mean_of_rounds([one]) is one
     assert bootstrap([mean_of_rounds([one, one])], resamples=300) == bootstrap([one], resamples=300)
     assert bootstrap([mean_of_rounds([one, mirrored])], resamples=300)["CIDEr-D"] == Interval(

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from harness.utils import live_table, progress
-from harness.utils.live_table import LiveReporter, RunTable
-from harness.utils.progress import Reporter
+from harness.utils import progress
+from harness.utils.progress import LiveReporter, Reporter, RunTable
 
 LONG = "expansionnet_v2/static-8-to-256-dynamic-16"
 SAID = {
@@ -67,7 +66,7 @@ def test_each_run_has_a_line_and_all_runs_the_last() -> None:
 
 
 def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_table, "READ_S", 0.01)
+    monkeypatch.setattr(progress, "READ_S", 0.01)
     stored, said, piped = Stored(), io.StringIO(), io.StringIO()
     stored.rows["a"] = ("running", SAID)
     with LiveReporter(Console(file=said, width=80, force_terminal=True)) as reporter:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torchvision.ops import roi_align
 
 from benchmarks.train_scenesnet import QUESTIONS, Scenes, draw
+from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import open_backbone
 from harness.data.backbones.filterbank import FilterBank, _of_strongest_channel
 from harness.data.backbones.scenesnet import STRIDE, ScenesNet
@@ -126,7 +127,7 @@ def test_features_have_about_unit_scale_on_objects(scenes: Scenes) -> None:
 
 
 def test_backbone_is_opened_by_name_and_cuts_cells_of_eight_pixels() -> None:
-    net = open_backbone("scenesnet", image_size=64)
+    net = open_backbone(FeatureConfig(backbone="scenesnet", image_size=64))
     assert net.grid == (64 // STRIDE, 64 // STRIDE)
     assert net(torch.zeros(2, 3, 64, 64)).shape == (2, 64, net.dim)
     assert net.describe().startswith(f"scenesnet#{net.digest[:8]}@64")
@@ -146,4 +147,4 @@ def test_backbone_is_opened_by_name_and_cuts_cells_of_eight_pixels() -> None:
 )
 def test_what_is_fixed_cannot_be_set(name: str, settings: dict[str, object]) -> None:
     with pytest.raises(BenchError, match=name):
-        open_backbone(name, **settings)  # type: ignore[arg-type]
+        open_backbone(FeatureConfig(backbone=name, **settings))

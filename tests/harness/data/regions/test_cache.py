@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config.features import RegionConfig
+from harness.config.features import FeatureConfig, RegionConfig
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
@@ -26,7 +26,7 @@ from zoo.captioner import VisualSpec
 
 CHANNELS = 4
 COUNTS = {3: 1, 10: 5, 7: 100, 8: 2}
-BACKBONE = open_backbone("filterbank", options={"grid": "2"})
+BACKBONE = open_backbone(FeatureConfig(options={"grid": "2"}))
 FORK = multiprocessing.get_context("fork")
 Make = Callable[..., Dataset]
 Arrays = dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]

@@ -139,7 +139,7 @@ def test_kept_regions_are_the_best_in_their_order(
     boxes = np.array([[0, 0, side, side] for side in (20, 10, 15, 5)], np.float32)
     raw = RawRegions(features, boxes, None, np.array([0.1, 0.5, 0.15, 0.9]) if scores else None)
     config = RegionConfig(source="boxes", keep=keep)
-    told = read_regions(Told({1: raw}), make_dataset([1]), limits=config.limits, as_listed=config.as_listed)
+    told = read_regions(Told({1: raw}), make_dataset([1]), config=config)
     [(_, found)] = told
     assert found.features[:, 0].tolist() == chosen
     assert len(found.boxes) == len(chosen)

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from harness.config.features import RegionConfig
+from harness.config.features import FeatureConfig, RegionConfig
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import Dataset
 from harness.data.features import Features
@@ -75,7 +75,7 @@ def regions_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFea
     def no_maps(_bad: object) -> Features:
         raise AssertionError("the file has its own features")
 
-    return prepare_regions(dataset, config, open_backbone("filterbank"), no_maps, cache_dir=cache)
+    return prepare_regions(dataset, config, open_backbone(FeatureConfig()), no_maps, cache_dir=cache)
 
 
 def grid_of(dataset: Dataset, config: RegionConfig, cache: Path) -> RegionFeatures:

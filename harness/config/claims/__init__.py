@@ -1,1 +1,0 @@
-"""Claims of papers that ship, one YAML file each, for `bench claims`."""

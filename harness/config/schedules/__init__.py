@@ -1,1 +1,0 @@
-"""Training schedules, one YAML file each, typed by `harness.config.schedule.Schedule`."""

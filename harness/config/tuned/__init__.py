@@ -1,1 +1,0 @@
-"""Tuned values of the presets that ship, one YAML file a preset, as `bench tune --export` writes it."""
