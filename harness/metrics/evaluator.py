@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -312,17 +312,22 @@ class Report:
 def evaluate(
     references: Mapping[int, Sequence[str]],
     candidates: Mapping[int, str],
-    evaluator: Evaluator,
+    evaluator: Evaluator | None = None,
     *,
-    name: str,
-    of: int,
+    name: str = "references",
+    of: int | None = None,
     domains: Mapping[int, str] | None = None,
     others: Mapping[str, Mapping[int, float]] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Score one caption of each image out of `of`, those of the file `name`; arguments as of `Evaluator.evaluate`."""
-    evaluation = evaluator.evaluate(references, candidates, domains, others=others, progress=progress)
-    signature = evaluation_signature(evaluator.settings, references, name=name, of=of, domains=evaluation.domains)
+    """Score one caption of each image out of `of`, those of the file `name`; arguments as of `Evaluator.evaluate`.
+
+    An `evaluator` is left open, so that systems share a METEOR process; without one, it is one of the default settings.
+    """
+    with nullcontext(evaluator) if evaluator else Evaluator() as scoring:
+        evaluation = scoring.evaluate(references, candidates, domains, others=others, progress=progress)
+    count, groups = of or len(references), evaluation.domains
+    signature = evaluation_signature(scoring.settings, references, name=name, of=count, domains=groups)
     return Report(signature, with_intervals(evaluation))
 
 
