@@ -178,7 +178,13 @@ class RunContext:
             BenchError: a second stream or a scene graph that the model needs is not there.
         """
         if spec.graph != "none":
-            return self._with_graph(self.source(replace(spec, graph="none")), spec.graph)
+            if self.data.graphs is None:
+                raise BenchError(
+                    "the model needs a scene graph of each image, and none are given",
+                    "add --graphs scenes or --graphs FILE.json, with --regions; or leave the model out",
+                )
+            source, entries = self.source(replace(spec, graph="none")), self.graph_entries(spec.graph)
+            return WithGraph(source, spec.graph, self.data.graphs.graphs, entries, self.inputs.vocabulary)
         if spec.kind == "pixels":
             return PixelSource(self.data.dataset, self.inputs.preprocessing, self.execution.device)
         if spec.kind == "regions+grid":
@@ -191,22 +197,9 @@ class RunContext:
             return self.inputs.graph_entries or ()
         return self.data.graphs.entries[kind]
 
-    def _with_graph(self, source: VisualSource, kind: GraphKind) -> VisualSource:
-        if self.data.graphs is None:
-            raise BenchError(
-                "the model needs a scene graph of each image, and none are given",
-                "add --graphs scenes or --graphs FILE.json, with --regions; or leave the model out",
-            )
-        return WithGraph(source, kind, self.data.graphs.graphs, self.graph_entries(kind), self.inputs.vocabulary)
-
 
 def open_context(
-    opening: Opening,
-    workspace: Workspace,
-    reporter: Reporter,
-    *,
-    spread: Spread | None = None,
-    make: bool = True,
+    opening: Opening, workspace: Workspace, reporter: Reporter, *, spread: Spread | None = None, make: bool = True
 ) -> RunContext:
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 

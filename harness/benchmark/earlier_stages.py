@@ -16,7 +16,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +24,7 @@ from harness.benchmark.context import Execution
 from harness.benchmark.saved_model import WEIGHTS
 from harness.config.schedule import Stage
 from harness.training.checkpoint import is_whole, last_checkpoint, read_position, save_first_checkpoint
-from harness.training.state import TrainState
-from harness.training.trainer import CHECKPOINTS, TRUNK
+from harness.training.trainer import CHECKPOINTS, TRUNK, TrainState
 from harness.utils.atomic import replacing, write_text
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -88,26 +87,20 @@ def adopt_training(
         names = ", ".join(stage["name"] for stage in stages_of(run.config))
         reporter.note(f"  {names}: not trained again, the weights are those of {run.key}")
         return run.key
-    trunks = [trunk for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
-    for trunk in sorted(trunks, key=lambda trunk: trunk.epochs, reverse=True):
-        if _take_over(trunk, folder, on_epoch):
-            stage = trunk.run.epochs[0].stage_name
-            reporter.note(f"  {stage} epochs 1 to {trunk.epochs}: not trained again, they are those of {trunk.run.key}")
-            return trunk.run.key
+    trunks = [(*trunk, run) for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
+    for epochs, checkpoint, run in sorted(trunks, key=lambda trunk: trunk[0], reverse=True):
+        if _take_over(run, checkpoint, epochs, folder, on_epoch):
+            stage = run.epochs[0].stage_name
+            reporter.note(f"  {stage} epochs 1 to {epochs}: not trained again, they are those of {run.key}")
+            return run.key
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Trunk:
-    """The checkpoint that a run kept for longer ones, after so many epochs."""
+def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> tuple[int, Path] | None:
+    """The epochs and the checkpoint that a run kept for longer ones, where the planned one trains alike so far.
 
-    run: Run
-    checkpoint: Path
-    epochs: int
-
-
-def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> _Trunk | None:
-    """What a run kept, where the planned one trains alike so far; None if it is damaged, or not there."""
+    None if it is damaged, or not there.
+    """
     checkpoint = last_checkpoint(workspace.run_folder(run.key) / TRUNK)
     if checkpoint is None or (position := read_position(checkpoint)) is None:
         return None
@@ -116,25 +109,25 @@ def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> _Trunk | None:
         return None
     epochs, steps = position["epoch"], position["step"] // position["epoch"]
     shared = Stage.model_validate(theirs[0]).shared_epochs(Stage.model_validate(ours[0]), steps)
-    return _Trunk(run, checkpoint, epochs) if epochs <= shared else None
+    return (epochs, checkpoint) if epochs <= shared else None
 
 
-def _take_over(trunk: _Trunk, folder: Path, on_epoch: Callable[[EpochRecord], None]) -> bool:
-    """Begin a run with a trunk, which is then its first checkpoint; False where another run was faster."""
-    for epoch in trunk.run.epochs[: trunk.epochs]:
+def _take_over(run: Run, checkpoint: Path, epochs: int, folder: Path, on_epoch: Callable[[EpochRecord], None]) -> bool:
+    """Begin with the trunk of a run, which is then the first checkpoint; False where another run was faster."""
+    for epoch in run.epochs[:epochs]:
         on_epoch(epoch)
-    write_text(folder / NOTE, trunk.run.key)
+    write_text(folder / NOTE, run.key)
     (folder / CHECKPOINTS).mkdir(exist_ok=True)
     try:
-        if (best := trunk.checkpoint / WEIGHTS).is_file():
+        if (best := checkpoint / WEIGHTS).is_file():
             with replacing(folder / WEIGHTS) as temporary:
                 shutil.copyfile(best, temporary)
-        trunk.checkpoint.rename(folder / CHECKPOINTS / trunk.checkpoint.name)
+        checkpoint.rename(folder / CHECKPOINTS / checkpoint.name)
     except FileNotFoundError:
         (folder / NOTE).unlink()
         return False
     with suppress(OSError):
-        trunk.checkpoint.parent.rmdir()
+        checkpoint.parent.rmdir()
     return True
 
 

@@ -161,11 +161,9 @@ def within_recipe(
     globs = [pattern for pattern in patterns if set(pattern) & set("*?[")]
     if preset.recipe is None or not globs or "all" in patterns:
         return list(models), []
-    kept: list[RequestedModel] = []
-    left_out: list[RequestedModel] = []
-    for model in models:
-        others = model.kind in {"trained", "pretrained"} and not preset.recipe.covers(model.name)
-        (left_out if others and model.name not in patterns else kept).append(model)
+    of_zoo = [model for model in models if model.kind in {"trained", "pretrained"} and model.name not in patterns]
+    left_out = [model for model in of_zoo if not preset.recipe.covers(model.name)]
+    kept = [model for model in models if model not in left_out]
     return (kept, [model.name for model in left_out]) if kept else (list(models), [])
 
 

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.hub_model import described
+from harness.benchmark.hub_model import HubModel
 from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import SavedModel, open_saved
 from harness.data.images import load_image
-from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation
-from harness.measure.energy import missing_energy
-from harness.measure.latency import missing_latency
+from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
 from harness.utils.plugins import contain_exits
 from harness.utils.workspace import Workspace
 from results.records import RunSpec
@@ -34,8 +32,6 @@ ROUNDS = 2
 THREADS = 1
 """On a processor: one image is too little work for more, and the same number on every machine can be compared."""
 DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
-
-
 OTHER_SEED = "another seed of the model was timed"
 """Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
 ELSEWHERE = "not timed: its weights are not in this workspace"
@@ -61,7 +57,7 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
     All images are in memory before the first is timed.
     """
     if context.execution.config.jobs != 1:
-        return _untimed(DEFERRED)
+        return untimed(DEFERRED)
     preset, source = context.preset, context.source(model.visual)
     image_ids = [sample.image_id for sample in context.data.evaluated["test"]]
     return time_captioning(
@@ -90,7 +86,7 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
         if spec.kind == "hub" or workspace.remote is not None or weights_folder(spec, workspace).is_dir():
             by_model.setdefault(spec.model, []).append(spec)
         else:
-            add_costs(store, spec.key, _untimed(ELSEWHERE).costs, {})
+            add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})
     if not by_model:
         return
     left = [spec for runs in by_model.values() for spec in runs]
@@ -104,7 +100,7 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
             add_costs(store, spec.key, timed.costs, {"measurement": {**where, **timed.state}})
             task.advance(detail=spec.model)
     for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
-        add_costs(store, spec.key, _untimed(OTHER_SEED).costs, {})
+        add_costs(store, spec.key, untimed(OTHER_SEED).costs, {})
     reporter.note(f"timed captions of {len(chosen)} models, one at a time")
 
 
@@ -117,7 +113,7 @@ def weights_folder(spec: RunSpec, workspace: Workspace) -> Path:
 def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
     """As `time_model`, for a checkpoint of transformers' own interface, from its processor's output to its tokens."""
     if context.execution.config.jobs != 1:
-        return _untimed(DEFERRED)
+        return untimed(DEFERRED)
     preset, data, device = context.preset, context.data, context.execution.device
     samples = {sample.image_id: sample for sample in data.evaluated["test"]}
     chosen = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
@@ -139,13 +135,9 @@ def _time_stored(spec: RunSpec, services: Services) -> Timed:
         context = services.context(config.model_copy(update={"execution": alone}))
         with contain_exits():
             if spec.kind == "hub":
-                captioner = described(spec.config).open(context.execution.device, context.execution.precision)
+                captioner = HubModel(**spec.config["hub"]).open(context.execution.device, context.execution.precision)
                 return time_hub(captioner, context)
             services.workspace.fetch_run(folder.name)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
-        return _untimed(str(error) or type(error).__name__)
-
-
-def _untimed(reason: str) -> Timed:
-    return Timed(missing_latency(reason) | missing_energy(reason))
+        return untimed(str(error) or type(error).__name__)

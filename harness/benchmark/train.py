@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.benchmark.context import Execution, RunContext
+from harness.benchmark.context import RunContext
 from harness.benchmark.identity.sources import check_plugins
 from harness.config.execution import ExecutionConfig
 from harness.config.preset import Decoding
@@ -38,8 +38,7 @@ from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, stages_for, validate_sentences
 from harness.training.stage import StageData, make_objective
-from harness.training.state import TrainState
-from harness.training.trainer import Trainer
+from harness.training.trainer import Trainer, TrainState
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter, silent
 from results.records import EpochRecord
@@ -91,9 +90,12 @@ def fit(
         context.data.sentences,
     )
 
-    execution = context.execution
-    others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
-    with _collective(others, execution) as collective:
+    execution, devices, collective = context.execution, context.execution.config.devices, Collective()
+    with ExitStack() as ranks:
+        if devices > 1:
+            others = pickle.dumps(replace(task, model=copy.deepcopy(model).cpu()))
+            work = partial(_train_on_other_rank, others, execution.config)
+            collective = ranks.enter_context(start_training(work, execution.device.type, devices))
         cache = partial(cache_own_features, model, context, reporter)
         validation = _Validation(model, context, reporter)
         data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
@@ -102,17 +104,6 @@ def fit(
             model, stage_data=data, device=execution.device, collective=collective, on_epoch=report_epoch,
             on_step=on_step, reporter=reporter, trunk=trunk,
         ).fit()  # fmt: skip
-
-
-@contextmanager
-def _collective(others: _Task | None, execution: Execution) -> Iterator[Collective]:
-    """This process alone, or the first of the ranks that train `others` together."""
-    if others is None:
-        yield Collective()
-        return
-    work = partial(_train_on_other_rank, pickle.dumps(others), execution.config)
-    with start_training(work, execution.device.type, execution.config.devices) as collective:
-        yield collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +121,7 @@ class _Task:
     folder: Path
     sentences: SentenceGraphs | None = None
 
-    def trainer(
-        self,
-        model: Captioner,
-        **of_rank: Any,
-    ) -> Trainer:
+    def trainer(self, model: Captioner, **of_rank: Any) -> Trainer:
         """The training loop of a rank, with what is its own."""
         return Trainer(model, self.schedule, folder=self.folder, precision=self.precision, seed=self.seed, **of_rank)
 
@@ -298,12 +285,7 @@ def cache_own_features(model: Captioner, context: RunContext, reporter: Reporter
         needed = {sample.image_id for sample in (*data.train, *data.val)}
         skip = {sample.image_id for sample in data.dataset.samples} - needed
     return extract_features(
-        data.dataset,
-        backbone,
-        cache_dir=data.cache,
-        skip=skip,
-        device=str(context.execution.device),
-        reporter=reporter,
+        data.dataset, backbone, cache_dir=data.cache, skip=skip, device=str(context.execution.device), reporter=reporter
     ).folder
 
 

@@ -1,4 +1,4 @@
-"""What training cost a model, and the counts of its passes that this and `bench plan` rest on."""
+"""What training may take of memory, what it cost, and the counts of passes that this and `bench plan` rest on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import torch
 
 from harness.benchmark.context import RunContext
 from harness.data.vocabulary import as_read
-from harness.measure.estimate import DataShape, PassCosts, plan_stages
+from harness.measure.energy import missing
+from harness.measure.estimate import WEIGHT, DataShape, PassCosts, plan_stages
 from harness.measure.flops.counting import FlopCounts, count_encoder, count_flops
 from harness.measure.inputs import example_for, example_visual
-from harness.measure.memory import PeakMemory
+from harness.measure.memory import TRAINED, PeakMemory, counted_parameters, require_memory
 from harness.measure.model_modes import eval_mode
 from harness.measure.speed import a100_seconds, peak_macs
 from harness.training.sentence_graphs import stages_for
-from harness.training.state import TrainState
-from results.records import Quantity
+from harness.training.trainer import TrainState
+from results.records import Quantity, RunSpec
 from results.runs.reading import one_run
 from results.store.store import Store
 from zoo.captioner import Captioner, HasBackbone, Visual
@@ -39,11 +40,35 @@ COSTS = {
     "train_peak_memory_reserved": "MiB",
 }
 """What training is stored as, with units."""
+BASE_BYTES = 1_000_000_000
+"""Of a process that trains: Python, torch, prepared images and batches (`docs/training.md`)."""
+_COPIES = 2
+"""Of the weights besides: the best ones, and a checkpoint while it is written."""
+
+
+def memory_bytes(specs: Sequence[RunSpec], context: RunContext) -> int:
+    """An estimate for the largest of the runs: a process, and weights, gradients, moments and copies of a model."""
+    per_parameter = TRAINED + _COPIES * WEIGHT
+    return BASE_BYTES + per_parameter * max((_parameters(spec, context) for spec in specs), default=0)
+
+
+def require_room(spec: RunSpec, context: RunContext) -> None:
+    """BenchError where what is trained does not fit into the memory that is free here."""
+    parameters = _parameters(spec, context)
+    require_memory(spec.model, parameters, torch.device("cpu"))  # where it is built
+    require_memory(spec.model, parameters, context.execution.device, TRAINED)
+
+
+def _parameters(spec: RunSpec, context: RunContext) -> int:
+    """Of a model that is trained from random weights on features; others are counted as nothing."""
+    if spec.kind != "trained" or "pretrained" in spec.config:
+        return 0
+    return counted_parameters(spec.model, **context.sizes, **spec.config["arguments"])
 
 
 def no_training(reason: str) -> dict[str, Quantity]:
     """NULL for every cost of `COSTS`."""
-    return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
+    return missing(COSTS, reason)
 
 
 def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:

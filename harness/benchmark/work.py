@@ -12,9 +12,10 @@ import socket
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain
 from typing import Any, Literal
 
@@ -37,7 +38,7 @@ from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
 from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
-from harness.training.trackers import RunLog, TrackedRun
+from harness.training.trackers import RunLog
 from harness.training.trainer import CHECKPOINTS, TRUNK
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
@@ -69,9 +70,10 @@ class Services(AbstractContextManager["Services"]):
         self._opened = ExitStack()
         self._contexts: dict[str, RunContext] = {}
         self._evaluators: dict[bool, Evaluator] = {}
-        self._environments: dict[str, dict[str, Any]] = {}
         self._store: Store | None = None
         self._warm = False
+        self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
+        """Versions and machine."""
         self.unscored: set[str] = set()
         """Metrics that cannot be had here; they are not tried a second time."""
 
@@ -112,12 +114,6 @@ class Services(AbstractContextManager["Services"]):
         context = self._contexts[name]
         return replace(context, execution=replace(context.execution, config=config.execution))
 
-    def environment(self, device: torch.device) -> dict[str, Any]:
-        """Versions and machine."""
-        if str(device) not in self._environments:
-            self._environments[str(device)] = describe_environment(device)
-        return self._environments[str(device)]
-
     def warm_up(self, opening: Opening, context: RunContext) -> None:
         """Start what scores captions, hidden behind the first training."""
         if not self._warm:
@@ -127,9 +123,24 @@ class Services(AbstractContextManager["Services"]):
             self._warm = True
 
 
+class OwnServices:
+    """A `Call` of engines that opens the services of its process, and is pickled without them."""
+
+    services: Services | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "services": None}
+
+    def close(self) -> None:
+        """Close the services of this process."""
+        if self.services is not None:
+            self.services.close()
+            self.services = None
+
+
 @dataclass
-class Work:
-    """Executes planned runs of a workspace by their keys, one after another: the `Call` of engines.
+class Work(OwnServices):
+    """Executes planned runs of a workspace by their keys, one after another.
 
     Attributes:
         rerun: train finished runs again, from their beginning.
@@ -139,25 +150,14 @@ class Work:
     workspace: Workspace
     rerun: bool = False
     services: Services | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        self._elsewhere = self.services is None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"workspace": self.workspace, "rerun": self.rerun, "services": None, "_elsewhere": True}
-
-    def close(self) -> None:
-        """Close the services of this process."""
-        if self.services is not None:
-            self.services.close()
-            self.services = None
+    _elsewhere: bool = field(default=False, init=False, compare=False)
 
     def __call__(self, key: str) -> Ended:
         """Execute a run unless it is finished; wait for another process that executes it."""
         folder = self.workspace.run_folder(key)
         folder.mkdir(parents=True, exist_ok=True)
         if self.services is None:
-            self.services = Services(self.workspace, Reporter())
+            self.services, self._elsewhere = Services(self.workspace, Reporter()), True
         services = self.services
         with ExitStack() as stack:
             if self._elsewhere:
@@ -205,15 +205,17 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                 check_versions(spec.key, store, environment)
             context = services.context(config)
             services.warm_up(config.opening, context)
-            with _run_log(spec, config, workspace, reporter) as log:
+            # Rows without a model here have no experiment trackers.
+            names = () if spec.kind in {"captions", "reference"} else config.execution.log
+            with RunLog(names, spec, workspace.logs, reporter) as log:
 
                 def record(epoch: EpochRecord) -> None:
                     store.record_epoch(spec.key, epoch)
                     log.on_epoch(epoch)
 
-                begun_by = (
-                    None if rerun else adopt_training(spec, workspace, store, context.execution, record, reporter)
-                )
+                begun_by = None
+                if not rerun:
+                    begun_by = adopt_training(spec, workspace, store, context.execution, record, reporter)
                 outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
                 if begun_by is not None:
                     outcome = replace(outcome, costs=without_what_was_not_seen(outcome.costs, begun_by))
@@ -240,14 +242,6 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
             reporter.note(traceback.format_exc())
         return "failed"
     return "finished"
-
-
-def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: Reporter) -> RunLog:
-    """The experiment trackers of a run; rows without a model here have none."""
-    names = () if spec.kind in {"captions", "reference"} else config.execution.log
-    group = f"{spec.dataset} {spec.signature.get('schedule', '')}".rstrip()
-    tracked = TrackedRun(spec.key, spec.model, spec.seed, group, spec.signature, workspace.logs)
-    return RunLog(names, tracked, reporter)
 
 
 def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -> str:

@@ -26,7 +26,7 @@ from zoo.errors import ZooError
 from zoo.registry import model_card
 
 if TYPE_CHECKING:
-    from harness.benchmark.hub import CheckpointCount
+    from harness.benchmark.hub_model import CheckpointCount
     from harness.measure.flops.backbone import BackboneCount
     from harness.measure.flops.counting import FlopCounts
 
@@ -121,8 +121,7 @@ def flops(
     load_plugins(plugin)
     names, checkpoints = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)), {}
     if hub or any(name.startswith(PREFIX) for name in names):
-        from harness.benchmark.hub import find_checkpoints
-        from harness.benchmark.hub_model import hub_options
+        from harness.benchmark.hub_model import find_checkpoints, hub_options
 
         checkpoints = find_checkpoints(names, hub_options(hub or (), ("prompt",)))
     if checkpoints and operators:
@@ -161,7 +160,7 @@ def flops(
         return count_flops(model, visual, caption_length=tokens, beam_size=width, step_position=position)
 
     def counted_checkpoint(name: str) -> CheckpointCount:
-        from harness.benchmark.hub import count_checkpoint
+        from harness.benchmark.hub_model import count_checkpoint
 
         return count_checkpoint(checkpoints[name], picture, max_len=tokens, beam_size=width, position=position)
 

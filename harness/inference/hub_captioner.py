@@ -17,6 +17,7 @@ from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.generate import Captions
 from harness.inference.hub_checkpoint import DTYPES, FLASH, Checkpoint, Prompt, clean
+from harness.measure.flops.counting import GenerationCounts, count_generation
 from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -124,6 +125,16 @@ class HubCaptioner:
             logits_processor=LogitsProcessorList([before]),
         )
         return tokens[:, before.count :]
+
+    def counts(self, inputs: dict[str, Tensor], decoding: Decoding, position: int | None = None) -> GenerationCounts:
+        """Multiply-accumulates of captioning one image; see `count_generation`."""
+
+        def generate(length: int, beam_size: int) -> None:
+            asked = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
+            self.generate(inputs, asked, full_length=True)
+
+        width, most = decoding.beam_size, decoding.max_len
+        return count_generation(self.vision, generate, beam_size=width, max_len=most, step_position=position)
 
     def _length(self, tokens: list[int]) -> int:
         """Tokens up to and including the end token, or all; the part that generates may have an end of its own."""

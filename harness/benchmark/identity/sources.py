@@ -122,15 +122,12 @@ def _collect(node: Any, parts: list[str]) -> None:
     elif isinstance(node, list):
         parts.append("[")
         for each in node:
-            if not _stands_alone(each):
+            value = each.value if isinstance(each, ast.Expr) else None
+            if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):  # it stands alone
                 _collect(each, parts)
         parts.append("]")
     else:
         parts.append(repr(node))
-
-
-def _stands_alone(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _digest_file(path: Path) -> str:

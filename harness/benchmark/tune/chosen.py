@@ -176,7 +176,7 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
 
 def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
     """What came of the model's finished tunings under these conditions, by label."""
-    from harness.benchmark.tune.trials import trial_spec
+    from harness.benchmark.tune.tune import trial_spec
 
     studies = studies_of(workspace, trial_spec(model, context, workspace).key)
     found = {study.label: study.chosen() for study in studies if study.done}

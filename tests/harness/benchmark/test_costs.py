@@ -27,7 +27,7 @@ from harness.measure.latency import COSTS as LATENCIES
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.measure.speed import measure_speed, peak_macs
-from harness.training.state import TrainState
+from harness.training.trainer import TrainState
 from harness.utils.workspace import Workspace
 from results.records import Quantity
 from tests.harness.benchmark.small_runs import FixedServices, make_spec
