@@ -104,11 +104,9 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
     planned, store = {spec.key for spec in specs}, services.store
     for spec in specs:
         there = {key: store.status(key) for key in spec.config.get("members", ()) if key not in planned}
-        if missing := [
-            key
-            for key, status in there.items()
-            if status != "finished" and not (status is None and is_saved(key, services.workspace))
-        ]:
+        unfinished = [key for key, status in there.items() if status != "finished"]
+        missing = [key for key in unfinished if there[key] is not None or not is_saved(key, services.workspace)]
+        if missing:
             raise BenchError(
                 f"{spec.model}: {len(missing)} of its members are not finished under these conditions: "
                 + ", ".join(missing[:4]),

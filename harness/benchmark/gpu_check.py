@@ -523,7 +523,6 @@ class _Source:
     all_images: Visual
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # of one spec
-        """See `VisualSource.visual`."""
         return Visual(**{name: part[list(image_ids)] for name, part in self.all_images.parts().items()})
 
 
@@ -572,7 +571,6 @@ class _Batches:
         return 4
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch."""
         for at in range(start, len(self)):
             if self._asked == self._cut:
                 raise _CutError

@@ -53,7 +53,7 @@ class Released:
 
     pretraining: Pretraining
     decoding: Decoding
-    preparation: str | None
+    preparation: str | None = None
     specials: tuple[str, ...] = ()
     backbone_tensors: str | None = None
     interpolation: Interpolation = "bicubic"
@@ -95,7 +95,6 @@ RELEASED = {
     "puret": Released(
         _trained(_SWIN, "Wang et al., AAAI 2022; the authors' repository 232525/PureT", {}),
         Decoding(beam_size=5, max_len=17, length_penalty=0.0),
-        None,
         backbone_tensors="backbone.",
     ),
     "rstnet": Released(
@@ -107,17 +106,13 @@ RELEASED = {
     "x_lan": Released(
         _trained(_DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP),
         Decoding(beam_size=3, max_len=17, length_penalty=0.0),
-        None,
     ),
     "x_transformer": Released(
         _trained(_DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP),
         Decoding(beam_size=2, max_len=17, length_penalty=0.0),
-        None,
     ),
 }
 """By family. GET has no released weights."""
-
-
 BACKBONE = "swin_large_patch4_window12_384"
 
 

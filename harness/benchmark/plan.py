@@ -30,7 +30,7 @@ from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.schedule import Schedule
 from harness.config.tuning import Tuned
-from harness.data.images import Control, ImagePreprocessing, load_image
+from harness.data.images import load_image
 from harness.data.regions.opening import needs_backbone
 from harness.metrics.more.measure import MoreSettings
 from harness.metrics.spice import find_spice
@@ -234,8 +234,13 @@ def vary(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunC
         reporter.note(f"control: {model.name} with further seeds alone; no other preprocessing, since {reason}")
         return None
     data, backbone = context.data, copy.copy(context.data.backbone)
-    images = [data.dataset.path(sample) for sample in data.train[:: max(len(data.train) // SAMPLED, 1)][:SAMPLED]]
-    backbone.preprocessing = replace(backbone.preprocessing, control=_change(backbone.preprocessing, images))
+    shown = data.train[:: max(len(data.train) // SAMPLED, 1)][:SAMPLED]
+    images = [load_image(data.dataset.path(sample)) for sample in shown]
+    # The other resize filter where it changes most of them: images of the input's size are not resized at all.
+    preprocessing, other = backbone.preprocessing, replace(backbone.preprocessing, control="other-filter")
+    changed = sum(not np.array_equal(preprocessing(image), other(image)) for image in images)
+    rescaled = replace(preprocessing, control="rescaled")
+    backbone.preprocessing = other if 2 * changed > len(images) else rescaled
     change = backbone.preprocessing.described_control()
     reporter.note(f"control: {model.name} with further seeds, and with preprocessing {change}")
     return replace(
@@ -244,14 +249,6 @@ def vary(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunC
         inputs=replace(context.inputs, preprocessing=backbone.preprocessing),
         signature=context.signature | {"preprocessing": change},
     )
-
-
-def _change(preprocessing: ImagePreprocessing, images: Sequence[Path]) -> Control:
-    """The other resize filter where it changes most of the images: those of the input's size are not resized at all."""
-    other = replace(preprocessing, control="other-filter")
-    loaded = [load_image(path) for path in images]
-    changed = sum(not np.array_equal(preprocessing(image), other(image)) for image in loaded)
-    return "other-filter" if 2 * changed > len(images) else "rescaled"
 
 
 def choose_device(name: str) -> torch.device:

@@ -243,7 +243,10 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     grid = context.data.grid
     if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
         arguments = {**arguments, "grid_dim": grid.dim}
-    arguments = {**arguments, **_graph_arguments(card.graph, context)}
+    if card.graph != "none" and context.data.graphs is not None:  # sizes that follow from the scene graphs it reads
+        count = len(context.graph_entries(card.graph))
+        sizes = {"n_graph_words": count} if card.graph == "words" else {"n_labels": 1 + count}
+        arguments = {**arguments, **sizes}
     config = {
         "arguments": arguments,
         "preset": context.preset.model_dump(mode="json"),
@@ -278,14 +281,6 @@ def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
     regions, grid = data.feature_config.regions, data.grid
     of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
     return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
-
-
-def _graph_arguments(kind: GraphKind, context: RunContext) -> dict[str, int]:
-    """The sizes of a model that follow from the scene graphs it reads."""
-    if kind == "none" or context.data.graphs is None:
-        return {}
-    count = len(context.graph_entries(kind))
-    return {"n_graph_words": count} if kind == "words" else {"n_labels": 1 + count}
 
 
 def _graph_field(card: ModelCard, data: BenchmarkData) -> dict[str, str]:

@@ -27,8 +27,7 @@ from zoo.registry import model_card
 
 if TYPE_CHECKING:
     from harness.benchmark.hub_model import CheckpointCount
-    from harness.measure.flops.backbone import BackboneCount
-    from harness.measure.flops.counting import FlopCounts
+    from harness.measure.flops.counting import BackboneCount, FlopCounts
 
 T = TypeVar("T")
 
@@ -143,7 +142,7 @@ def flops(
         )
     looked_through = None
     if with_backbone:
-        from harness.measure.flops.backbone import count_backbone
+        from harness.measure.flops.counting import count_backbone
 
         looked_through = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (looked_through.channels if looked_through else _DIM)
@@ -364,7 +363,7 @@ def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: flo
 
 def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
-    from harness.measure.flops.backbone import count_backbone
+    from harness.measure.flops.counting import count_backbone
 
     rows = []
     with progress_aside() as reporter, reporter.task("counting", len(ROWS) + 1) as task:

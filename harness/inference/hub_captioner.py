@@ -62,9 +62,8 @@ class HubCaptioner:
         self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
         kind: Any = AutoModelForImageTextToText
         network: Any = load_network(kind, checkpoint.folder, attention=attention)
-        self.network = network
         # Gradients are off in `generate` too, but counters of torch follow parameters that could have some.
-        network.to(device, self.dtype).eval().requires_grad_(False)
+        self.network = network.to(device, self.dtype).eval().requires_grad_(False)
         tokenizer = self.processor.tokenizer
         tokenizer.padding_side = "left"  # a decoder goes on after the last token of its prompt
         if tokenizer.pad_token is None:
@@ -86,8 +85,7 @@ class HubCaptioner:
     def inputs(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
         """RGB images of any size, with the prompt, as the network takes them, on its device."""
         if self.prompt.bare:
-            found = self.processor.image_processor(images=list(images), return_tensors="pt")
-            return self._placed(found)
+            return self._placed(self.processor.image_processor(images=list(images), return_tensors="pt"))
         return self._together(images, [self._text()] * len(images))
 
     def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
@@ -147,10 +145,10 @@ class HubCaptioner:
 
     def _placed(self, found: Mapping[str, Any]) -> dict[str, Tensor]:
         """The tensors on the device, numbers in the network's type."""
-        tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
         return {
             name: value.to(self.device, self.dtype if value.is_floating_point() else None)
-            for name, value in tensors.items()
+            for name, value in found.items()
+            if isinstance(value, Tensor)
         }
 
     def _text(self) -> str:

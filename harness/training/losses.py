@@ -127,7 +127,6 @@ class ReplayedPasses:
             del self._model.forward
 
     def __call__(self, visual: Visual, tokens: Tensor) -> Tensor:
-        """See `Captioner.forward`."""
         if self._begun or not torch.is_grad_enabled():
             return self._plain(visual, tokens)
         self._begun = True

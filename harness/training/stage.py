@@ -164,6 +164,5 @@ class _PackedDropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradient of what was kept."""
         (mask,) = ctx.saved_tensors
         return gradient * mask, None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from harness.config.schedule import LearningRate, Schedule, Stage
 from harness.data.batches import Batch
@@ -244,7 +244,9 @@ class Trainer:
         elif checkpoint is not None:
             optimiser.load_state_dict(checkpoint["optimiser"])
             self._objective_params.load_state_dict(checkpoint["objective"])
-            self._restore_gradients(checkpoint["gradients"])
+            for name, parameter in self._named_parameters():  # accumulated for a step that is still to come
+                gradient = checkpoint["gradients"].get(name)
+                parameter.grad = None if gradient is None else gradient.to(parameter)
             self._restore_generators(checkpoint)
         while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
             self._run_epoch(stage, data, optimiser)
@@ -407,11 +409,6 @@ class Trainer:
         if self._is_first:
             load_weights(self.model, self.best_path)
         self._collective.broadcast_weights(self.model)
-
-    def _restore_gradients(self, gradients: dict[str, Tensor]) -> None:
-        """What was accumulated for a step that is still to come."""
-        for name, parameter in self._named_parameters():
-            parameter.grad = gradients[name].to(parameter) if name in gradients else None
 
     def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """All that a stage trains: the model, and what its objective learns."""

@@ -101,7 +101,6 @@ def tree_digest(source: str) -> str:
 
 
 def _parsed(source: str | bytes) -> ast.Module:
-    """The syntax tree."""
     try:
         return ast.parse(source)
     except SystemError:  # CPython 3.11's threads share one count of the tree's depth, and rarely disturb each other

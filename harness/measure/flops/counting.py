@@ -1,4 +1,4 @@
-"""Multiply-accumulates of a captioner by part, and their names as stored costs.
+"""Multiply-accumulates of captioners by part, of backbones, and their names as stored costs.
 
 One multiply-accumulate (MAC) is one of fvcore's "flops"; as in fvcore, normalisation layers add five per element,
 and element-wise work is not counted but listed by operator, with an estimate of its share. The count depends only on
@@ -31,6 +31,7 @@ from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
+from zoo.models.end_to_end import grid_tokens
 
 PARTS = ("encoder", "start", "step", "greedy", "beam", "teacher_forced", "training")
 COSTS = tuple(f"gmac_{part}" for part in PARTS)
@@ -351,3 +352,52 @@ def _count(vision: nn.Module | None, work: Callable[[], None]) -> tuple[int, int
             hooks.callback(vision.register_forward_hook(lambda *_: seen.append(now() - begin.pop())).remove)
         work()
     return counter.get_total_flops() // 2, sum(seen) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneCount:
+    """Cost of one image through a backbone to its last features, `tokens` x `channels`.
+
+    It is not part of other counts when features are cached.
+    """
+
+    name: str
+    image_size: int
+    parameters: int
+    tokens: int
+    channels: int
+    count: PartCount
+
+
+def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
+    """Count a timm model without its head; needs no weights.
+
+    Args:
+        image_size: side of the square image; None for the backbone's own.
+
+    Raises:
+        BenchError: timm has no such model, or it does not accept images of this size.
+    """
+    import timm  # which takes seconds
+
+    if not timm.is_model(name):
+        raise BenchError(f"unknown backbone {name!r}", "choose one of timm.list_models()")
+    defaults: Any = timm.get_pretrained_cfg(name)
+    side = image_size or int(defaults.input_size[-1])
+    options: dict[str, Any] = {"img_size": side} if defaults.fixed_input_size else {}
+    with torch.device("meta"):  # random weights of 195 million parameters would take longer than the count
+        model = timm.create_model(name, pretrained=False, num_classes=0, **options)
+    model.to_empty(device="cpu").eval().requires_grad_(False)
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.zero_()
+    pixels = torch.zeros(1, 3, side, side)
+    try:
+        with torch.no_grad(), unfused():
+            tokens = grid_tokens(model, pixels)
+            count = trace(model, lambda seen: grid_tokens(model, seen.pixels), Visual(pixels=pixels))
+    except (AssertionError, RuntimeError) as error:
+        raise BenchError(
+            f"backbone {name} does not accept images of {side} x {side}: {error}", "leave out --image-size"
+        ) from error
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return BackboneCount(name, side, parameters, tokens.shape[1], tokens.shape[2], count)

@@ -126,11 +126,6 @@ _COMBINED = ("__or__", "bitwise_and", "bitwise_or", "logical_and", "logical_not"
 MOVES = tuple(f"aten::{name}" for names in (_MOVED, _SHAPED, _CUT, _FILLED, _COMPARED, _COMBINED) for name in names)
 """Operators that only move, make or compare integers and masks: like those that fvcore ignores, without products."""
 
-with warnings.catch_warnings():
-    # fvcore scripts an unrelated loss on import, which recent torch warns is deprecated.
-    warnings.simplefilter("ignore", FutureWarning)
-    from fvcore.nn import FlopCountAnalysis
-
 PASSES: dict[str, int] = {
     **dict.fromkeys(("abs", "neg", "ceil", "cos", "sin", "exp", "log", "pow", "sqrt", "rsqrt", "square"), 1),
     **dict.fromkeys(("add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul", "addcdiv"), 1),
@@ -177,6 +172,11 @@ class PartCount:
 
 def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState) -> PartCount:
     """Count `call(argument)`; all tensors of its result are outputs of the trace, so that nothing is pruned."""
+    with warnings.catch_warnings():
+        # fvcore scripts an unrelated loss on import, which recent torch warns is deprecated.
+        warnings.simplefilter("ignore", FutureWarning)
+        from fvcore.nn import FlopCountAnalysis  # here: not all that imports this module counts
+
     traced = _Traced(inside, call, argument)
     traced.training = False
     analysis = FlopCountAnalysis(traced, tuple(_tensors(argument)))
