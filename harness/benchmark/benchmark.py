@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 
 import torch
 
+from harness.benchmark.costs import BASE_BYTES, time_deferred
 from harness.benchmark.engines import Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
@@ -17,8 +18,6 @@ from harness.benchmark.plan import Request, plan, resolve
 from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
-from harness.benchmark.timing import time_deferred
-from harness.benchmark.training_costs import BASE_BYTES
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
 from harness.measure.environment import describe_state
 from harness.utils.errors import BenchError

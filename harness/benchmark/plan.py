@@ -19,12 +19,12 @@ import numpy as np
 import torch
 
 from harness.benchmark.context import RunContext
+from harness.benchmark.costs import memory_bytes
 from harness.benchmark.engines import Engine
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
 from harness.benchmark.run_config import Opening, RunConfig
-from harness.benchmark.training_costs import memory_bytes
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset

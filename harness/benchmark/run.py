@@ -12,6 +12,17 @@ import torch
 from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.captions import score_captions
 from harness.benchmark.context import BenchmarkData, RunContext
+from harness.benchmark.costs import (
+    macs_per_image,
+    members_training,
+    no_training,
+    one_image,
+    require_room,
+    time_hub,
+    time_model,
+    training_costs,
+    weights_folder,
+)
 from harness.benchmark.hub_model import HubModel, SavedHubModel
 from harness.benchmark.identity.run_key import built_with, model_sources
 from harness.benchmark.pretrained import Pretrained
@@ -25,9 +36,7 @@ from harness.benchmark.saved_model import (
     save_ensemble,
 )
 from harness.benchmark.scoring import score_people, score_split
-from harness.benchmark.timing import one_image, time_hub, time_model, weights_folder
 from harness.benchmark.train import fit
-from harness.benchmark.training_costs import macs_per_image, members_training, no_training, require_room, training_costs
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.images import load_image
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts

@@ -274,7 +274,8 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     They have METEOR, whose Java takes seconds, the report, and counts of captions as long and searches as wide as those
     of the run, whose tracing is most of a tiny run, where the module says so, by `WHOLE_RUNS = True`.
     """
-    from harness.benchmark import gate, training_costs, work
+    from harness.benchmark import costs as run_costs
+    from harness.benchmark import gate, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure import captioning_costs
     from harness.measure.flops import counting
@@ -285,7 +286,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     describe, read, write = FilterBank._describe_cells, counting.read_json, counting.write_text
     flops, caption = counting.count_flops, counting.count_caption
-    write_report, cost = report.write_report, training_costs.pass_costs
+    write_report, cost = report.write_report, run_costs.pass_costs
     tokenize, draw = evaluator.tokenize_ptb, significance.draws
 
     def described(bank: FilterBank, pixels: Any) -> Any:
@@ -330,7 +331,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "_describe_cells", described)
-        patch.setattr(training_costs, "pass_costs", costs)
+        patch.setattr(run_costs, "pass_costs", costs)
         patch.setattr(evaluator, "tokenize_ptb", tokens)
         patch.setattr(significance, "draws", draws)
         patch.setattr(counting, "read_json", read_count)

@@ -61,7 +61,7 @@ class Resources:
     Attributes:
         cpus: cores, or fractions of one; also how many threads it computes with.
         gpus: GPUs, or fractions of one; None: one where it computes on a GPU, else none.
-        memory_gb: of the host; None: as `harness.benchmark.training_costs` says.
+        memory_gb: of the host; None: as `harness.benchmark.costs` says.
     """
 
     cpus: float = 1.0

@@ -41,8 +41,8 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
                 text = f"re-used although {what}: the results revision is the same"
             elif accept:
                 text = f"re-used, made by other code: {what}"
-                same = ("key", "config", "signature", "code", "code_version")
-                spec = replace(spec, **{name: getattr(twin, name) for name in same})
+                spec = replace(spec, key=twin.key, config=twin.config, signature=twin.signature)
+                spec = replace(spec, code=twin.code, code_version=twin.code_version)
             else:
                 text = f"new, because {what}; the older run stays, --reuse any re-uses it"
             said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))

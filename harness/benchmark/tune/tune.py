@@ -24,6 +24,7 @@ import torch
 import yaml
 
 from harness.benchmark.context import RunContext
+from harness.benchmark.costs import BASE_BYTES
 from harness.benchmark.engines import Engine, Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.signature import tuned_field
@@ -34,9 +35,7 @@ from harness.benchmark.run import open_model
 from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
-from harness.benchmark.training_costs import BASE_BYTES
-from harness.benchmark.tune.chosen import TunedFile
-from harness.benchmark.tune.study import Study, Trial, TunedModel, read_study, save_study, study_file
+from harness.benchmark.tune.study import Study, Trial, TunedFile, TunedModel, read_study, save_study, study_file
 from harness.benchmark.work import OwnServices, Services
 from harness.config.preset import Preset
 from harness.config.tuning import (

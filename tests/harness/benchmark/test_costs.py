@@ -12,10 +12,20 @@ import pytest
 import torch
 from torch import nn
 
-from harness.benchmark import timing
+from harness.benchmark import costs as timing
 from harness.benchmark.context import Execution, RunContext
-from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
-from harness.benchmark.training_costs import COSTS, macs_per_image, pass_costs, training_costs
+from harness.benchmark.costs import (
+    COSTS,
+    DEFERRED,
+    ELSEWHERE,
+    OTHER_SEED,
+    macs_per_image,
+    pass_costs,
+    time_deferred,
+    time_model,
+    timed_images,
+    training_costs,
+)
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
