@@ -96,7 +96,7 @@ def fit(
             work = partial(_train_on_other_rank, others, execution.config)
             collective = ranks.enter_context(start_training(work, execution.device.type, devices))
         cache = partial(cache_own_features, model, context, reporter)
-        validation = _Validation(model, context, reporter)
+        validation = _validation(model, context, reporter)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
         rank = _Rank(task, collective, execution.device, reporter, cache, validation)
         return rank.trainer(report_epoch, on_step, trunk).fit()
@@ -218,44 +218,34 @@ class _Rank:
         return held
 
 
-class _Validation:
+def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Callable[[Stage, VisualSource], float]:
     """CIDEr-D of the validation split's captions, as a fraction, or the score of a stage that captions no images."""
+    vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
+    samples, words = as_read(context.data.val, vocabulary.preparation), vocabulary.tokenize
+    references = {sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in samples}
+    scorer = CiderD(references)
 
-    def __init__(self, model: Captioner, context: RunContext, reporter: Reporter) -> None:
-        self._model, self._context, self._reporter = model, context, reporter
-        words = context.inputs.vocabulary.tokenize
-        self._samples = as_read(context.data.val, context.inputs.vocabulary.preparation)
-        self._references = {
-            sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in self._samples
-        }
-        self._scorer = CiderD(self._references)
-
-    def __call__(self, stage: Stage, source: VisualSource) -> float:
-        model, context = self._model, self._context
-        vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
+    def validate(stage: Stage, source: VisualSource) -> float:
         if not stage.gives_ciders:
-            graphs, seen, longest = (
-                context.data.sentences,
-                context.source(model.visual),
-                context.preset.vocabulary.max_len,
-            )
+            graphs, seen = context.data.sentences, context.source(model.visual)
             assert graphs is not None
-            return validate_sentences(
-                stage, model, self._samples, graphs, vocabulary, seen, longest, device, precision, self._reporter.note
-            )
+            longest, note = context.preset.vocabulary.max_len, reporter.note
+            return validate_sentences(stage, model, samples, graphs, vocabulary, seen, longest, device, precision, note)
         captions = caption_images(
             model,
             vocabulary,
             source,
-            list(self._references),
+            list(references),
             Decoding(beam_size=stage.validation_beam_size, max_len=context.inputs.decoding.max_len),
             device=device,
             precision=precision,
-            reporter=self._reporter,
+            reporter=reporter,
             title="  validating",
             replayed=context.execution.replays,
         )
-        return self._scorer.score(captions.by_image)[0]
+        return scorer.score(captions.by_image)[0]
+
+    return validate
 
 
 def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:

@@ -276,11 +276,7 @@ def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -
 
 
 def _adopt_training(
-    spec: RunSpec,
-    services: Services,
-    execution: Execution,
-    on_epoch: Callable[[EpochRecord], None],
-    reporter: Reporter,
+    spec: RunSpec, services: Services, execution: Execution, on_epoch: Callable[[EpochRecord], None], reporter: Reporter
 ) -> str | None:
     """Let a run that has not begun go on from the finished run with most of its training; gives that one's key.
 

@@ -72,19 +72,14 @@ class Timing:
 
     def noise(self) -> tuple[str, ...]:
         """Why the timings are unreliable, one sentence each; empty if they are steady."""
-        found = []
         low, high = np.percentile(self._noise, (25, 75))
-        if (spread := high - low) > SPREAD:
-            found.append(
-                f"the quartiles of the same work lie {100 * spread:.0f} % of the median apart, more than "
-                f"{100 * SPREAD:.0f} %"
-            )
-        if (drift := self._drift / self.median) > DRIFT:
-            found.append(
-                f"the medians of the two halves differ by {100 * drift:.0f} % of the median, more than "
-                f"{100 * DRIFT:.0f} %"
-            )
-        return tuple(found)
+        found = (
+            ("the quartiles of the same work lie {:.0f} % of the median apart", high - low, SPREAD),
+            ("the medians of the two halves differ by {:.0f} % of the median", self._drift / self.median, DRIFT),
+        )
+        return tuple(
+            f"{said.format(100 * share)}, more than {100 * most:.0f} %" for said, share, most in found if share > most
+        )
 
     def _reach_of_one(self) -> float:
         """Distance of the ends of the median's interval, by order statistics."""
