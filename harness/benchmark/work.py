@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -87,7 +87,6 @@ class Services(AbstractContextManager["Services"]):
         self._opened = ExitStack()
         self._contexts: dict[str, RunContext] = {}
         self._evaluators: dict[bool, Evaluator] = {}
-        self._store: Store | None = None
         self._warm = False
         self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
         """Versions and machine."""
@@ -106,12 +105,10 @@ class Services(AbstractContextManager["Services"]):
         load_plugins(name for name in plugins if name not in self._plugins)
         self._plugins.update(plugins)
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """The results of the workspace."""
-        if self._store is None:
-            self._store = self._opened.enter_context(Store(self.workspace.database))
-        return self._store
+        return self._opened.enter_context(Store(self.workspace.database))
 
     def evaluator(self, opening: Opening) -> Evaluator:
         """What scores captions; its processes start behind the first training."""
