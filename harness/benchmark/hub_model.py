@@ -279,7 +279,7 @@ def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, Hub
     """
     found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
     if not found:
-        refuse_options(options, "--models names none", "add hf:ORG/NAME")
+        refuse_options(options, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
     for model in found.values():
         model.refuse()
     return found

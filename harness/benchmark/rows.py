@@ -12,7 +12,7 @@ import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.captions import CaptionsFile, find_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.hub_model import HubModel, HubOptions, refuse_options
+from harness.benchmark.hub_model import HubModel, HubOptions, find_checkpoints
 from harness.benchmark.identity.run_key import (
     built_with,
     code_of_hub,
@@ -106,8 +106,7 @@ def resolve_models(
         references=REFERENCE_ROWS,
         is_stored=lambda name: name.startswith((PREFIX, CAPTIONS, ENSEMBLE)) or is_saved(name, workspace),
     )
-    if not any(name.startswith(PREFIX) for name in names):
-        refuse_options(hub or {}, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
+    checkpoints = find_checkpoints(names, hub or {})
     files = find_captions((name for name in names if name.startswith(CAPTIONS)), cards)
     if cards is not None and not files:
         raise BenchError(f"--cards {cards} is for files of captions", f"add {CAPTIONS}FILE to --models")
@@ -115,9 +114,7 @@ def resolve_models(
     for name in names:
         if name in files:
             found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
-        elif name.startswith(PREFIX):
-            model = HubModel.parse(name, hub)
-            model.refuse()
+        elif (model := checkpoints.get(name)) is not None:
             found.append(RequestedModel(model.row, "hub", "pixels", hub=model))
         else:
             resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
