@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "e54398eb"
+SOURCES = "a319d3e0"
 
 
 @cache

@@ -8,7 +8,7 @@ its last checkpoint. Optuna draws the values, and keeps nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -225,11 +225,6 @@ def study_file(workspace: Workspace, run: str, label: str) -> Path:
     return studies_folder(workspace) / f"{run}-{digest(label, 6)}.json"
 
 
-def studies_of(workspace: Workspace, run: str) -> Iterator[Study]:
-    """All studies of a model under the conditions that its key tells."""
-    return map(read_study, sorted(studies_folder(workspace).glob(f"{run}-*.json")))
-
-
 def read_study(file: Path) -> Study:
     """A study that was saved; BenchError where it is damaged."""
     try:
@@ -394,8 +389,8 @@ def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) 
     """What came of the model's finished tunings under these conditions, by label."""
     from harness.benchmark.tune.tune import trial_spec
 
-    studies = studies_of(workspace, trial_spec(model, context, workspace).key)
-    found = {study.label: study.chosen() for study in studies if study.done}
+    files = studies_folder(workspace).glob(f"{trial_spec(model, context, workspace).key}-*.json")
+    found = {study.label: study.chosen() for study in map(read_study, sorted(files)) if study.done}
     return {label: chosen for label, chosen in found.items() if chosen.best is not None}
 
 
