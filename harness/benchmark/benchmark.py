@@ -5,20 +5,19 @@ Finished runs are re-used, failed ones tried again, and one model's failure neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 
 import torch
 
+from harness.benchmark.costs import BASE_BYTES, time_deferred
 from harness.benchmark.engines import Failure, spread_over
-from harness.benchmark.engines.estimate import BASE_BYTES
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.plan import Request, plan, resolve
 from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import is_saved
 from harness.benchmark.scoring import add_facts, add_more_metrics, more_evaluator
-from harness.benchmark.timing import time_deferred
 from harness.benchmark.work import Ended, Services, Work, mark_interrupted, next_free
 from harness.measure.environment import describe_state
 from harness.utils.errors import BenchError
@@ -30,9 +29,7 @@ _RELEASE_S = 5.0
 
 
 def run_benchmark(
-    request: Request,
-    reporter: Reporter,
-    on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None,
+    request: Request, reporter: Reporter, on_plan: Callable[[Services, Sequence[RunSpec]], None] = lambda *_: None
 ) -> tuple[dict[str, Ended], dict[str, str]]:
     """Execute the whole request against its workspace; every run ends as a row of the store.
 
@@ -69,11 +66,20 @@ def run_benchmark(
                 ended[key] = work(key)
             elif key not in ensembles:
                 left.append(key)
+
+        def take() -> str | None:
+            if (key := next_free(left, request.workspace)) is not None:
+                reporter.note(titles[key])
+            return key
+
         try:
-            ending = stack.enter_context(closing(engine.perform(work, lambda: _next(left, titles, services))))
+            ending = stack.enter_context(closing(engine.perform(work, take)))
             with limit_threads(RunConfig.of(specs[0]).execution.jobs):
                 for key, answer in ending:
-                    ended[key] = _told(key, answer, titles, services)
+                    ended[key] = "failed" if isinstance(answer, Failure) else answer
+                    if isinstance(answer, Failure):  # its process died
+                        store.fail(key, answer.error_class, answer.reason, "")
+                        reporter.note(f"{titles[key]}: failed: {answer}", style="red")
         except KeyboardInterrupt:
             mark_interrupted(engine.at_work, services, _RELEASE_S)
             raise
@@ -97,11 +103,9 @@ def _refuse_missing_members(specs: Sequence[RunSpec], services: Services) -> Non
     planned, store = {spec.key for spec in specs}, services.store
     for spec in specs:
         there = {key: store.status(key) for key in spec.config.get("members", ()) if key not in planned}
-        if missing := [
-            key
-            for key, status in there.items()
-            if status != "finished" and not (status is None and is_saved(key, services.workspace))
-        ]:
+        unfinished = [key for key, status in there.items() if status != "finished"]
+        missing = [key for key in unfinished if there[key] is not None or not is_saved(key, services.workspace)]
+        if missing:
             raise BenchError(
                 f"{spec.model}: {len(missing)} of its members are not finished under these conditions: "
                 + ", ".join(missing[:4]),
@@ -124,18 +128,3 @@ def _titles(specs: Sequence[RunSpec]) -> dict[str, str]:
         + said_budget(spec)
         for number, spec in enumerate(specs, 1)
     }
-
-
-def _next(left: list[str], titles: Mapping[str, str], services: Services) -> str | None:
-    if (key := next_free(left, services.workspace)) is not None:
-        services.reporter.note(titles[key])
-    return key
-
-
-def _told(key: str, answer: Ended | Failure, titles: Mapping[str, str], services: Services) -> Ended:
-    """How a run ended; that of a process that died is a failed row."""
-    if not isinstance(answer, Failure):
-        return answer
-    services.store.fail(key, answer.error_class, answer.reason, "")
-    services.reporter.note(f"{titles[key]}: failed: {answer}", style="red")
-    return "failed"

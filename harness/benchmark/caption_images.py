@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from results.records import AttentionRecord
 from zoo import Captioner
-from zoo.captioner import VisualSpec
+from zoo.captioner import GraphKind, VisualSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,14 @@ def _opened(
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
         seen = replace(model.visual, graph="none")
         source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
-        source, ungraphed = _with_graphs(run, model.visual, vocabulary, source, shown, bad, graphs, as_trained)
-        bad = {**bad, **ungraphed}
         ids = [sample.image_id for sample in shown.samples if sample.image_id not in bad]
+        if model.visual.graph != "none":
+            source, ungraphed = _with_graphs(
+                run, model.visual.graph, vocabulary, source, shown, ids, graphs, as_trained
+            )
+            ids, bad = [image_id for image_id in ids if image_id not in ungraphed], bad | ungraphed
+        elif graphs is not None:
+            raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
         yield _Opened(model.to(device), vocabulary, source, device, ids, bad)
 
 
@@ -213,45 +218,39 @@ def _source(
     def maps() -> Features:
         return extract_features(images, backbone, cache_dir=scratch, device=str(device))
 
-    found = prepare_regions(
-        images, trained.model_copy(update={"source": source}), backbone, lambda _bad: maps(), cache_dir=scratch
-    )
+    config = trained.model_copy(update={"source": source})
+    found = prepare_regions(images, config, backbone, lambda _bad: maps(), cache_dir=scratch)
     if spec.kind != "regions+grid":
         return found, found.bad
     if needs_backbone(source):
         return both_streams(found, maps()), found.bad
-    beside = prepare_file_grid(images, trained.model_copy(update={"source": source}), cache_dir=scratch, skip=found.bad)
+    beside = prepare_file_grid(images, config, cache_dir=scratch, skip=found.bad)
     return both_streams(found, beside), found.bad | ({} if beside is None else beside.bad)
 
 
 def _with_graphs(
     run: SavedModel,
-    spec: VisualSpec,
+    kind: GraphKind,
     vocabulary: Vocabulary,
     source: VisualSource,
     images: Dataset,
-    bad: Mapping[int, str],
+    ids: Sequence[int],
     graphs: GraphConfig | None,
     as_trained: bool,
 ) -> tuple[VisualSource, dict[int, str]]:
     """The source with what a model on scene graphs reads of them, and the reasons for images without a usable one."""
-    if spec.graph == "none":
-        if graphs is not None:
-            raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
-        return source, {}
     chosen = graphs or (run.features.graphs if as_trained else None)
     if chosen is None:
         raise BenchError(
             "the run was trained with scene graphs: it needs them for these images too",
             "add --graphs FILE.json, with a graph of each image's regions, by image id",
         )
-    ids = [sample.image_id for sample in images.samples if sample.image_id not in bad]
     regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
     first = run.features.regions is not None and run.features.regions.as_listed
     found, without = check_graphs(
         open_graphs(chosen, images), ids, dict(zip(ids, regions, strict=False)).get, first=first
     )
-    return WithGraph(source, spec.graph, found, run.graph_entries or (), vocabulary), without
+    return WithGraph(source, kind, found, run.graph_entries or (), vocabulary), without
 
 
 def _own_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -176,7 +176,13 @@ class RunContext:
             BenchError: a second stream or a scene graph that the model needs is not there.
         """
         if spec.graph != "none":
-            return self._with_graph(self.source(replace(spec, graph="none")), spec.graph)
+            if self.data.graphs is None:
+                raise BenchError(
+                    "the model needs a scene graph of each image, and none are given",
+                    "add --graphs scenes or --graphs FILE.json, with --regions; or leave the model out",
+                )
+            source, entries = self.source(replace(spec, graph="none")), self.graph_entries(spec.graph)
+            return WithGraph(source, spec.graph, self.data.graphs.graphs, entries, self.inputs.vocabulary)
         if spec.kind == "pixels":
             return PixelSource(self.data.dataset, self.inputs.preprocessing, self.execution.device)
         if spec.kind == "regions+grid":
@@ -189,22 +195,9 @@ class RunContext:
             return self.inputs.graph_entries or ()
         return self.data.graphs.entries[kind]
 
-    def _with_graph(self, source: VisualSource, kind: GraphKind) -> VisualSource:
-        if self.data.graphs is None:
-            raise BenchError(
-                "the model needs a scene graph of each image, and none are given",
-                "add --graphs scenes or --graphs FILE.json, with --regions; or leave the model out",
-            )
-        return WithGraph(source, kind, self.data.graphs.graphs, self.graph_entries(kind), self.inputs.vocabulary)
-
 
 def open_context(
-    opening: Opening,
-    workspace: Workspace,
-    reporter: Reporter,
-    *,
-    spread: Spread | None = None,
-    make: bool = True,
+    opening: Opening, workspace: Workspace, reporter: Reporter, *, spread: Spread | None = None, make: bool = True
 ) -> RunContext:
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
@@ -241,7 +234,13 @@ def open_context(
     drops_restval = recipe is not None and recipe.restval == "dropped" and not dataset.is_references
     if drops_restval:
         splits["train"] = without_restval(dataset, splits["train"])
-    vocabulary = _build_vocabulary(dataset, splits.get("train", ()), preset)
+    words = preset.vocabulary
+    preparation = "words" if recipe is None else recipe.captions
+    captions = counted_captions(dataset, splits.get("train", ()), preparation)
+    if words.kind == "bpe":
+        vocabulary: Vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
+    else:
+        vocabulary = Vocabulary.build(captions, words.min_count, preparation)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
@@ -249,7 +248,7 @@ def open_context(
         nrefs=nrefs_field(evaluated),
         evaluation=EvaluationSettings(spice=opening.spice),
         features=seen.described,
-        vocabulary=vocabulary_field(vocabulary, preset.vocabulary.min_count),
+        vocabulary=vocabulary_field(vocabulary, words.min_count),
         precision=opening.precision,
         revision=opening.revision,
         sentences=None if sentences is None else sentences.described,
@@ -299,14 +298,6 @@ def looking(opening: Opening, dataset: Dataset) -> Mapping[str, VisualKind]:
     """What each row sees; nothing where there are no pictures, and no row needs any, so that none are checked."""
     blind = all(map(looks_at_nothing, opening.sees)) and (dataset.is_references or not has_pictures(dataset))
     return {} if blind else opening.sees
-
-
-def _build_vocabulary(dataset: Dataset, train: Sequence[Sample], preset: Preset) -> Vocabulary:
-    preparation, config = preset.recipe.captions if preset.recipe is not None else "words", preset.vocabulary
-    captions = counted_captions(dataset, train, preparation)
-    if config.kind == "bpe":
-        return SubwordVocabulary.build(captions, config.min_count, preparation, config.merges)
-    return Vocabulary.build(captions, config.min_count, preparation)
 
 
 def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:

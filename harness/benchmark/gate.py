@@ -285,8 +285,6 @@ def _scores(result: SplitResult) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Recorder:
-    """Records one model."""
-
     gate: Gate
     model: str
     weights: Path

@@ -14,7 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ def nothing_waits(check: Check) -> None:
             check.report.numbers.setdefault(name, {})[kind] = len(waits)
             check.expect(len(waits) <= most, f"{name}: a step of {kind} waits {_places(waits)}")
         there = batch.visual.to(check.device)
-        waits = _waits(lambda: _search(model.eval(), there), check.device)  # noqa: B023
+        waits = _waits(lambda: _beams(model.eval(), there), check.device)  # noqa: B023
         check.report.numbers[name]["beam search"] = len(waits)
         check.expect(len(waits) <= WORDS, f"{name}: a beam search waits {_places(waits)}")
 
@@ -151,11 +151,10 @@ def speed(check: Check) -> None:
         works: dict[str, Callable[[], object]] = {
             "cross_entropy": _step(model.train(), batch, {}, check.device, words, replays=False),
             "self_critical": _step(model, batch, critical, check.device, words, replays=False),
-            "beam search": lambda: _search(model.eval(), there, size["length"], 5),  # noqa: B023
+            "beam search": lambda: _beams(model.eval(), there, size["length"], 5),  # noqa: B023
         }
         if check.full:
-            beams = partial(_beams, model, length=size["length"], width=5, to_the_end=True)
-            replay = Replayed(beams, _unreplayed)
+            replay = Replayed(partial(_beams, model, length=size["length"], width=5, to_the_end=True), _unreplayed)
             works |= {
                 "cross_entropy, replayed": _step(model, batch, {}, check.device, words),
                 "self_critical, replayed": _step(model, batch, critical, check.device, words),
@@ -176,9 +175,7 @@ def replayed(check: Check) -> None:
         for kind, search in _SEARCHES.items():
 
             def found(visual: Visual, *, to_the_end: bool = True) -> tuple[Hypotheses]:
-                words: Any = {"max_len": WORDS, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
-                with torch.no_grad(), autocast(check.device, "bf16"):
-                    return (search(model, model.eval().encode(visual), **words),)  # noqa: B023
+                return _found(search, model.eval(), visual, WORDS, to_the_end)  # noqa: B023
 
             replay = Replayed(found, _unreplayed) if check.full else found
             different = 0
@@ -199,9 +196,9 @@ def replayed(check: Check) -> None:
 def passes(check: Check) -> None:
     """Passes that are replayed as graphs train as others: dropout, other shapes, halves of a batch, rewards."""
     for name in _families(check):
-        kinds: dict[str, dict[str, Any]] = {"cross_entropy": {}} | (
-            {"self_critical": SELF_CRITICAL} if name in _TOY else {}
-        )
+        kinds: dict[str, dict[str, Any]] = {"cross_entropy": {}}
+        if name in _TOY:
+            kinds["self_critical"] = SELF_CRITICAL
         for kind, changes in kinds.items():
             losses = []
             for replays in (False, True):
@@ -225,32 +222,29 @@ def memory(check: Check) -> None:
     source = _Source(a_batch(model).visual)
     held = hold(source, range(IMAGES), model.visual, check.device, 1 << 30)
     assert held is not None
-    seen, read = held.visual([2, 0], model.visual), source.visual([2, 0], model.visual)
-    for part in fields(Visual):
-        one, other = getattr(seen, part.name), getattr(read, part.name)
-        same = other is None or torch.equal(one.cpu(), other)
-        check.expect(same, f"{part.name} on the device differ from those that are read")
+    seen, read = (each.visual([2, 0], model.visual).parts() for each in (held, source))
+    for name, part in read.items():
+        check.expect(torch.equal(seen[name].cpu(), part), f"{name} on the device differ from those that are read")
     # A GPU's memory is given out in blocks of megabytes, which the batch has to fill many of.
     batch = a_batch(model, images=4096, regions=PAPER["regions"]) if check.full else a_batch(model, images=8)
-    whole = _Gradient(model, check.device)
-    expected = whole(batch)
-    with _less_memory(check, whole, batch) as objective:
-        split = _Gradient(model, check.device, objective)
-        far = _distance(split(batch), expected)
-    check.report.numbers |= {"parts": split.parts, "gradient": far}
-    check.expect(split.parts > 1, "memory did not run out")
-    check.expect(far <= GRADIENT, f"the gradient of {split.parts} parts is {far:.2g} from the whole batch's")
+    expected, _ = _gradient(model, batch)
+    with _less_memory(check, model, batch) as objective:
+        found, parts = _gradient(model, batch, objective)
+        far = _distance(found, expected)
+    check.report.numbers |= {"parts": parts, "gradient": far}
+    check.expect(parts > 1, "memory did not run out")
+    check.expect(far <= GRADIENT, f"the gradient of {parts} parts is {far:.2g} from the whole batch's")
 
 
 def collective(check: Check) -> None:
     """A group of one rank (NCCL on a GPU) gives the gradient that a process alone gives."""
     model = toy("transformer_base", dropout=0.0).to(check.device).train()
     batch = a_batch(model)
-    expected = _Gradient(model, check.device)(batch)
+    expected, _ = _gradient(model, batch)
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
-        group = Distributed(check.device.type)
-        far = _distance(_Gradient(model, check.device, collective=group)(batch), expected)
+        found, _ = _gradient(model, batch, collective=Distributed(check.device.type))
+        far = _distance(found, expected)
         check.expect(far == 0, f"the gradient of a group of one is {far:.2g} from a process's")
     finally:
         dist.destroy_process_group()
@@ -260,7 +254,7 @@ def energy(check: Check) -> None:
     """Joules a captioned image, by the device's counter."""
     model = toy("transformer_base").to(check.device).eval()
     there = a_batch(model).visual.to(check.device)
-    costs = measure_energy(lambda: _search(model, there), IMAGES, check.device, window_s=4.0)
+    costs = measure_energy(lambda: _beams(model, there), IMAGES, check.device, window_s=4.0)
     check.report.numbers |= {name: cost.value if cost.reason is None else cost.reason for name, cost in costs.items()}
 
 
@@ -441,21 +435,25 @@ def _step(
     return step
 
 
-def _search(model: Captioner, visual: Visual, length: int = WORDS, width: int = 2) -> Tensor:
-    return _beams(model, visual, length=length, width=width)[0].tokens
+def _beams(
+    model: Captioner, visual: Visual, length: int = WORDS, width: int = 2, to_the_end: bool = False
+) -> tuple[Hypotheses]:
+    return _found(partial(beam_search, beam_size=width), model, visual, length, to_the_end)
 
 
-def _beams(model: Captioner, visual: Visual, *, length: int, width: int, to_the_end: bool = False) -> tuple[Hypotheses]:
-    words: Any = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
+def _found(
+    search: Callable[..., Hypotheses], model: Captioner, visual: Visual, length: int, to_the_end: bool
+) -> tuple[Hypotheses]:
+    words = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
     with torch.no_grad(), autocast(next(model.parameters()).device, "bf16"):
-        return (beam_search(model, model.encode(visual), beam_size=width, **words),)
+        return (search(model, model.encode(visual), **words),)
 
 
 def _passes(model: Captioner, batch: Batch) -> dict[str, Tensor]:
     """Logits, the gradient of all weights, and the words of both searches."""
-    objective = _Gradient(model, next(model.parameters()).device)
     search: Any = {"max_len": WORDS, "bos": _WORDS.bos, "eos": _WORDS.eos}
-    found = {"gradient": objective(replace(batch, visual=batch.visual.to("cpu"), tokens=batch.tokens.cpu()))}
+    here = replace(batch, visual=batch.visual.to("cpu"), tokens=batch.tokens.cpu())
+    found = {"gradient": _gradient(model, here)[0]}
     with torch.no_grad():
         found["logits"] = model(batch.visual, batch.tokens)
         found["greedy"] = greedy(model, model.encode(batch.visual), **search).tokens
@@ -463,35 +461,18 @@ def _passes(model: Captioner, batch: Batch) -> dict[str, Tensor]:
     return found
 
 
-class _Gradient:
-    """The gradient of a batch's cross-entropy, as one vector; `parts` says in how many passes."""
-
-    def __init__(
-        self,
-        model: Captioner,
-        device: torch.device,
-        objective: Objective | None = None,
-        *,
-        collective: Collective | None = None,
-    ) -> None:
-        plain = CrossEntropy(Stage.model_validate(_STAGE), _WORDS.pad)
-        self._objective, self._weights = objective or plain, list(model.parameters())
-        self.parts = 1
-        self._gradient = BatchGradient(
-            model, device, precision="fp32", collective=collective or Collective(), on_split=self._note
-        )
-
-    def _note(self, parts: int) -> None:
-        self.parts = parts
-
-    def __call__(self, batch: Batch) -> Tensor:
-        for weight in self._weights:
-            weight.grad = None
-        self._gradient(self._objective, self._weights, batch, 0, 1)
-        grads = [weight.grad.flatten() for weight in self._weights if weight.grad is not None]
-        for weight in self._weights:
-            weight.grad = None
-        return torch.cat(grads)
+def _gradient(
+    model: Captioner, batch: Batch, objective: Objective | None = None, collective: Collective | None = None
+) -> tuple[Tensor, int]:
+    """The gradient of a batch's cross-entropy, as one vector, and in how many passes it was made."""
+    weights, parts = list(model.parameters()), [1]
+    others = collective or Collective()
+    gradient = BatchGradient(model, weights[0].device, precision="fp32", collective=others, on_split=parts.append)
+    model.zero_grad(set_to_none=True)
+    gradient(objective or CrossEntropy(Stage.model_validate(_STAGE), _WORDS.pad), weights, batch, 0, 1)
+    found = torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None])
+    model.zero_grad(set_to_none=True)
+    return found, parts[-1]
 
 
 def _distance(found: Tensor, wanted: Tensor) -> float:
@@ -551,20 +532,18 @@ class _Source:
     all_images: Visual
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:  # noqa: ARG002  # of one spec
-        """See `VisualSource.visual`."""
-        parts = {part.name: getattr(self.all_images, part.name) for part in fields(Visual)}
-        return Visual(**{name: value[list(image_ids)] for name, value in parts.items() if value is not None})
+        return Visual(**{name: part[list(image_ids)] for name, part in self.all_images.parts().items()})
 
 
 @contextmanager
-def _less_memory(check: Check, whole: _Gradient, batch: Batch) -> Iterator[Objective | None]:
+def _less_memory(check: Check, model: Captioner, batch: Batch) -> Iterator[Objective | None]:
     """Less memory than a batch needs, enough for a quarter: the GPU's own limit, or an objective that says so."""
     if check.full:
         peaks = []
         for part in (batch, batch.split(4)[0]):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            whole(part)
+            _gradient(model, part)
             peaks.append(torch.cuda.max_memory_reserved())
         torch.cuda.empty_cache()
         total = torch.cuda.get_device_properties(check.device).total_memory
@@ -601,7 +580,6 @@ class _Batches:
         return 4
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch."""
         for at in range(start, len(self)):
             if self._asked == self._cut:
                 raise _CutError

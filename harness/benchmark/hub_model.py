@@ -1,30 +1,44 @@
-"""`hf:ORG/NAME`, `hf:ORG/NAME@REVISION` and `hf:FOLDER`: checkpoints of transformers' own interface as rows."""
+"""`hf:ORG/NAME`, `hf:ORG/NAME@REVISION` and `hf:FOLDER`: checkpoints of transformers' own interface.
+
+As rows of a benchmark, to caption images with, and their costs apart from any data set.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import torch
+from PIL import Image
+
+from harness.benchmark.caption_images import Captioned, readable
 from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
 from harness.benchmark.pretrained import WEIGHTS_FILES, fetch, folder_name
+from harness.benchmark.saved_model import find_run, read_description
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
+from harness.data.dataset import Dataset
 from harness.data.hub import PREFIX, HubPlace, WeightsMissing, parse_place
 from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prompt, choose_prompt, choose_rules
+from harness.measure.captioning_costs import Timed, time_generation
+from harness.measure.flops.counting import GenerationCounts
+from harness.measure.isolated import BenchmarkJob, BenchmarkResult, measure_all
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
+from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
 if TYPE_CHECKING:
-    import torch
+    from harness.inference.hub_captioner import HubCaptioner  # transformers, which other rows do without
 
-    from harness.inference.hub_captioner import HubCaptioner
-
-
+PICTURE = (640, 480)
+"""Width and height of the picture that costs are measured with, the most frequent size in COCO."""
 HubOptions = Mapping[str, Any]
 """Fields of `HubModel`, by name, that were given."""
 
@@ -196,11 +210,6 @@ class SavedHubModel(Strict):
         write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
 
 
-def described(config: Mapping[str, Any]) -> HubModel:
-    """The checkpoint of a planned run, from its configuration."""
-    return HubModel(**config["hub"])
-
-
 def prefetch_hub(name: str) -> Path:
     """Fetch `hf:ORG/NAME[@REVISION]` into the hub's cache: weights as safetensors, processor, settings, no code.
 
@@ -213,3 +222,97 @@ def prefetch_hub(name: str) -> Path:
     elsewhere = f"name a folder in --models: {PREFIX}FOLDER"
     files = (*WEIGHTS_FILES, "*.jinja", "*.model")
     return fetch(model.where, model.revision, files, elsewhere, "look for its name on https://huggingface.co/models")
+
+
+def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
+    """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
+
+    Raises:
+        BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
+    """
+    if run.startswith(PREFIX):
+        return SavedHubModel(model=HubModel.parse(run, options), decoding=Decoding())
+    folder = find_run(run, workspace)
+    if not (folder / SavedHubModel.file).is_file():
+        refuse_options(options, f"{run} is none", "leave it out")
+        return None
+    saved = read_description(SavedHubModel, folder / SavedHubModel.file)
+    return saved.model_copy(update={"model": replace(saved.model, **options)})
+
+
+def caption_with_checkpoint(
+    images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
+) -> Captioned:
+    """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
+
+    Raises:
+        WeightsMissing: they are not on this machine.
+        BenchError, ZooError: the checkpoint is damaged, or of no model that captions.
+    """
+    from harness.inference.hub_captioner import caption_with_hub
+
+    usable, unusable = readable(images)
+    if not usable.samples:
+        return Captioned({}, unusable)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    captioner = saved.model.open(device, "fp32")
+    decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
+    ids = [sample.image_id for sample in usable.samples]
+    captions = caption_with_hub(captioner, usable, ids, decoding, reporter=reporter, title="captioning")
+    return Captioned(captions.by_image, unusable)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCount:
+    """Cost of one image."""
+
+    parameters: int
+    counts: GenerationCounts
+    prompt: str
+
+
+def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, HubModel]:
+    """The checkpoints among the words of `--models`, by word.
+
+    Raises:
+        BenchError: one cannot caption, or options of checkpoints are given without one.
+    """
+    found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
+    if not found:
+        refuse_options(options, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
+    for model in found.values():
+        model.refuse()
+    return found
+
+
+def count_checkpoint(
+    model: HubModel, picture: tuple[int, int], *, max_len: int, beam_size: int, position: int | None
+) -> CheckpointCount:
+    """Count captioning of one picture.
+
+    Args:
+        position: of the one step that is counted by itself; the last of the caption unless given.
+    """
+    captioner = model.open(torch.device("cpu"), "fp32")
+    inputs = captioner.inputs([Image.new("RGB", picture)])
+    counts = captioner.counts(inputs, Decoding(beam_size=beam_size, max_len=max_len), position)
+    parameters = sum(parameter.numel() for parameter in captioner.network.parameters())
+    return CheckpointCount(parameters, counts, captioner.prompt.name)
+
+
+def checkpoint_job(model: HubModel, common: dict[str, Any]) -> BenchmarkJob:
+    """The measurement of a checkpoint in a process of its own; `common` has the other arguments of the job."""
+    return BenchmarkJob(model=model.row, arguments={}, checkpoint=asdict(model), answered_by=__name__, **common)
+
+
+def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
+    """As `harness.measure.isolated.measure`, of a checkpoint: from its processor's output to finished tokens."""
+    model, device = HubModel(**(job.checkpoint or {})), torch.device(job.device)
+
+    def timed(captioner: HubCaptioner, batch: int, width: int) -> Timed:
+        decoding = Decoding(beam_size=width, max_len=job.max_len)
+        inputs = captioner.inputs([Image.new("RGB", PICTURE)] * batch)
+        work = partial(captioner.generate, inputs, decoding, full_length=True)
+        return time_generation(work, 1, device, effort=job.effort, batch=batch)
+
+    return measure_all(job, lambda precision: partial(timed, model.open(device, precision)))

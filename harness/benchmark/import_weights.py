@@ -24,7 +24,7 @@ from harness.utils.hashing import digest
 from harness.utils.storage import sha256_of
 from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
-from zoo import Captioner, Pretraining, model_card
+from zoo import Pretraining, model_card
 from zoo.errors import ZooError
 from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
 from zoo.weights.official import CONVERTERS, converter_of
@@ -53,7 +53,7 @@ class Released:
 
     pretraining: Pretraining
     decoding: Decoding
-    preparation: str | None
+    preparation: str | None = None
     specials: tuple[str, ...] = ()
     backbone_tensors: str | None = None
     interpolation: Interpolation = "bicubic"
@@ -85,9 +85,7 @@ RELEASED = {
     ),
     "expansionnet_v2": Released(
         _trained(
-            _SWIN,
-            "Hu et al., IEEE Big Data 2023, Section IV-A; the authors' repository jchenghu/ExpansionNet_v2",
-            {},
+            _SWIN, "Hu et al., IEEE Big Data 2023, Section IV-A; the authors' repository jchenghu/ExpansionNet_v2", {}
         ),
         Decoding(beam_size=5, max_len=MAX_TOKENS, count_bos=True, cut_unfinished=True),
         "expansionnet",
@@ -97,7 +95,6 @@ RELEASED = {
     "puret": Released(
         _trained(_SWIN, "Wang et al., AAAI 2022; the authors' repository 232525/PureT", {}),
         Decoding(beam_size=5, max_len=17, length_penalty=0.0),
-        None,
         backbone_tensors="backbone.",
     ),
     "rstnet": Released(
@@ -109,17 +106,13 @@ RELEASED = {
     "x_lan": Released(
         _trained(_DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP),
         Decoding(beam_size=3, max_len=17, length_penalty=0.0),
-        None,
     ),
     "x_transformer": Released(
         _trained(_DETECTOR, "Pan et al., CVPR 2020; the repository JDAI-CV/image-captioning", _OVERLAP),
         Decoding(beam_size=2, max_len=17, length_penalty=0.0),
-        None,
     ),
 }
 """By family. GET has no released weights."""
-
-
 BACKBONE = "swin_large_patch4_window12_384"
 
 
@@ -179,7 +172,10 @@ def import_weights(
     else:
         model_name, chosen = name, dict(arguments)
         features, preprocessing, backbone_digest = _look_through(name, features, sizes["visual_dim"])
-    model = _build(model_name, state, chosen)
+    try:
+        model = from_official(model_name, state, **chosen)
+    except TypeError as error:
+        raise ZooError(f"{model_name} cannot be built with {chosen}: {error}", "check --set") from error
     search = released.decoding
     longest = min(search.max_len, model.max_len - 1)  # without the begin token
     decoding = search.model_copy(update={"beam_size": beam_size or search.beam_size, "max_len": longest})
@@ -234,10 +230,3 @@ def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[Feature
             "add --backbone NAME: the backbone that the checkpoint was trained on",
         )
     return features, backbone.preprocessing, backbone.digest
-
-
-def _build(name: str, state: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> Captioner:
-    try:
-        return from_official(name, state, **arguments)
-    except TypeError as error:
-        raise ZooError(f"{name} cannot be built with {dict(arguments)}: {error}", "check --set") from error

@@ -1,19 +1,26 @@
-"""From what the user asked for to planned runs: one spec for every model and seed, with all that it is executed by."""
+"""From what the user asked for to planned runs: one spec for every model and seed, with all that it is executed by.
+
+Control runs are of a model of the benchmark under changes that are not the architecture, to compare differences with.
+One control is the same model with as many further seeds: they are seeds of its row. The other is the same model and
+seeds under a harmless change of the images' preprocessing: its signature has a field `preprocessing`, so that its runs
+have a leaderboard group of their own.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from harness.benchmark.context import RunContext
-from harness.benchmark.control import choose_control, vary
+from harness.benchmark.costs import memory_bytes
 from harness.benchmark.engines import Engine
-from harness.benchmark.engines.estimate import memory_bytes
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
@@ -23,12 +30,18 @@ from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.schedule import Schedule
 from harness.config.tuning import Tuned
+from harness.data.images import load_image
+from harness.data.regions.opening import needs_backbone
 from harness.metrics.more.measure import MoreSettings
 from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec, budget_of
+
+AUTO = "auto"
+SAMPLED = 16
+"""Training images that tell whether the resize filter changes anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class Request:
     Attributes:
         device, precision: may be `auto`.
         budgets: ascending; every trained model is trained under each, with so many times the preset's epochs.
-        control: a trained model or "auto" (`harness.benchmark.control`).
+        control: a trained model or "auto".
         tuned: finds the tuned values of trained models, once the conditions are known; where it is or gives None, the
             preset is trained as it is.
         more: what further metrics are computed with, once all runs have ended; None: there are none.
@@ -178,6 +191,64 @@ def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, capti
             f"budgets: each is trained whole, since the learning rate of {schedule.name} is not constant for an epoch "
             "before it falls"
         )
+
+
+def choose_control(name: str, models: Sequence[RequestedModel], features: FeatureConfig) -> RequestedModel:
+    """The model of `--control`; `auto` is the first trained one whose preprocessing can be varied, or else the first.
+
+    Raises:
+        BenchError: the benchmark does not train it, or trains none at all.
+    """
+    trained = {model.name: model for model in models if model.kind == "trained"}
+    if not trained:
+        raise BenchError("--control needs a trained model, but --models names none", "add one, or leave out --control")
+    if name == AUTO:
+        varied = (model for model in trained.values() if nothing_to_vary(model, features) is None)
+        return next(varied, next(iter(trained.values())))
+    if name not in trained:
+        known = ", ".join(trained)
+        raise BenchError(f"--control {name}: --models trains no model of this name", f"choose auto, or one of: {known}")
+    return trained[name]
+
+
+def nothing_to_vary(model: RequestedModel, features: FeatureConfig) -> str | None:
+    """Why the preprocessing of images cannot be varied for a model, None where it can."""
+    if model.weights is not None:
+        return "images are prepared by the image processor of its published weights"
+    if model.visual == "none":
+        return "it sees no images"
+    if model.visual != "pixels" and features.regions is not None and not needs_backbone(features.regions.source):
+        return f"its features are read from {features.regions.source}, not made of images"
+    return None
+
+
+def vary(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunContext | None:
+    """The context with a harmless change of the preprocessing, to plan with; its features are still the old ones.
+
+    None where there is nothing to vary for the model, which the reporter is told.
+
+    Raises:
+        BadImage: an image that was checked before cannot be read any more.
+    """
+    if (reason := nothing_to_vary(model, context.data.feature_config)) is not None:
+        reporter.note(f"control: {model.name} with further seeds alone; no other preprocessing, since {reason}")
+        return None
+    data, backbone = context.data, copy.copy(context.data.backbone)
+    shown = data.train[:: max(len(data.train) // SAMPLED, 1)][:SAMPLED]
+    images = [load_image(data.dataset.path(sample)) for sample in shown]
+    # The other resize filter where it changes most of them: images of the input's size are not resized at all.
+    preprocessing, other = backbone.preprocessing, replace(backbone.preprocessing, control="other-filter")
+    changed = sum(not np.array_equal(preprocessing(image), other(image)) for image in images)
+    rescaled = replace(preprocessing, control="rescaled")
+    backbone.preprocessing = other if 2 * changed > len(images) else rescaled
+    change = backbone.preprocessing.described_control()
+    reporter.note(f"control: {model.name} with further seeds, and with preprocessing {change}")
+    return replace(
+        context,
+        data=replace(data, backbone=backbone),
+        inputs=replace(context.inputs, preprocessing=backbone.preprocessing),
+        signature=context.signature | {"preprocessing": change},
+    )
 
 
 def choose_device(name: str) -> torch.device:

@@ -40,7 +40,7 @@ class Pretrained:
 
         `trained` says whether the run's schedule trains it further.
         """
-        name = self.name()
+        name = folder_name(self.where)
         own = {
             "feat": f"pixels[processor of {name}]",
             "vocab": f"tokenizer of {name}",
@@ -69,10 +69,6 @@ class Pretrained:
         """The repository, or the absolute path of a folder, which may no longer exist."""
         folder = expanded(self.where)
         return str(absolute(folder)) if folder.is_dir() or folder.is_absolute() else self.where
-
-    def name(self) -> str:
-        """The repository, or a folder's name with a digest over the sizes and times of its files."""
-        return folder_name(self.where)
 
     def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
         """The model in float32, the context with its own tokenizer and image processor, and its arguments.

@@ -14,10 +14,10 @@ from functools import partial
 from statistics import fmean
 
 from harness.benchmark.context import RunContext, looking, open_context, open_inputs
+from harness.benchmark.costs import pass_costs, usual_length
 from harness.benchmark.identity.reuse import settle
 from harness.benchmark.identity.signature import training_fields
 from harness.benchmark.plan import Asked, Request, plan
-from harness.benchmark.training_costs import pass_costs, usual_length
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import SCENES
 from harness.data.features import Features

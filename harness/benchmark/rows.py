@@ -12,7 +12,7 @@ import harness
 from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.captions import CaptionsFile, find_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.hub_model import HubModel, HubOptions, refuse_options
+from harness.benchmark.hub_model import HubModel, HubOptions, find_checkpoints
 from harness.benchmark.identity.run_key import (
     built_with,
     code_of_hub,
@@ -106,8 +106,7 @@ def resolve_models(
         references=REFERENCE_ROWS,
         is_stored=lambda name: name.startswith((PREFIX, CAPTIONS, ENSEMBLE)) or is_saved(name, workspace),
     )
-    if not any(name.startswith(PREFIX) for name in names):
-        refuse_options(hub or {}, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
+    checkpoints = find_checkpoints(names, hub or {})
     files = find_captions((name for name in names if name.startswith(CAPTIONS)), cards)
     if cards is not None and not files:
         raise BenchError(f"--cards {cards} is for files of captions", f"add {CAPTIONS}FILE to --models")
@@ -115,9 +114,7 @@ def resolve_models(
     for name in names:
         if name in files:
             found += [RequestedModel(each.name, "captions", "none", captions=each) for each in files[name]]
-        elif name.startswith(PREFIX):
-            model = HubModel.parse(name, hub)
-            model.refuse()
+        elif (model := checkpoints.get(name)) is not None:
             found.append(RequestedModel(model.row, "hub", "pixels", hub=model))
         else:
             resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
@@ -161,11 +158,9 @@ def within_recipe(
     globs = [pattern for pattern in patterns if set(pattern) & set("*?[")]
     if preset.recipe is None or not globs or "all" in patterns:
         return list(models), []
-    kept: list[RequestedModel] = []
-    left_out: list[RequestedModel] = []
-    for model in models:
-        others = model.kind in {"trained", "pretrained"} and not preset.recipe.covers(model.name)
-        (left_out if others and model.name not in patterns else kept).append(model)
+    of_zoo = [model for model in models if model.kind in {"trained", "pretrained"} and model.name not in patterns]
+    left_out = [model for model in of_zoo if not preset.recipe.covers(model.name)]
+    kept = [model for model in models if model not in left_out]
     return (kept, [model.name for model in left_out]) if kept else (list(models), [])
 
 
@@ -245,7 +240,10 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     grid = context.data.grid
     if card.visual == "regions+grid" and grid is not None and grid.dim != context.data.visual_dim:
         arguments = {**arguments, "grid_dim": grid.dim}
-    arguments = {**arguments, **_graph_arguments(card.graph, context)}
+    if card.graph != "none" and context.data.graphs is not None:  # sizes that follow from the scene graphs it reads
+        count = len(context.graph_entries(card.graph))
+        sizes = {"n_graph_words": count} if card.graph == "words" else {"n_labels": 1 + count}
+        arguments = {**arguments, **sizes}
     config = {
         "arguments": arguments,
         "preset": context.preset.model_dump(mode="json"),
@@ -280,14 +278,6 @@ def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:
     regions, grid = data.feature_config.regions, data.grid
     of_file = grid is not None and regions is not None and not needs_backbone(regions.source)
     return f"{features}+grid#{grid.digest[:8]}" if grid is not None and of_file else f"{features}+grid"
-
-
-def _graph_arguments(kind: GraphKind, context: RunContext) -> dict[str, int]:
-    """The sizes of a model that follow from the scene graphs it reads."""
-    if kind == "none" or context.data.graphs is None:
-        return {}
-    count = len(context.graph_entries(kind))
-    return {"n_graph_words": count} if kind == "words" else {"n_labels": 1 + count}
 
 
 def _graph_field(card: ModelCard, data: BenchmarkData) -> dict[str, str]:

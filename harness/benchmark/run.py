@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,18 @@ import torch
 from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.captions import score_captions
 from harness.benchmark.context import BenchmarkData, RunContext
-from harness.benchmark.engines.estimate import require_room
+from harness.benchmark.costs import (
+    macs_per_image,
+    members_training,
+    no_training,
+    one_image,
+    require_room,
+    time_hub,
+    time_model,
+    training_costs,
+    weights_folder,
+)
+from harness.benchmark.hub_model import HubModel, SavedHubModel
 from harness.benchmark.identity.run_key import built_with, model_sources
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.run_config import RunConfig
@@ -25,14 +36,13 @@ from harness.benchmark.saved_model import (
     save_ensemble,
 )
 from harness.benchmark.scoring import score_people, score_split
-from harness.benchmark.timing import one_image, time_model, weights_folder
 from harness.benchmark.train import fit
-from harness.benchmark.training_costs import macs_per_image, members_training, no_training, training_costs
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
+from harness.data.images import load_image
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
-from harness.inference.generate import caption_images
-from harness.measure.captioning_costs import Counted, count_captioning, count_mean_caption
-from harness.measure.flops.kept import KeptCounts
+from harness.inference.generate import Captions, caption_images
+from harness.measure.captioning_costs import count_captioning, count_mean_caption, counted
+from harness.measure.flops.counting import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.metrics.evaluator import Evaluator
@@ -41,7 +51,7 @@ from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
-from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, budget_of
+from results.records import AttentionRecord, EpochRecord, Outcome, Quantity, RunSpec, SplitResult, budget_of
 from zoo import Captioner, create_model, model_card
 from zoo.attention_maps import attends
 from zoo.laws import check_laws
@@ -82,9 +92,7 @@ def run(
     members, remote = spec.config.get("members", []), workspace.remote
     folder = weights_folder(spec, workspace)
     if spec.kind == "hub":
-        from harness.benchmark.hub import run_hub  # imports transformers, which other runs do without
-
-        return run_hub(spec, context, evaluator, folder, reporter)
+        return _run_hub(spec, context, evaluator, folder, reporter)
 
     # The model: stored, published, or untrained with random weights.
     for name in (folder.name, *members):
@@ -102,7 +110,9 @@ def run(
     if spec.kind == "trained" and "pretrained" not in spec.config:  # counts that other seeds and runs made
         built = {"arguments": built_with(spec.model, arguments), "sources": model_sources(spec.model, arguments)}
         kept = KeptCounts(context.data.cache / "gmac", {"model": spec.model, **built})
-    counted = count_costs(model, context, kept)
+    execution, decoding, splits = context.execution, context.inputs.decoding, []
+    seen, width, longest = one_image(model, context), decoding.beam_size, decoding.max_len
+    counts = count_captioning(model, seen, beam_size=width, max_len=longest, kept=kept)
 
     # Training; the model then has the weights of the best epoch.
     environment: dict[str, Any] = {}
@@ -113,46 +123,45 @@ def run(
             if remote is not None:
                 remote.push(folder, f"runs/{spec.key}")
 
-        macs = macs_per_image(model, counted.counts, context)
+        macs = macs_per_image(model, counts.counts, context)
         with PeakMemory(context.execution.device) as memory:
             summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step, longer)
-        costs = counted.costs | training_costs(summary, memory, macs, context)
-        execution = context.execution
+        costs = counts.costs | training_costs(summary, memory, macs, context)
         environment["training"] = execution.config.record(execution.device, summary.micro_batches)
         if remote is not None:
             remote.push(folder, f"runs/{spec.key}")
     elif members:
-        costs = counted.costs | members_training(members, services.store)
+        costs = counts.costs | members_training(members, services.store)
     else:
-        costs = counted.costs | no_training(_NOT_TRAINED[spec.kind])
+        costs = counts.costs | no_training(_NOT_TRAINED[spec.kind])
 
     # Captions and scores of every evaluated split.
     reporter.watch(stage="evaluation")
-    execution, decoding, splits = context.execution, context.inputs.decoding, []
-    for split, samples in context.data.evaluated.items():
-        with PeakMemory(execution.device) as memory:
-            captions = caption_images(
-                model,
-                context.inputs.vocabulary,
-                context.source(model.visual),
-                [sample.image_id for sample in samples],
-                decoding,
-                device=execution.device,
-                precision=execution.precision,
-                reporter=reporter,
-                title=f"  captioning {split}",
-                replayed=execution.replays,
-            )
-        if split == "test":
-            costs["caption_images_per_second"] = Quantity(len(samples) / captions.seconds, unit="images/s")
+
+    def caption(image_ids: list[int], title: str) -> Captions:
+        return caption_images(
+            model,
+            context.inputs.vocabulary,
+            context.source(model.visual),
+            image_ids,
+            decoding,
+            device=execution.device,
+            precision=execution.precision,
+            reporter=reporter,
+            title=title,
+            replayed=execution.replays,
+        )
+
+    for captions, memory, result, seconds in _scored(caption, context, evaluator):
+        if result.split == "test":
+            count = len(result.captions)
+            costs["caption_images_per_second"] = Quantity(count / captions.seconds, unit="images/s")
             costs |= memory.quantities("caption")
-            length, width = captions.generated / len(samples), decoding.beam_size
-            costs |= count_mean_caption(model, one_image(model, context), beam_size=width, length=length, kept=kept)
-        result, seconds = score_split(split, captions.by_image, context.data, evaluator)
-        if split == "test":
+            length = captions.generated / count
+            costs |= count_mean_caption(model, seen, beam_size=width, length=length, kept=kept)
             costs["score_seconds"] = Quantity(seconds, unit="s")
-        if split == "test" and attends(model):
-            result = replace(result, attention=_attention(model, context, captions.tokens, reporter))
+            if attends(model):
+                result = replace(result, attention=_attention(model, context, captions.tokens, reporter))
         splits.append(result)
 
     # The time of captioning.
@@ -164,8 +173,49 @@ def run(
         costs=costs | timed.costs,
         environment=environment | {"measurement": timed.state},
         checkpoint=None if members else str(folder / WEIGHTS),
-        operators=counted.operators,
+        operators=counts.operators,
     )
+
+
+def _scored(
+    caption: Callable[[list[int], str], Captions], context: RunContext, evaluator: Evaluator
+) -> Iterator[tuple[Captions, PeakMemory, SplitResult, float]]:
+    """The captions of every evaluated split, the memory that they took, their scores, and the seconds of scoring."""
+    for split, samples in context.data.evaluated.items():
+        with PeakMemory(context.execution.device) as memory:
+            captions = caption([sample.image_id for sample in samples], f"  captioning {split}")
+        yield captions, memory, *score_split(split, captions.by_image, context.data, evaluator)
+
+
+def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: Path, reporter: Reporter) -> Outcome:
+    """Caption, score and measure a checkpoint of transformers' own interface; leaves a description in `folder`."""
+    from harness.inference.hub_captioner import caption_with_hub  # transformers, which other runs do without
+
+    execution, decoding, data = context.execution, context.inputs.decoding, context.data
+    model = HubModel(**spec.config["hub"])
+    captioner = model.open(execution.device, execution.precision)
+    SavedHubModel(model=model, decoding=decoding).save(folder)
+    samples, typical = data.evaluated["test"], data.typical_image()
+    picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
+    inputs = captioner.inputs([load_image(picture)])
+    costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
+    costs |= no_training(_NOT_TRAINED["pretrained"])
+    splits, jobs = [], execution.config.jobs
+
+    def caption(image_ids: list[int], title: str) -> Captions:
+        return caption_with_hub(captioner, data.dataset, image_ids, decoding, reporter=reporter, title=title, jobs=jobs)
+
+    for captions, memory, result, seconds in _scored(caption, context, evaluator):
+        if result.split == "test":
+            count = len(result.captions)
+            costs["caption_images_per_second"] = Quantity(count / captions.seconds, unit="images/s")
+            costs["caption_length_mean"] = Quantity(captions.generated / count, unit="tokens")
+            costs["score_seconds"] = Quantity(seconds, unit="s")
+            costs |= memory.quantities("caption")
+        splits.append(result)
+    timed = time_hub(captioner, context)
+    used = {"measurement": timed.state, "attention": captioner.attention, "prompt": captioner.prompt.text}
+    return Outcome(splits=tuple(splits), costs=costs | timed.costs, environment=used)
 
 
 def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
@@ -208,13 +258,6 @@ def hold_to_laws(name: str, model: Captioner, context: RunContext) -> None:
     # Convolutions of another batch would round otherwise in TF32.
     with preserve_state(model), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         check_laws(model.eval(), visual, vocab_size=len(vocabulary), begin=vocabulary.bos)
-
-
-def count_costs(model: Captioner, context: RunContext, kept: KeptCounts | None = None) -> Counted:
-    """What captioning one test image takes of computation; counted before where it is in `kept`."""
-    decoding = context.inputs.decoding
-    visual = one_image(model, context)
-    return count_captioning(model, visual, beam_size=decoding.beam_size, max_len=decoding.max_len, kept=kept)
 
 
 def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Opening(Strict):
         preset: untuned.
         sees: the kind of visual input of each model of the benchmark, by its name.
         device, precision: chosen, not `auto`; a device without a number is any of its kind.
-        control: the harmless change of the images' preprocessing (`harness.benchmark.control`).
+        control: the harmless change of the images' preprocessing (`harness.benchmark.plan`).
         revision: the results revision of the code that planned, which workers then need not find by its sources.
     """
 

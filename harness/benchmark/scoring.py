@@ -173,11 +173,7 @@ def add_more_metrics(
 
 
 def add_facts(
-    specs: Sequence[RunSpec],
-    data: BenchmarkData,
-    store: Store,
-    reporter: Reporter,
-    objects: KnownObjects | None = None,
+    specs: Sequence[RunSpec], data: BenchmarkData, store: Store, reporter: Reporter, objects: KnownObjects | None = None
 ) -> None:
     """Judge the captions of the finished runs that lack it by the scenes they are of; nothing else of them changes.
 

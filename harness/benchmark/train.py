@@ -8,17 +8,16 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harness.benchmark.context import Execution, RunContext
+from harness.benchmark.context import RunContext
 from harness.benchmark.identity.sources import check_plugins
 from harness.config.execution import ExecutionConfig
 from harness.config.preset import Decoding
@@ -38,8 +37,7 @@ from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, stages_for, validate_sentences
 from harness.training.stage import StageData, make_objective
-from harness.training.state import TrainState
-from harness.training.trainer import Trainer
+from harness.training.trainer import Trainer, TrainState
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter, silent
 from results.records import EpochRecord
@@ -91,28 +89,17 @@ def fit(
         context.data.sentences,
     )
 
-    execution = context.execution
-    others = replace(task, model=copy.deepcopy(model).cpu()) if execution.config.devices > 1 else None
-    with _collective(others, execution) as collective:
+    execution, devices, collective = context.execution, context.execution.config.devices, Collective()
+    with ExitStack() as ranks:
+        if devices > 1:
+            others = pickle.dumps(replace(task, model=copy.deepcopy(model).cpu()))
+            work = partial(_train_on_other_rank, others, execution.config)
+            collective = ranks.enter_context(start_training(work, execution.device.type, devices))
         cache = partial(cache_own_features, model, context, reporter)
-        validation = _Validation(model, context, reporter)
-        data = _StageDataMaker(task, collective, execution.device, cache, reporter, validation)
+        validation = _validation(model, context, reporter)
         trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
-        return task.trainer(
-            model, stage_data=data, device=execution.device, collective=collective, on_epoch=report_epoch,
-            on_step=on_step, reporter=reporter, trunk=trunk,
-        ).fit()  # fmt: skip
-
-
-@contextmanager
-def _collective(others: _Task | None, execution: Execution) -> Iterator[Collective]:
-    """This process alone, or the first of the ranks that train `others` together."""
-    if others is None:
-        yield Collective()
-        return
-    work = partial(_train_on_other_rank, pickle.dumps(others), execution.config)
-    with start_training(work, execution.device.type, execution.config.devices) as collective:
-        yield collective
+        rank = _Rank(task, collective, execution.device, reporter, cache, validation)
+        return rank.trainer(report_epoch, on_step, trunk).fit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,42 +117,53 @@ class _Task:
     folder: Path
     sentences: SentenceGraphs | None = None
 
-    def trainer(
-        self,
-        model: Captioner,
-        **of_rank: Any,
-    ) -> Trainer:
-        """The training loop of a rank, with what is its own."""
-        return Trainer(model, self.schedule, folder=self.folder, precision=self.precision, seed=self.seed, **of_rank)
 
+@dataclass(slots=True)
+class _Rank:
+    """A rank of a training: what its stages read, their share of every batch and what is seen of the images.
 
-class _StageDataMaker:
-    """Makes what a stage reads on this rank: its share of every batch, and what it sees of the images.
-
-    Args:
+    Attributes:
         cache_features: extracts the features of the model's own backbone as it stands, and gives their folder.
         validate: the score of a stage on what is seen of the images; called, as `cache_features`, on rank 0 alone.
+        held: the task's own features on the device, for all stages.
     """
 
-    def __init__(
-        self,
-        task: _Task,
-        collective: Collective,
-        device: torch.device,
-        cache_features: Callable[[], Path],
-        reporter: Reporter,
-        validate: Callable[[Stage, VisualSource], float] = lambda *_: 0.0,
-    ) -> None:
-        self._task, self._collective, self._device, self._cache_features = task, collective, device, cache_features
-        self._reporter, self._validate = reporter, validate
-        self._held: VisualSource | None = None  # the task's own features on the device, for all stages
+    task: _Task
+    collective: Collective
+    device: torch.device
+    reporter: Reporter
+    cache_features: Callable[[], Path]
+    validate: Callable[[Stage, VisualSource], float] = lambda *_: 0.0
+    held: VisualSource | None = None
 
-    def __call__(self, stage: Stage) -> StageData:
+    def trainer(
+        self,
+        on_epoch: Callable[[EpochRecord], None],
+        on_step: Callable[[StepLoss], None] = lambda _: None,
+        trunk: int = 0,
+    ) -> Trainer:
+        task = self.task
+        return Trainer(
+            task.model,
+            task.schedule,
+            stage_data=self.stage_data,
+            folder=task.folder,
+            device=self.device,
+            precision=task.precision,
+            seed=task.seed,
+            on_epoch=on_epoch,
+            reporter=self.reporter,
+            on_step=on_step,
+            collective=self.collective,
+            trunk=trunk,
+        )
+
+    def stage_data(self, stage: Stage) -> StageData:
         """The data of a stage; one that leaves the model's own backbone as it is reads cached features of it."""
-        task, rank = self._task, self._collective.rank
+        task, rank = self.task, self.collective.rank
         source = task.source
         if stage.backbone == "frozen" and isinstance(task.model, HasBackbone):
-            folder = self._collective.broadcast(self._cache_features() if rank == 0 else Path())
+            folder = self.collective.broadcast(self.cache_features() if rank == 0 else Path())
             source = CachedBackboneSource(Features(folder))
         samples = list(task.train)
         seen = self._resident(source)
@@ -181,8 +179,8 @@ class _StageDataMaker:
             seed=task.seed,
             max_len=task.max_len,
             drop_last=stage.drop_last,
-            share=(rank, self._collective.world_size),
-            pinned=self._device.type == "cuda",
+            share=(rank, self.collective.world_size),
+            pinned=self.device.type == "cuda",
             widths=self._widths(task.max_len),
             graphs=self._graphs(stage),
         )
@@ -192,17 +190,17 @@ class _StageDataMaker:
             task.train,
             task.vocabulary,
             self._widths(stage.self_critical.max_len),
-            self._reporter.note,
+            self.reporter.note,
         )
-        return StageData(batches, objective, partial(self._validate, stage, source))
+        return StageData(batches, objective, partial(self.validate, stage, source))
 
     def _widths(self, max_len: int) -> tuple[int, ...]:
         """To which captions are padded for a GPU, which has a graph for each."""
-        return few_widths(max_len) if self._device.type == "cuda" else ()
+        return few_widths(max_len) if self.device.type == "cuda" else ()
 
     def _graphs(self, stage: Stage) -> list[list[NumberedGraph]] | None:
         """Of each sample that the stage reads, the graphs of its captions; None where it is of images."""
-        task = self._task
+        task = self.task
         if stage.objective != "sentence_graph" or task.sentences is None:
             return None
         graphs = numbered_graphs(task.train, task.sentences, task.vocabulary)
@@ -210,54 +208,44 @@ class _StageDataMaker:
 
     def _resident(self, source: VisualSource) -> VisualSource:
         """The training features on the device where they fit; those of a tuned backbone are of one stage."""
-        task, own = self._task, source is self._task.source
-        if own and self._held is not None:
-            return self._held
-        self._held = None  # before others take its memory
+        task, own = self.task, source is self.task.source
+        if own and self.held is not None:
+            return self.held
+        self.held = None  # before others take its memory
         images = [sample.image_id for sample in task.train]
-        held = resident(source, images, task.model.visual, self._device, self._reporter.note)
-        self._held = held if own else None
+        held = resident(source, images, task.model.visual, self.device, self.reporter.note)
+        self.held = held if own else None
         return held
 
 
-class _Validation:
+def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Callable[[Stage, VisualSource], float]:
     """CIDEr-D of the validation split's captions, as a fraction, or the score of a stage that captions no images."""
+    vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
+    samples, words = as_read(context.data.val, vocabulary.preparation), vocabulary.tokenize
+    references = {sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in samples}
+    scorer = CiderD(references)
 
-    def __init__(self, model: Captioner, context: RunContext, reporter: Reporter) -> None:
-        self._model, self._context, self._reporter = model, context, reporter
-        words = context.inputs.vocabulary.tokenize
-        self._samples = as_read(context.data.val, context.inputs.vocabulary.preparation)
-        self._references = {
-            sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in self._samples
-        }
-        self._scorer = CiderD(self._references)
-
-    def __call__(self, stage: Stage, source: VisualSource) -> float:
-        model, context = self._model, self._context
-        vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
+    def validate(stage: Stage, source: VisualSource) -> float:
         if not stage.gives_ciders:
-            graphs, seen, longest = (
-                context.data.sentences,
-                context.source(model.visual),
-                context.preset.vocabulary.max_len,
-            )
+            graphs, seen = context.data.sentences, context.source(model.visual)
             assert graphs is not None
-            return validate_sentences(
-                stage, model, self._samples, graphs, vocabulary, seen, longest, device, precision, self._reporter.note
-            )
+            longest, note = context.preset.vocabulary.max_len, reporter.note
+            return validate_sentences(stage, model, samples, graphs, vocabulary, seen, longest, device, precision, note)
         captions = caption_images(
             model,
             vocabulary,
             source,
-            list(self._references),
+            list(references),
             Decoding(beam_size=stage.validation_beam_size, max_len=context.inputs.decoding.max_len),
             device=device,
             precision=precision,
-            reporter=self._reporter,
+            reporter=reporter,
             title="  validating",
             replayed=context.execution.replays,
         )
-        return self._scorer.score(captions.by_image)[0]
+        return scorer.score(captions.by_image)[0]
+
+    return validate
 
 
 def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Distributed) -> None:
@@ -267,10 +255,7 @@ def _train_on_other_rank(pickled: bytes, config: ExecutionConfig, collective: Di
     task: _Task = pickle.loads(pickled)  # noqa: S301  # rank 0 made it
     device = collective.device
     task.model.to(device)
-    data = _StageDataMaker(task, collective, device, Path, silent())
-    task.trainer(
-        task.model, stage_data=data, device=device, collective=collective, on_epoch=lambda _: None, reporter=silent()
-    ).fit()
+    _Rank(task, collective, device, silent(), Path).trainer(lambda _: None).fit()
 
 
 class CachedBackboneSource:
@@ -292,43 +277,28 @@ def cache_own_features(model: Captioner, context: RunContext, reporter: Reporter
     """
     assert isinstance(model, HasBackbone)
     data = context.data
-    backbone, skip = data.backbone, set(data.skipped)
-    if not _same_weights(model.backbone, data.backbone):
+    backbone, skip, own = data.backbone, set(data.skipped), model.backbone.state_dict()
+    given = backbone.state_dict() if isinstance(backbone, TrainableBackbone) else None
+    if given is None or not all(torch.equal(value.cpu(), given[name].cpu()) for name, value in own.items()):
         backbone = _Tuned(model.backbone, data.backbone)
         needed = {sample.image_id for sample in (*data.train, *data.val)}
         skip = {sample.image_id for sample in data.dataset.samples} - needed
     return extract_features(
-        data.dataset,
-        backbone,
-        cache_dir=data.cache,
-        skip=skip,
-        device=str(context.execution.device),
-        reporter=reporter,
+        data.dataset, backbone, cache_dir=data.cache, skip=skip, device=str(context.execution.device), reporter=reporter
     ).folder
 
 
-def _same_weights(inner: nn.Module, backbone: Backbone) -> bool:
-    if not isinstance(backbone, TrainableBackbone):
-        return False
-    theirs = backbone.state_dict()
-    return all(torch.equal(value.cpu(), theirs[name].cpu()) for name, value in inner.state_dict().items())
-
-
-@dataclass
 class _Tuned:
     """A model's backbone after a stage that trained it, as a `Backbone`."""
 
-    network: nn.Module
-    origin: Backbone
-
-    def __post_init__(self) -> None:
-        digest = hashlib.sha256(f"tuned {self.origin.digest}".encode())
-        for name, value in sorted(self.network.state_dict().items()):
+    def __init__(self, network: nn.Module, origin: Backbone) -> None:
+        digest = hashlib.sha256(f"tuned {origin.digest}".encode())
+        for name, value in sorted(network.state_dict().items()):
             digest.update(name.encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-        self.digest = digest.hexdigest()
-        self.preprocessing: ImagePreprocessing = self.origin.preprocessing
-        self.name, self.dim, self.grid = f"{self.origin.name}, tuned", self.origin.dim, self.origin.grid
+        self.network, self.origin, self.digest = network, origin, digest.hexdigest()
+        self.preprocessing: ImagePreprocessing = origin.preprocessing
+        self.name, self.dim, self.grid = f"{origin.name}, tuned", origin.dim, origin.grid
 
     def describe(self) -> str:
         return f"{self.origin.describe()}, tuned#{self.digest[:8]}"

@@ -6,39 +6,46 @@ and in `bench work` on another machine. The lock of a run's folder decides who e
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import socket
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
 from itertools import chain
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import torch
 from rich.console import Console
 
-from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.earlier_stages import NOTE, adopt_training, without_what_was_not_seen
+from harness.benchmark.context import Execution, RunContext, open_context
 from harness.benchmark.engines import Failure
 from harness.benchmark.identity.reuse import check_versions
 from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
+from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.scoring import add_missing_scores
+from harness.config.schedule import Stage
 from harness.data.feature_cache import Spread
 from harness.data.hub import WeightsMissing
 from harness.measure.environment import describe_environment
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.signature import EvaluationSettings
+from harness.training.checkpoint import is_whole, last_checkpoint, read_position, save_first_checkpoint
 from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
-from harness.training.trackers import RunLog, TrackedRun
-from harness.training.trainer import CHECKPOINTS, TRUNK
+from harness.training.trackers import RunLog
+from harness.training.trainer import CHECKPOINTS, TRUNK, TrainState
+from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
@@ -46,7 +53,9 @@ from harness.utils.progress import Reporter, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
-from results.records import EpochRecord, RunSpec
+from results.records import EpochRecord, Quantity, RunSpec, stages_of
+from results.runs.reading import finished
+from results.runs.run import Run
 from results.store.rescoring import missing_metrics
 
 LOG_TAIL_LINES = 40
@@ -55,6 +64,15 @@ PROGRESS_S = 2.0
 """How often a run says in the store what it is at."""
 KEPT_NOTES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
+NOTE: Final = "first_stages_of"
+"""The file in a run's folder that names the run that it began with, for when it is continued."""
+_OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
+"""Fields of the signature that say nothing of a single stage, or are compared otherwise: as settings, or as code."""
+_SEEN_WHILE_TRAINING: Final = (
+    "train_data_wait", "train_beside",
+    "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved",
+)  # fmt: skip
+"""Costs that epochs do not tell."""
 
 
 class Services(AbstractContextManager["Services"]):
@@ -69,9 +87,9 @@ class Services(AbstractContextManager["Services"]):
         self._opened = ExitStack()
         self._contexts: dict[str, RunContext] = {}
         self._evaluators: dict[bool, Evaluator] = {}
-        self._environments: dict[str, dict[str, Any]] = {}
-        self._store: Store | None = None
         self._warm = False
+        self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
+        """Versions and machine."""
         self.unscored: set[str] = set()
         """Metrics that cannot be had here; they are not tried a second time."""
 
@@ -87,12 +105,10 @@ class Services(AbstractContextManager["Services"]):
         load_plugins(name for name in plugins if name not in self._plugins)
         self._plugins.update(plugins)
 
-    @property
+    @cached_property
     def store(self) -> Store:
         """The results of the workspace."""
-        if self._store is None:
-            self._store = self._opened.enter_context(Store(self.workspace.database))
-        return self._store
+        return self._opened.enter_context(Store(self.workspace.database))
 
     def evaluator(self, opening: Opening) -> Evaluator:
         """What scores captions; its processes start behind the first training."""
@@ -112,12 +128,6 @@ class Services(AbstractContextManager["Services"]):
         context = self._contexts[name]
         return replace(context, execution=replace(context.execution, config=config.execution))
 
-    def environment(self, device: torch.device) -> dict[str, Any]:
-        """Versions and machine."""
-        if str(device) not in self._environments:
-            self._environments[str(device)] = describe_environment(device)
-        return self._environments[str(device)]
-
     def warm_up(self, opening: Opening, context: RunContext) -> None:
         """Start what scores captions, hidden behind the first training."""
         if not self._warm:
@@ -127,9 +137,24 @@ class Services(AbstractContextManager["Services"]):
             self._warm = True
 
 
+class OwnServices:
+    """A `Call` of engines that opens the services of its process, and is pickled without them."""
+
+    services: Services | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "services": None}
+
+    def close(self) -> None:
+        """Close the services of this process."""
+        if self.services is not None:
+            self.services.close()
+            self.services = None
+
+
 @dataclass
-class Work:
-    """Executes planned runs of a workspace by their keys, one after another: the `Call` of engines.
+class Work(OwnServices):
+    """Executes planned runs of a workspace by their keys, one after another.
 
     Attributes:
         rerun: train finished runs again, from their beginning.
@@ -139,25 +164,14 @@ class Work:
     workspace: Workspace
     rerun: bool = False
     services: Services | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        self._elsewhere = self.services is None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"workspace": self.workspace, "rerun": self.rerun, "services": None, "_elsewhere": True}
-
-    def close(self) -> None:
-        """Close the services of this process."""
-        if self.services is not None:
-            self.services.close()
-            self.services = None
+    _elsewhere: bool = field(default=False, init=False, compare=False)
 
     def __call__(self, key: str) -> Ended:
         """Execute a run unless it is finished; wait for another process that executes it."""
         folder = self.workspace.run_folder(key)
         folder.mkdir(parents=True, exist_ok=True)
         if self.services is None:
-            self.services = Services(self.workspace, Reporter())
+            self.services, self._elsewhere = Services(self.workspace, Reporter()), True
         services = self.services
         with ExitStack() as stack:
             if self._elsewhere:
@@ -205,18 +219,20 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                 check_versions(spec.key, store, environment)
             context = services.context(config)
             services.warm_up(config.opening, context)
-            with _run_log(spec, config, workspace, reporter) as log:
+            # Rows without a model here have no experiment trackers.
+            names = () if spec.kind in {"captions", "reference"} else config.execution.log
+            with RunLog(names, spec, workspace.logs, reporter) as log:
 
                 def record(epoch: EpochRecord) -> None:
                     store.record_epoch(spec.key, epoch)
                     log.on_epoch(epoch)
 
-                begun_by = (
-                    None if rerun else adopt_training(spec, workspace, store, context.execution, record, reporter)
-                )
+                begun_by = None
+                if not rerun:
+                    begun_by = _adopt_training(spec, services, context.execution, record, reporter)
                 outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
                 if begun_by is not None:
-                    outcome = replace(outcome, costs=without_what_was_not_seen(outcome.costs, begun_by))
+                    outcome = replace(outcome, costs=_without_what_was_not_seen(outcome.costs, begun_by))
                     environment = environment | {"first_stages_of": begun_by}
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
@@ -242,14 +258,6 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
     return "finished"
 
 
-def _run_log(spec: RunSpec, config: RunConfig, workspace: Workspace, reporter: Reporter) -> RunLog:
-    """The experiment trackers of a run; rows without a model here have none."""
-    names = () if spec.kind in {"captions", "reference"} else config.execution.log
-    group = f"{spec.dataset} {spec.signature.get('schedule', '')}".rstrip()
-    tracked = TrackedRun(spec.key, spec.model, spec.seed, group, spec.signature, workspace.logs)
-    return RunLog(names, tracked, reporter)
-
-
 def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -> str:
     """A note on scores that a finished run lacked, and that were added now or cannot be had."""
     store, opening = services.store, config.opening
@@ -262,6 +270,136 @@ def _add_what_is_missing(spec: RunSpec, config: RunConfig, services: Services) -
     reasons = add_missing_scores(spec, missing, context.data, evaluator, store)
     services.unscored |= {metric for metric, reason in reasons.items() if reason}
     return "".join(f"; {metric}: {reason or 'scored now'}" for metric, reason in reasons.items())
+
+
+def _adopt_training(
+    spec: RunSpec, services: Services, execution: Execution, on_epoch: Callable[[EpochRecord], None], reporter: Reporter
+) -> str | None:
+    """Let a run that has not begun go on from the finished run with most of its training; gives that one's key.
+
+    Its epochs are recorded for this run too, with the time that they took. None where no run has such stages or trunk.
+
+    A stage begins from weights alone: optimiser and random numbers are begun anew. So a run of cross-entropy and then
+    rewards gives, on the same machine, bit for bit what it gives when cross-entropy is trained a second time. A run
+    that differs in its evaluation alone, as in the width of its beam, is not trained at all.
+
+    Under a larger budget a stage has the same rates until those of the smaller one begin to fall: their trunk. A run of
+    the smaller one keeps its checkpoint of the last whole epoch before, and the next run takes it over as its own first
+    one, with all that training goes on from; so it too gives, bit for bit, what training it whole gives.
+    """
+    workspace, planned = services.workspace, stages_of(spec.config)
+    folder = workspace.run_folder(spec.key)
+    if last_checkpoint(folder / CHECKPOINTS) is not None:
+        return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
+    (folder / NOTE).unlink(missing_ok=True)
+    # Some models pass over stages of sentence graphs.
+    if spec.kind != "trained" or any(stage["objective"] == "sentence_graph" for stage in planned):
+        return None
+    trained_as = execution.config.record(execution.device, 1)
+    alike = [
+        run
+        for run in finished(services.store, spec.dataset, model=spec.model, seed=spec.seed)
+        if _trained_alike(run, spec) and run.environment.get("training") == trained_as
+    ]
+    known = [run for run in alike if stages_of(run.config) == planned[: len(stages_of(run.config))]]
+    for earlier in sorted(known, key=lambda run: len(stages_of(run.config)), reverse=True):
+        weights = workspace.run_folder(earlier.key) / WEIGHTS
+        if not is_whole(weights):
+            continue
+        for epoch in earlier.epochs:
+            on_epoch(epoch)
+        write_text(folder / NOTE, earlier.key)
+        state = _after(earlier.epochs, finished=len(stages_of(earlier.config)) == len(planned))
+        if state.finished:
+            with replacing(folder / WEIGHTS) as temporary:
+                shutil.copyfile(weights, temporary)
+        save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": asdict(state)})
+        names = ", ".join(stage["name"] for stage in stages_of(earlier.config))
+        reporter.note(f"  {names}: not trained again, the weights are those of {earlier.key}")
+        return earlier.key
+    trunks = [(*trunk, run) for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
+    for epochs, checkpoint, earlier in sorted(trunks, key=lambda trunk: trunk[0], reverse=True):
+        if _take_over(earlier, checkpoint, epochs, folder, on_epoch):
+            stage = earlier.epochs[0].stage_name
+            reporter.note(f"  {stage} epochs 1 to {epochs}: not trained again, they are those of {earlier.key}")
+            return earlier.key
+    return None
+
+
+def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> tuple[int, Path] | None:
+    """The epochs and the checkpoint that a run kept for longer ones, where the planned one trains alike so far.
+
+    None if it is damaged, or not there.
+    """
+    checkpoint = last_checkpoint(workspace.run_folder(run.key) / TRUNK)
+    if checkpoint is None or (position := read_position(checkpoint)) is None:
+        return None
+    theirs, ours = (stages_of(config) for config in (run.config, spec.config))
+    if len(theirs) != 1 or len(ours) != 1:
+        return None
+    epochs, steps = position["epoch"], position["step"] // position["epoch"]
+    shared = Stage.model_validate(theirs[0]).shared_epochs(Stage.model_validate(ours[0]), steps)
+    return (epochs, checkpoint) if epochs <= shared else None
+
+
+def _take_over(run: Run, checkpoint: Path, epochs: int, folder: Path, on_epoch: Callable[[EpochRecord], None]) -> bool:
+    """Begin with the trunk of a run, which is then the first checkpoint; False where another run was faster."""
+    for epoch in run.epochs[:epochs]:
+        on_epoch(epoch)
+    write_text(folder / NOTE, run.key)
+    (folder / CHECKPOINTS).mkdir(exist_ok=True)
+    try:
+        if (best := checkpoint / WEIGHTS).is_file():
+            with replacing(folder / WEIGHTS) as temporary:
+                shutil.copyfile(best, temporary)
+        checkpoint.rename(folder / CHECKPOINTS / checkpoint.name)
+    except FileNotFoundError:
+        (folder / NOTE).unlink()
+        return False
+    with suppress(OSError):
+        checkpoint.parent.rmdir()
+    return True
+
+
+def _without_what_was_not_seen(costs: Mapping[str, Quantity], begun_by: str) -> dict[str, Quantity]:
+    """The costs of a run that began with the stages of another one, less those that need a look at every stage."""
+    reason = f"its beginning was trained by {begun_by}"
+    unseen = {name: Quantity(None, reason, costs[name].unit) for name in _SEEN_WHILE_TRAINING if name in costs}
+    return {**costs, **unseen}
+
+
+def _trained_alike(run: Run, spec: RunSpec) -> bool:
+    """Whether a run was trained under the conditions and by the code of the planned one, whatever its stages are."""
+    return (
+        len(stages_of(run.config)) > 0
+        and "pretrained" not in run.config
+        and _of_stages(run.config, run.signature) == _of_stages(spec.config, spec.signature)
+        and run.code is not None
+        and spec.code is not None
+        and (run.code.model, run.code.revision) == (spec.code.model, spec.code.revision)
+    )
+
+
+def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:
+    """What stages depend on besides their own settings, as JSON keeps it."""
+    conditions = {name: value for name, value in signature.items() if name not in _OF_THE_WHOLE}
+    return json.loads(json.dumps([config.get("arguments"), config["preset"].get("recipe"), conditions]))
+
+
+def _after(epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
+    """Where training stands after all stages of a run, as `TrainState.next_stage` has it; `finished`: none follows."""
+    last = epochs[-1].stage
+    best = max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last)
+    return TrainState(
+        stage=last if finished else last + 1,
+        best=best if finished else -math.inf,
+        finished=finished,
+        total_steps=epochs[-1].step,
+        seconds=sum(epoch.seconds for epoch in epochs),
+        images=sum(round(epoch.images_per_second * epoch.seconds) for epoch in epochs),
+        saves=1,
+        stage_start_score=best,
+    )
 
 
 class RunReporter(Reporter):

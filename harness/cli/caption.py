@@ -79,8 +79,7 @@ def caption(
         )
 
     from harness.benchmark.caption_images import caption_dataset, of_files, of_numbered_files
-    from harness.benchmark.hub import caption_with_checkpoint, find_hub
-    from harness.benchmark.hub_model import hub_options
+    from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
     from harness.benchmark.saved_model import find_run
     from harness.config.features import graph_config, region_config
     from harness.inference.attention import draw_attention

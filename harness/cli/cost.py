@@ -89,8 +89,7 @@ def measure(
     processor gives, with its own weights. A time is marked
     as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
     """
-    from harness.benchmark.hub import checkpoint_job, find_checkpoints
-    from harness.benchmark.hub_model import hub_options
+    from harness.benchmark.hub_model import checkpoint_job, find_checkpoints, hub_options
     from harness.benchmark.plan import choose_device
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.data.hub import PREFIX

@@ -26,9 +26,8 @@ from zoo.errors import ZooError
 from zoo.registry import model_card
 
 if TYPE_CHECKING:
-    from harness.benchmark.hub import CheckpointCount
-    from harness.measure.flops.backbone import BackboneCount
-    from harness.measure.flops.counting import FlopCounts
+    from harness.benchmark.hub_model import CheckpointCount
+    from harness.measure.flops.counting import BackboneCount, FlopCounts
 
 T = TypeVar("T")
 
@@ -121,8 +120,7 @@ def flops(
     load_plugins(plugin)
     names, checkpoints = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX)), {}
     if hub or any(name.startswith(PREFIX) for name in names):
-        from harness.benchmark.hub import find_checkpoints
-        from harness.benchmark.hub_model import hub_options
+        from harness.benchmark.hub_model import find_checkpoints, hub_options
 
         checkpoints = find_checkpoints(names, hub_options(hub or (), ("prompt",)))
     if checkpoints and operators:
@@ -144,7 +142,7 @@ def flops(
         )
     looked_through = None
     if with_backbone:
-        from harness.measure.flops.backbone import count_backbone
+        from harness.measure.flops.counting import count_backbone
 
         looked_through = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (looked_through.channels if looked_through else _DIM)
@@ -161,7 +159,7 @@ def flops(
         return count_flops(model, visual, caption_length=tokens, beam_size=width, step_position=position)
 
     def counted_checkpoint(name: str) -> CheckpointCount:
-        from harness.benchmark.hub import count_checkpoint
+        from harness.benchmark.hub_model import count_checkpoint
 
         return count_checkpoint(checkpoints[name], picture, max_len=tokens, beam_size=width, position=position)
 
@@ -365,7 +363,7 @@ def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: flo
 
 def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
-    from harness.measure.flops.backbone import count_backbone
+    from harness.measure.flops.counting import count_backbone
 
     rows = []
     with progress_aside() as reporter, reporter.task("counting", len(ROWS) + 1) as task:

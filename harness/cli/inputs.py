@@ -16,7 +16,7 @@ from harness.utils.files import expanded, require_file, require_utf8, shortened
 from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
-    from harness.benchmark.tune.chosen import FindTuned
+    from harness.benchmark.tune.study import FindTuned
     from harness.cli.options import RunOptions
     from harness.config.features import FeatureConfig
     from harness.config.preset import Preset
@@ -156,7 +156,7 @@ def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
     Raises:
         BenchError: it names the workspace's and a file's.
     """
-    from harness.benchmark.tune.chosen import from_file, from_workspace, one_after_other
+    from harness.benchmark.tune.study import from_file, from_workspace, one_after_other
 
     if WORKSPACE in where:
         if len(where) > 1:

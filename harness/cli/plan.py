@@ -161,8 +161,7 @@ def _show(
     request: Request, asked: Asked, found: Preview, shape: DataShape, taken: Sequence[Estimate], console: Console
 ) -> None:
     """Print what is made first, the stages, the table of runs, and what all of them take."""
-    from harness.benchmark.control import nothing_to_vary
-    from harness.benchmark.plan import trained_whole
+    from harness.benchmark.plan import nothing_to_vary, trained_whole
     from harness.measure.estimate import feature_bytes, run_bytes
     from results.records import budget_of
 

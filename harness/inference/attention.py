@@ -202,7 +202,11 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
 
 
 def _heated(plain: Image.Image, weights: tuple[float, ...], record: AttentionRecord) -> Image.Image:
-    heat = _grid_heat(weights, record.grid, plain.size) if record.grid else _box_heat(weights, record, plain.size)
+    if record.grid:
+        cells = np.asarray(weights, dtype=np.float32).reshape(record.grid)
+        heat = np.asarray(Image.fromarray(cells).resize(plain.size, Image.Resampling.BILINEAR))
+    else:
+        heat = _box_heat(weights, record, plain.size)
     heat = (heat / max(float(heat.max()), 1e-12))[..., None]
     pixels = np.asarray(plain, dtype=np.float32) * (_DARKEST + (1 - _DARKEST) * heat)
     pixels += (np.asarray(_HEAT, dtype=np.float32) - pixels) * (_STRONGEST * heat**2)
@@ -212,12 +216,6 @@ def _heated(plain: Image.Image, weights: tuple[float, ...], record: AttentionRec
         frame = (left, top, max(right - 1, left), max(bottom - 1, top))
         ImageDraw.Draw(heated).rectangle(frame, outline="white", width=2)
     return heated
-
-
-def _grid_heat(weights: tuple[float, ...], grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    cells = np.asarray(weights, dtype=np.float32).reshape(grid)
-    smooth = Image.fromarray(cells).resize(size, Image.Resampling.BILINEAR)
-    return np.asarray(smooth)
 
 
 def _box_heat(weights: tuple[float, ...], record: AttentionRecord, size: tuple[int, int]) -> np.ndarray:

@@ -129,6 +129,5 @@ def draw_encodings(spaces: Sequence[tuple[str, Encodings]]) -> str:
 
 
 def _squares(points: Floats) -> Floats:
-    """Squared distances between all rows."""
     norms = (points**2).sum(1)
     return np.asarray(np.maximum(norms[:, None] + norms - 2 * points @ points.T, 0.0))

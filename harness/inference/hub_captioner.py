@@ -17,6 +17,7 @@ from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.generate import Captions
 from harness.inference.hub_checkpoint import DTYPES, FLASH, Checkpoint, Prompt, clean
+from harness.measure.flops.counting import GenerationCounts, count_generation
 from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -61,9 +62,8 @@ class HubCaptioner:
         self.prompt, self.rules, self.processor = prompt, tuple(rules), checkpoint.processor
         kind: Any = AutoModelForImageTextToText
         network: Any = load_network(kind, checkpoint.folder, attention=attention)
-        self.network = network
         # Gradients are off in `generate` too, but counters of torch follow parameters that could have some.
-        network.to(device, self.dtype).eval().requires_grad_(False)
+        self.network = network.to(device, self.dtype).eval().requires_grad_(False)
         tokenizer = self.processor.tokenizer
         tokenizer.padding_side = "left"  # a decoder goes on after the last token of its prompt
         if tokenizer.pad_token is None:
@@ -85,8 +85,7 @@ class HubCaptioner:
     def inputs(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
         """RGB images of any size, with the prompt, as the network takes them, on its device."""
         if self.prompt.bare:
-            found = self.processor.image_processor(images=list(images), return_tensors="pt")
-            return self._placed(found)
+            return self._placed(self.processor.image_processor(images=list(images), return_tensors="pt"))
         return self._together(images, [self._text()] * len(images))
 
     def _together(self, images: Sequence[Image.Image], texts: Sequence[str]) -> dict[str, Tensor]:
@@ -125,6 +124,16 @@ class HubCaptioner:
         )
         return tokens[:, before.count :]
 
+    def counts(self, inputs: dict[str, Tensor], decoding: Decoding, position: int | None = None) -> GenerationCounts:
+        """Multiply-accumulates of captioning one image; see `count_generation`."""
+
+        def generate(length: int, beam_size: int) -> None:
+            asked = decoding.model_copy(update={"max_len": length, "beam_size": beam_size})
+            self.generate(inputs, asked, full_length=True)
+
+        width, most = decoding.beam_size, decoding.max_len
+        return count_generation(self.vision, generate, beam_size=width, max_len=most, step_position=position)
+
     def _length(self, tokens: list[int]) -> int:
         """Tokens up to and including the end token, or all; the part that generates may have an end of its own."""
         tokenizer = self.processor.tokenizer
@@ -136,10 +145,10 @@ class HubCaptioner:
 
     def _placed(self, found: Mapping[str, Any]) -> dict[str, Tensor]:
         """The tensors on the device, numbers in the network's type."""
-        tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
         return {
             name: value.to(self.device, self.dtype if value.is_floating_point() else None)
-            for name, value in tensors.items()
+            for name, value in found.items()
+            if isinstance(value, Tensor)
         }
 
     def _text(self) -> str:

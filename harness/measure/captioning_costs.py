@@ -7,7 +7,7 @@ nothing here raises.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.measure.energy import measure_energy, missing_energy
+from harness.measure.energy import COSTS as ENERGY
+from harness.measure.energy import measure_energy, missing
 from harness.measure.environment import describe_state
 from harness.measure.flops.counting import COSTS as GMAC
-from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
-from harness.measure.flops.generation import GenerationCounts
-from harness.measure.flops.kept import KeptCounts
-from harness.measure.latency import missing_latency, time_work
+from harness.measure.flops.counting import FlopCounts, GenerationCounts, KeptCounts, count_caption, count_flops
+from harness.measure.latency import COSTS as LATENCY
+from harness.measure.latency import time_work
 from harness.measure.model_modes import eval_mode
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
@@ -59,6 +59,11 @@ class Timed:
     state: dict[str, Any] = field(default_factory=dict)
 
 
+def untimed(reason: str) -> Timed:
+    """Time and energy as NULL."""
+    return Timed(missing(LATENCY | ENERGY, reason))
+
+
 def count_captioning(
     model: Captioner, visual: Visual, *, beam_size: int, max_len: int, kept: KeptCounts | None = None
 ) -> Counted:
@@ -81,9 +86,7 @@ def counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCount
         return counts.quantities()
 
     parameters = Quantity(float(sum(parameter.numel() for parameter in network.parameters())))
-    found.costs = {"parameters": parameters} | _or_missing(
-        costs, lambda reason: {name: Quantity(None, reason, "GMAC") for name in GMAC}
-    )
+    found.costs = {"parameters": parameters} | _or_missing(costs, dict.fromkeys(GMAC, "GMAC"))
     return found
 
 
@@ -107,7 +110,7 @@ def count_mean_caption(
         return {"gmac_beam_mean_length": Quantity(mean / 1e9, unit="GMAC")}
 
     measured = {"caption_length_mean": Quantity(length, unit="tokens")}
-    return measured | _or_missing(count, lambda reason: {"gmac_beam_mean_length": Quantity(None, reason, "GMAC")})
+    return measured | _or_missing(count, {"gmac_beam_mean_length": "GMAC"})
 
 
 def time_captioning(
@@ -155,24 +158,22 @@ def time_generation(
     found = Timed()
 
     def clock() -> dict[str, Quantity]:
-        timed = time_work(work, count, device, batch=batch, repeats=effort.repeats, threads=threads)
-        found.state = {**describe_state(device), "threads": timed.threads, "noise": list(timed.noise)}
-        return timed.quantities()
+        costs, how = time_work(work, count, device, batch=batch, repeats=effort.repeats, threads=threads)
+        found.state = describe_state(device) | how
+        return costs
 
     def weigh() -> dict[str, Quantity]:
         with torch.inference_mode():
             return measure_energy(work, batch, device, window_s=effort.energy_seconds)
 
-    found.costs = _or_missing(clock, missing_latency) | _or_missing(weigh, missing_energy)
+    found.costs = _or_missing(clock, LATENCY) | _or_missing(weigh, ENERGY)
     return found
 
 
-def _or_missing(
-    measure: Callable[[], dict[str, Quantity]], missing: Callable[[str], dict[str, Quantity]]
-) -> dict[str, Quantity]:
+def _or_missing(measure: Callable[[], dict[str, Quantity]], units: Mapping[str, str]) -> dict[str, Quantity]:
     """What `measure` gives; NULL for all of it if the model's code raises, with the error as the reason."""
     try:
         with contain_exits():
             return measure()
     except Exception as error:  # a model's code may raise anything: it becomes the reason
-        return missing(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        return missing(units, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

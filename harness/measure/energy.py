@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,15 +36,12 @@ class NvmlDevice:
             "greatest_clock_mhz": ("nvmlDeviceGetMaxClockInfo", library.NVML_CLOCK_SM),
             "temperature_c": ("nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
         }
-        found: dict[str, Any] = {}
-        for name, (function, argument) in asked.items():
-            found[name] = self._known(function, argument)
+        found = {name: self._known(function, argument) for name, (function, argument) in asked.items()}
         limit = self._known("nvmlDeviceGetEnforcedPowerLimit")
-        found["power_limit_w"] = None if limit is None else limit / 1000
         running = self._known("nvmlDeviceGetComputeRunningProcesses")
         # Only their number is compared: in a container, process ids differ.
-        found["other_processes"] = None if running is None else max(len(running) - int(self._used_here), 0)
-        return found
+        others = None if running is None else max(len(running) - int(self._used_here), 0)
+        return found | {"power_limit_w": None if limit is None else limit / 1000, "other_processes": others}
 
     def _known(self, function: str, *arguments: Any) -> Any:
         try:
@@ -78,8 +75,7 @@ def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
         raise NvmlError(f"NVML does not start ({error})") from error
     try:
         try:
-            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
         except pynvml.NVMLError as error:
             raise NvmlError(f"NVML does not know this device ({error})") from error
         index = torch.cuda.current_device() if str(device) == "cuda" else device.index
@@ -105,7 +101,7 @@ def measure_energy(
         The costs of `COSTS`; NULL with the reason if there is no such counter.
     """
     if device.type == "cuda" and window_s <= 0:
-        return missing_energy("this preset leaves energy out (energy_seconds)")
+        return missing(COSTS, "this preset leaves energy out (energy_seconds)")
     try:
         with nvml_device(device) as meter:
             torch.cuda.synchronize(device)
@@ -119,11 +115,11 @@ def measure_energy(
                 done += images
             joules, seconds = meter.energy() - busy_begin, time.perf_counter() - begin
     except NvmlError as error:
-        return missing_energy(str(error))
+        return missing(COSTS, str(error))
     values = (joules / done, (joules - idle * seconds) / done, idle)
     return {name: Quantity(value, unit=unit) for (name, unit), value in zip(COSTS.items(), values, strict=True)}
 
 
-def missing_energy(reason: str) -> dict[str, Quantity]:
-    """NULL for every cost of `COSTS`."""
-    return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
+def missing(units: Mapping[str, str], reason: str) -> dict[str, Quantity]:
+    """NULL for every one of these costs."""
+    return {name: Quantity(None, reason, unit) for name, unit in units.items()}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 import harness
 from harness.measure.captioning_costs import Effort, Timed, time_captioning
@@ -94,12 +95,7 @@ def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, An
         raise BenchError(f"{job.model} could not be measured: {said}")
     if not done.stdout:
         raise BenchError(f"{job.model} could not be measured: its code ended the process with exit code 0")
-    found = json.loads(done.stdout)
-    results = [
-        BenchmarkResult(**{**result, "costs": {name: Quantity(**cost) for name, cost in result["costs"].items()}})
-        for result in found["results"]
-    ]
-    return results, found["environment"]
+    return TypeAdapter(tuple[list[BenchmarkResult], dict[str, Any]]).validate_json(done.stdout)
 
 
 def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
@@ -142,8 +138,7 @@ def _pin(threads: int) -> list[int] | None:
 
 def answer() -> None:
     """In the new process: read a job, measure it, and write the results."""
-    given = json.load(sys.stdin)
-    job = BenchmarkJob(**{**given, "effort": Effort(**given["effort"])})
+    job = TypeAdapter(BenchmarkJob).validate_json(sys.stdin.read())
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     load_plugins(job.plugins)
@@ -152,4 +147,4 @@ def answer() -> None:
     environment = describe_environment(job.device) | {"pinned_cores": cores}
     results = [asdict(result) for result in importlib.import_module(job.answered_by).measure(job)]
     with answers:
-        json.dump({"results": results, "environment": environment}, answers)
+        json.dump([results, environment], answers)

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,19 +72,14 @@ class Timing:
 
     def noise(self) -> tuple[str, ...]:
         """Why the timings are unreliable, one sentence each; empty if they are steady."""
-        found = []
         low, high = np.percentile(self._noise, (25, 75))
-        if (spread := high - low) > SPREAD:
-            found.append(
-                f"the quartiles of the same work lie {100 * spread:.0f} % of the median apart, more than "
-                f"{100 * SPREAD:.0f} %"
-            )
-        if (drift := self._drift / self.median) > DRIFT:
-            found.append(
-                f"the medians of the two halves differ by {100 * drift:.0f} % of the median, more than "
-                f"{100 * DRIFT:.0f} %"
-            )
-        return tuple(found)
+        found = (
+            ("the quartiles of the same work lie {:.0f} % of the median apart", high - low, SPREAD),
+            ("the medians of the two halves differ by {:.0f} % of the median", self._drift / self.median, DRIFT),
+        )
+        return tuple(
+            f"{said.format(100 * share)}, more than {100 * most:.0f} %" for said, share, most in found if share > most
+        )
 
     def _reach_of_one(self) -> float:
         """Distance of the ends of the median's interval, by order statistics."""
@@ -193,50 +188,6 @@ COSTS = {
 """Names of the stored costs, with units."""
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Timed captioning; `noise` lists the reasons why it is unreliable, one sentence each."""
-
-    timing: Timing
-    batch: int
-    threads: int
-    noise: tuple[str, ...]
-
-    def quantities(self) -> dict[str, Quantity]:
-        """The costs of `COSTS`.
-
-        The median has its quartiles as bounds; `latency_margin` is how far the median of another run may lie,
-        `latency_throughput` images a second at the median, `latency_noisy` 1 where there is noise and 0 elsewhere,
-        `latency_repeats` all timed runs, `latency_images` the different images (or batches of copies) among them.
-        """
-        timing = self.timing
-        low, high = timing.quartiles
-        margin = Quantity(timing.margin) if timing.margin is not None else Quantity(None, _FEW)
-        values = {
-            "latency_median": Quantity(timing.median, low=low, high=high),
-            "latency_iqr": Quantity(high - low),
-            "latency_margin": margin,
-            "latency_throughput": Quantity(self.batch / timing.median, low=self.batch / high, high=self.batch / low),
-            "latency_batch": Quantity(float(self.batch)),
-            "latency_threads": Quantity(float(self.threads)),
-            "latency_repeats": Quantity(float(len(timing.seconds))),
-            "latency_images": Quantity(float(timing.pieces)),
-            "latency_noisy": Quantity(float(bool(self.noise))),
-        }
-        return {
-            name: Quantity(value.value, value.reason, COSTS[name], value.low, value.high)
-            for name, value in values.items()
-        }
-
-
-def missing_latency(reason: str) -> dict[str, Quantity]:
-    """NULL for every cost of `COSTS`."""
-    return {name: Quantity(None, reason, unit) for name, unit in COSTS.items()}
-
-
-_FEW = f"fewer than {MIN_RUNS} timed runs"
-
-
 def time_work(
     caption: Callable[[], object],
     count: int,
@@ -245,20 +196,40 @@ def time_work(
     batch: int,
     repeats: int,
     threads: int | None = None,
-) -> Latency:
+) -> tuple[dict[str, Quantity], dict[str, Any]]:
     """Time captioning of `count` batches in turn, after untimed runs: a tenth of the repeats or of the batches.
 
     Args:
         caption: captions the next batch, of `batch` images.
         repeats: how often each batch is timed, round after round; twice at least.
         threads: torch's intra-op threads; None keeps the current number. Reported either way.
+
+    Returns:
+        The costs of `COSTS`: the median has its quartiles as bounds; `latency_margin` is how far the median of another
+        run may lie, `latency_throughput` images a second at the median, `latency_noisy` 1 where there is noise and 0
+        elsewhere, `latency_repeats` all timed runs, `latency_images` the different images (or batches of copies) among
+        them. And the threads, with the reasons why the times are unreliable, one sentence each.
     """
     with torch.inference_mode(), on_threads(threads) as used_threads, OtherLoad() as load:
         for _ in range(max(repeats // 10, count // 10, 1)):
             caption()
         seconds = tuple(seconds_of(caption, device) for _ in range(repeats * count))
     timing = Timing(seconds, count)
-    return Latency(timing, batch, used_threads, (*timing.noise(), *load.noise()))
+    noise, (low, high) = [*timing.noise(), *load.noise()], timing.quartiles
+    few = f"fewer than {MIN_RUNS} timed runs"
+    values = {
+        "latency_median": Quantity(timing.median, low=low, high=high),
+        "latency_iqr": Quantity(high - low),
+        "latency_margin": Quantity(timing.margin, few if timing.margin is None else None),
+        "latency_throughput": Quantity(batch / timing.median, low=batch / high, high=batch / low),
+        "latency_batch": Quantity(float(batch)),
+        "latency_threads": Quantity(float(used_threads)),
+        "latency_repeats": Quantity(float(len(seconds))),
+        "latency_images": Quantity(float(count)),
+        "latency_noisy": Quantity(float(bool(noise))),
+    }
+    costs = {name: replace(value, unit=COSTS[name]) for name, value in values.items()}
+    return costs, {"threads": used_threads, "noise": noise}
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:

@@ -22,15 +22,6 @@ from zoo import Captioner, create_model
 from zoo.width import count_parameters
 
 _ROOT = Path("/")
-_FILES = (
-    ("memory.max", "memory.current", "inactive_file"),
-    (
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
-)
-"""Limit, use and what of it is given up on demand, of a control group of version 2 and 1."""
 
 
 def free_memory(device: torch.device, root: Path = _ROOT) -> int | None:
@@ -50,10 +41,12 @@ def _left_by_groups(root: Path) -> Iterator[int]:
         lines = []
     for line in lines:
         number, controllers, place = line.split(":", 2)
+        # Limit, use and what of it is given up on demand, of a control group of version 2 and 1.
         if number == "0":
-            base, (limit, used, spare) = root / "sys/fs/cgroup", _FILES[0]
+            base, limit, used, spare = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
         elif "memory" in controllers.split(","):
-            base, (limit, used, spare) = root / "sys/fs/cgroup/memory", _FILES[1]
+            base, spare = root / "sys/fs/cgroup/memory", "total_inactive_file"
+            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
         else:
             continue
         group = base / place.lstrip("/")
@@ -144,7 +137,6 @@ def create_within_memory(name: str, **arguments: Any) -> Captioner:
 
 
 _PROC = Path("/proc/self")
-_MEBIBYTE = 2**20
 
 
 class PeakMemory:
@@ -175,7 +167,11 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.host = self._host_peak()
+        host = _number(_PROC / "status", r"^VmHWM:\s+(\d+) kB$")
+        if self._obstacle is not None or host is None:
+            self.host = Quantity(None, self._obstacle or "the kernel does not report VmHWM", "MiB")
+        else:
+            self.host = Quantity(host / 1024, unit="MiB")
         self.device = self._device_peak(torch.cuda.max_memory_allocated)
         self.reserved = self._device_peak(torch.cuda.max_memory_reserved)
 
@@ -184,15 +180,7 @@ class PeakMemory:
         peaks = {"host": self.host, "device": self.device, "reserved": self.reserved}
         return {f"{phase}_peak_memory_{where}": peak for where, peak in peaks.items()}
 
-    def _host_peak(self) -> Quantity:
-        if self._obstacle is not None:
-            return Quantity(None, reason=self._obstacle, unit="MiB")
-        found = _number(_PROC / "status", r"^VmHWM:\s+(\d+) kB$")
-        if found is None:
-            return Quantity(None, reason="the kernel does not report VmHWM", unit="MiB")
-        return Quantity(found / 1024, unit="MiB")
-
     def _device_peak(self, peak: Callable[[torch.device], int]) -> Quantity:
         if self._device.type != "cuda":
             return Quantity(None, reason="no CUDA device", unit="MiB")
-        return Quantity(peak(self._device) / _MEBIBYTE, unit="MiB")
+        return Quantity(peak(self._device) / 2**20, unit="MiB")

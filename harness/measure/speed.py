@@ -56,21 +56,13 @@ def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple
     return macs * peak / (rate * ours), macs / min(rate, ours)
 
 
-MIN_SECONDS = 1.0
-IMAGES, CAPTIONS = 8, 5
+CAPTIONS = 5
 LEAST_CALLS, PATIENCE = 3, 10
 """Calls whose median says more than their mean, and how many times the wanted seconds they may take for it."""
 
 
 def measure_speed(
-    model: Captioner,
-    visual: Visual,
-    costs: PassCosts,
-    length: int,
-    *,
-    images: int = IMAGES,
-    captions: int = CAPTIONS,
-    min_s: float = MIN_SECONDS,
+    model: Captioner, visual: Visual, costs: PassCosts, length: int, *, images: int = 8, min_s: float = 1.0
 ) -> Speed:
     """Time training passes and greedy decoding on copies of one image.
 
@@ -79,7 +71,7 @@ def measure_speed(
     """
     batch = batch_of(visual, images)
     device = next(model.parameters()).device
-    tokens = torch.ones(images * captions, length, dtype=torch.long, device=device)
+    tokens = torch.ones(images * CAPTIONS, length, dtype=torch.long, device=device)
 
     def train() -> None:
         model.zero_grad(set_to_none=True)
@@ -91,7 +83,7 @@ def measure_speed(
         greedy(model, model.encode(batch), max_len=length, bos=1, eos=model.vocab_size - 1)
 
     seen = costs.encoder + costs.backbone
-    per_pass = images * (seen + captions * costs.caption) * FORWARD_AND_BACKWARD
+    per_pass = images * (seen + CAPTIONS * costs.caption) * FORWARD_AND_BACKWARD
     with preserve_state(model):
         model.train()
         step_s = median_seconds(train, device, min_s)

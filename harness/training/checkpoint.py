@@ -124,18 +124,14 @@ class CheckpointWriter:
         if self._thread is None:
             save_checkpoint(self._folder, number, weights, state)
         else:
-            weights, state = tree_map_only(Tensor, _copied, (weights, state))
-            self._written = self._thread.submit(save_checkpoint, self._folder, number, weights, state)
+            copied = tree_map_only(Tensor, lambda value: value.detach().to("cpu", copy=True), (weights, state))
+            self._written = self._thread.submit(save_checkpoint, self._folder, number, *copied)
 
     def wait(self) -> None:
         """Until what was saved last is whole on the disk; BenchError where that failed."""
         written, self._written = self._written, None
         if written is not None:
             written.result()
-
-
-def _copied(value: Tensor) -> Tensor:
-    return value.detach().to("cpu", copy=True)
 
 
 def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) -> None:

@@ -367,7 +367,7 @@ def other_ranks(count: int) -> Iterator[None]:
             other.start()
     lost: ProcessLostError | None = None
     try:
-        _set_environment(0, shared)
+        os.environ.update(shared, RANK="0", LOCAL_RANK="0")
         with joined():
             yield
             end_work()
@@ -383,8 +383,7 @@ def other_ranks(count: int) -> Iterator[None]:
             else:
                 os.environ[name] = value
     if lost is not None:
-        ended = ((rank, other.exitcode) for rank, other in enumerate(others, 1))
-        for rank, code in ended:
+        for rank, code in enumerate((other.exitcode for other in others), 1):
             if code and code != -signal.SIGTERM:  # by which others are ended
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
                 raise ProcessLostError(f"training process {rank} of {count} {how}") from lost
@@ -393,11 +392,7 @@ def other_ranks(count: int) -> Iterator[None]:
 
 def serve_as(rank: int, shared: Mapping[str, str], threads: int) -> None:
     """In a process of its own: take part in the trainings of rank 0, which computes with so many threads."""
-    _set_environment(rank, shared)
+    os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
     torch.set_num_threads(threads)
     with suppress(ProcessLostError), joined():  # rank 0 is told, or is the one
         serve()
-
-
-def _set_environment(rank: int, shared: Mapping[str, str]) -> None:
-    os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))

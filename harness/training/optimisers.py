@@ -139,11 +139,7 @@ class Muon(AdamW):
 
     def _adam(self, group: dict[str, Any]) -> None:
         """What AdamW's own step does, which imports torch's compiler, for seconds."""
-        parameters: list[Tensor] = []
-        gradients: list[Tensor] = []
-        means: list[Tensor] = []
-        squares: list[Tensor] = []
-        steps: list[Tensor] = []
+        parameters, gradients, means, squares, steps = (list[Tensor]() for _ in range(5))
         self._init_group(group, parameters, gradients, means, squares, [], steps)  # type: ignore[no-untyped-call]
         if parameters:
             (beta1, beta2), settings = group["betas"], {name: group[name] for name in ("lr", "weight_decay", "eps")}

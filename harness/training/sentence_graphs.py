@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -28,9 +28,9 @@ from harness.data.graphs.sentences import (
     read_sentence_graphs,
 )
 from harness.data.prepare_features import TRAINING_SPLITS
-from harness.data.vocabulary import PAD, Vocabulary
+from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
-from harness.training.objectives import cross_entropy, scheduled_sampling_inputs
+from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from zoo import Captioner, Memory, Visual
@@ -145,15 +145,11 @@ def numbered_graphs(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceGraphLoss:
+class SentenceGraphLoss(CrossEntropy):
     """The mean cross-entropy over all words of a batch, told from the scene graphs of its captions.
 
     For models with `require_sentences`; `stage.dictionary` says whether the graphs pass through the dictionary.
     """
-
-    stage: Stage
-    pad: int = PAD
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
         """See `cross_entropy`; while the model does not train, no input is drawn and no label smoothed."""
@@ -169,10 +165,6 @@ class SentenceGraphLoss:
             inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
         smoothing = self.stage.label_smoothing if model.training else 0.0
         return cross_entropy(model.decode(memory, inputs), batch.tokens, smoothing, self.pad)
-
-    def weight(self, batch: Batch) -> float:
-        """Words to predict."""
-        return float((batch.tokens[:, 1:] != self.pad).sum())
 
 
 def validate_sentences(

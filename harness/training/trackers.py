@@ -6,17 +6,16 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.progress import Reporter
 from results.errors import install_extra
-from results.records import EpochRecord, Outcome
+from results.records import EpochRecord, Outcome, RunSpec
 
 if TYPE_CHECKING:
     from harness.training.losses import StepLoss
@@ -24,53 +23,33 @@ if TYPE_CHECKING:
 MLFLOW_KEY = "captionbench.key"
 
 
-@dataclass(frozen=True, slots=True)
-class TrackedRun:
-    """A run as trackers list it.
-
-    Attributes:
-        key: of the run; a run that is resumed goes on under it.
-        group: what the run is compared with: data set and schedule.
-        folder: of the workspace for trackers' files.
-    """
-
-    key: str
-    model: str
-    seed: int
-    group: str
-    settings: Mapping[str, Any]
-    folder: Path
-
-
 class Tracker(Protocol):
-    """Shows the numbers of one run; open from its construction to `close`."""
+    """Shows the numbers of one run; open from its construction to `close`. A resumed run goes on under its key."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Show values of an optimiser step, counted over all stages from 1."""
 
     def summarise(self, values: Mapping[str, float]) -> None:
         """Show final scores and costs."""
+        self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
         """Write what is not written; `finished` says whether the run came to its end."""
 
 
-class TensorBoardTracker:
+class TensorBoardTracker(Tracker):
     """A run as a folder of event files, which `tensorboard --logdir WORKSPACE/logs/tensorboard` shows."""
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run: RunSpec, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(run.folder / "tensorboard" / run.key))
-        lines = [f"    {name}: {value}" for name, value in run.settings.items()]
+        self._writer = SummaryWriter(str(folder / "tensorboard" / run.key))
+        lines = [f"    {name}: {value}" for name, value in run.signature.items()]
         self._writer.add_text("settings", "\n".join(lines))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
-
-    def summarise(self, values: Mapping[str, float]) -> None:
-        self.log(0, values)
 
     def close(self, *, finished: bool) -> None:
         """Write what is not written; event files have no state of a run but its last numbers."""
@@ -78,20 +57,20 @@ class TensorBoardTracker:
         self._writer.close()
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """A run of the project that `WANDB_PROJECT` names, by default `captionbench`; offline by `WANDB_MODE=offline`."""
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run: RunSpec, folder: Path) -> None:
         import wandb
 
-        run.folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "captionbench"),
             id=run.key,
             name=f"{run.model} seed {run.seed}",
-            group=run.group,
-            config=dict(run.settings),
-            dir=str(run.folder),
+            group=_group(run),
+            config=dict(run.signature),
+            dir=str(folder),
             resume="allow",
             settings=wandb.Settings(console="off", silent=True),
         )
@@ -108,18 +87,18 @@ class WandbTracker:
         self._run.finish(exit_code=0 if finished else 1)
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """A run of the experiment that `MLFLOW_EXPERIMENT_NAME` names, by default `captionbench`.
 
     On the server of `MLFLOW_TRACKING_URI`, or without one in a SQLite file of the workspace.
     """
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run: RunSpec, folder: Path) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
-        run.folder.mkdir(parents=True, exist_ok=True)
-        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder.resolve() / 'mlflow.db'}"
+        folder.mkdir(parents=True, exist_ok=True)
+        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
         self._client = MlflowClient(place)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "captionbench")
         experiment = self._client.get_experiment_by_name(name)
@@ -129,9 +108,9 @@ class MlflowTracker:
             self._id = known[0].info.run_id
             self._client.update_run(self._id, "RUNNING")
             return
-        tags = {MLFLOW_KEY: run.key, "group": run.group}
+        tags = {MLFLOW_KEY: run.key, "group": _group(run)}
         self._id = self._client.create_run(where, run_name=f"{run.model} seed {run.seed}", tags=tags).info.run_id
-        settings = [Param(name, str(value)[:500]) for name, value in run.settings.items()]
+        settings = [Param(name, str(value)[:500]) for name, value in run.signature.items()]
         self._client.log_batch(self._id, params=settings[:100])
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -140,14 +119,16 @@ class MlflowTracker:
         now = int(1000 * time.time())
         self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
 
-    def summarise(self, values: Mapping[str, float]) -> None:
-        self.log(0, values)
-
     def close(self, *, finished: bool) -> None:
         self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
 
 
-TRACKERS: Final[Mapping[str, Callable[[TrackedRun], Tracker]]] = {
+def _group(run: RunSpec) -> str:
+    """What a run is compared with: data set and schedule."""
+    return f"{run.dataset} {run.signature.get('schedule', '')}".rstrip()
+
+
+TRACKERS: Final[Mapping[str, Callable[[RunSpec, Path], Tracker]]] = {
     "tensorboard": TensorBoardTracker,
     "wandb": WandbTracker,
     "mlflow": MlflowTracker,
@@ -170,10 +151,13 @@ class RunLog:
 
     Per step: loss, gradient norm and learning rate. Per epoch: validation CIDEr-D times 100, images a second. At the
     end: scores times 100 by split and metric, and costs by name.
+
+    Args:
+        folder: of the workspace for trackers' files.
     """
 
-    def __init__(self, names: Sequence[str], run: TrackedRun, reporter: Reporter) -> None:
-        self._names, self._run, self._reporter = names, run, reporter
+    def __init__(self, names: Sequence[str], run: RunSpec, folder: Path, reporter: Reporter) -> None:
+        self._names, self._run, self._folder, self._reporter = names, run, folder, reporter
         self._open: dict[str, Tracker] = {}
         self._finished = False
 
@@ -205,7 +189,7 @@ class RunLog:
         self._finished = True
 
     def _start(self, name: str) -> None:
-        self._open[name] = TRACKERS[name](self._run)
+        self._open[name] = TRACKERS[name](self._run, self._folder)
 
     def _tell(self, say: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._open.items()):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from harness.config.schedule import Schedule, Stage
+from harness.config.schedule import LearningRate, Schedule, Stage
 from harness.data.batches import Batch
 from harness.training.checkpoint import (
     CheckpointWriter,
@@ -29,22 +29,15 @@ from harness.training.checkpoint import (
     save_weights,
 )
 from harness.training.distributed import Collective
-from harness.training.dropout import DropoutRates
-from harness.training.losses import (
-    BatchGradient,
-    StepLoss,
-    TrainingDivergedError,
-    UnreadLosses,
-    denormals_as_zero,
-)
+from harness.training.losses import BatchGradient, StepLoss, TrainingDivergedError, UnreadLosses, denormals_as_zero
 from harness.training.optimisers import make_optimiser, set_rate
-from harness.training.stage import StageData, validate_schedule
-from harness.training.state import TrainState, describe_progress, standing, warn_if_worse
+from harness.training.stage import DropoutRates, StageData, validate_schedule
 from harness.utils.errors import BenchError
 from harness.utils.precision import set_products
-from harness.utils.progress import Reporter, Task
+from harness.utils.progress import Reporter, Task, describe_seconds
 from harness.utils.signals import HeldSignals, signals_held
 from results.records import EpochRecord
+from results.statistics.learning import CHANCE
 from zoo import Captioner, HasBackbone
 
 CHECKPOINT_INTERVAL_S = 60.0
@@ -56,6 +49,102 @@ CHECKPOINTS = "checkpoint"
 """The folder of a run's checkpoints, inside its own; without it, training starts anew."""
 TRUNK = ".trunk"
 """The folder of the one checkpoint that a longer training goes on from, inside the run's own; a storage gets none."""
+
+
+@dataclass
+class TrainState:
+    """Where training stands, and what the current epoch has gathered so far; part of every checkpoint."""
+
+    stage: int = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    total_steps: int = 0
+    best: float = -math.inf
+    best_epoch: int = 0
+    bad_epochs: int = 0
+    """Validations since the best one of this stage, which are counted once it is above the level of chance."""
+    loss_sum: float = 0.0
+    epoch_seconds: float = 0.0
+    epoch_images: int = 0
+    seconds: float = 0.0
+    images: int = 0
+    data_wait_seconds: float = 0.0
+    """In which no step was made since the next batch was not there yet."""
+    finished: bool = False
+    saves: int = 0
+    reductions: int = 0
+    """Of the learning rate, on plateaus of this stage."""
+    level: float = -math.inf
+    """What a plateau is measured from: the best CIDEr-D, as the stage's annealing sees it."""
+    plateau_epochs: int = 0
+    """Validations since the level rose, or the learning rate was reduced."""
+    stage_start_score: float = -math.inf
+    """The validation CIDEr-D that the stage began from."""
+    latest: float = -math.inf
+    """The stage's last validation CIDEr-D."""
+    micro_batches: int = 1
+    """How many passes a batch takes since memory ran out."""
+
+    def next_stage(self, last: bool) -> TrainState:
+        """The state after the stage; the end of training where it was the last one."""
+        kept = ("total_steps", "best_epoch", "seconds", "images", "data_wait_seconds", "saves", "micro_batches")
+        return TrainState(
+            stage=self.stage if last else self.stage + 1,
+            best=self.best if last else -math.inf,
+            finished=last,
+            stage_start_score=self.best,
+            **{name: getattr(self, name) for name in kept},
+        )
+
+    def validated(self, cider: float, annealed: LearningRate) -> bool:
+        """Take in a validation's CIDEr-D; whether it is the stage's best so far.
+
+        Where it no longer rises, a rate `annealed` on plateaus is reduced, as torch's ReduceLROnPlateau does.
+        """
+        if annealed.annealing == "plateau":
+            if annealed.plateau.rises(cider, self.level):
+                self.level, self.plateau_epochs = cider, 0
+            else:
+                self.plateau_epochs += 1
+            if self.plateau_epochs > annealed.plateau.patience:
+                self.reductions, self.plateau_epochs = self.reductions + 1, 0
+        # Patience is for what has learnt something: slow learners stay at the level of chance for a while.
+        self.latest, self.bad_epochs = cider, self.bad_epochs + 1 if self.best > CHANCE else 0
+        if cider <= self.best:
+            return False
+        self.best, self.best_epoch, self.bad_epochs = cider, self.epoch, 0
+        return True
+
+    def stepped(self, images: int, seconds: float) -> None:
+        """One more batch is done; its loss is added when it is read."""
+        self.batch, self.step, self.total_steps = self.batch + 1, self.step + 1, self.total_steps + 1
+        self.images, self.epoch_images = self.images + images, self.epoch_images + images
+        self.took(seconds)
+
+    def took(self, seconds: float) -> None:
+        """So long was spent on steps that are done."""
+        self.seconds, self.epoch_seconds = self.seconds + seconds, self.epoch_seconds + seconds
+
+    def next_epoch(self) -> None:
+        """All batches of the epoch are done."""
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.loss_sum, self.epoch_seconds, self.epoch_images = 0.0, 0.0, 0
+
+    def record(self, stage: Stage, rate: float, cider: float | None) -> EpochRecord:
+        """The epoch whose last batch was done, as the store keeps it."""
+        return EpochRecord(
+            stage=self.stage,
+            stage_name=stage.name,
+            objective=stage.objective,
+            epoch=self.epoch,
+            step=self.total_steps,
+            learning_rate=rate,
+            train_loss=self.loss_sum / self.batch,
+            val_cider=cider,
+            seconds=self.epoch_seconds,
+            images_per_second=self.epoch_images / max(self.epoch_seconds, 1e-9),
+        )
 
 
 class Trainer:
@@ -150,12 +239,14 @@ class Trainer:
         self._trained = [*self._weights, *also]
         optimiser = make_optimiser(self.model, stage.optimiser, also, stage.constant_rates)
         state = self.state
-        if state.begins_stage:  # a checkpoint between stages has nothing of the next one
+        if not state.epoch and not state.batch:  # a checkpoint between stages has nothing of the next one
             self._begin(stage, data)
         elif checkpoint is not None:
             optimiser.load_state_dict(checkpoint["optimiser"])
             self._objective_params.load_state_dict(checkpoint["objective"])
-            self._restore_gradients(checkpoint["gradients"])
+            for name, parameter in self._named_parameters():  # accumulated for a step that is still to come
+                gradient = checkpoint["gradients"].get(name)
+                parameter.grad = None if gradient is None else gradient.to(parameter)
             self._restore_generators(checkpoint)
         while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
             self._run_epoch(stage, data, optimiser)
@@ -319,11 +410,6 @@ class Trainer:
             load_weights(self.model, self.best_path)
         self._collective.broadcast_weights(self.model)
 
-    def _restore_gradients(self, gradients: dict[str, Tensor]) -> None:
-        """What was accumulated for a step that is still to come."""
-        for name, parameter in self._named_parameters():
-            parameter.grad = gradients[name].to(parameter) if name in gradients else None
-
     def _named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """All that a stage trains: the model, and what its objective learns."""
         yield from self.model.named_parameters()
@@ -331,3 +417,39 @@ class Trainer:
 
     def _last_checkpoint(self) -> str:
         return str(last_checkpoint(self.checkpoints) or "none yet")
+
+
+def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
+    """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations.
+
+    Args:
+        state: after at least one batch of the epoch.
+    """
+    cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
+    seconds = max(state.epoch_seconds, 1e-9)
+    left = (stage.epochs - state.epoch) * batches - state.batch
+    time_left = describe_seconds(seconds / state.batch * left)
+    speed = f"{state.epoch_images / seconds:.0f} images/s"
+    return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
+
+
+def standing(state: TrainState, schedule: Schedule, batches: int) -> dict[str, Any]:
+    """How far training is, for `Reporter.watch`; a stage that stops early ends before its share."""
+    stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
+    passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
+    best = None if state.best == -math.inf or not stage.gives_ciders else state.best
+    done = passed / sum(epochs)
+    return {"stage": stage.name, "epoch": state.epoch + 1, "epochs": stage.epochs, "best": best, "done": done}
+
+
+def warn_if_worse(state: TrainState, stage: Stage, cider: float) -> str | None:
+    """A warning where self-critical training scores below where the stage began; None where it does not."""
+    start = state.stage_start_score
+    if stage.objective == "cross_entropy" or cider >= start:
+        return None
+    drop = f"  validation CIDEr-D {100 * cider:.1f} is {100 * (start - cider):.1f} below where {stage.name} began"
+    if state.epoch + 1 < stage.epochs:
+        return f"{drop}; the likeliest captions follow the sampled ones late, so the first epochs may fall"
+    if state.best >= start:
+        return f"{drop}; the best epoch, which is kept, is above"
+    return f"{drop}, and so is its best epoch: give the stage more epochs, or another learning rate"

@@ -281,18 +281,19 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     They have METEOR, whose Java takes seconds, the report, and counts of captions as long and searches as wide as those
     of the run, whose tracing is most of a tiny run, where the module says so, by `WHOLE_RUNS = True`.
     """
-    from harness.benchmark import gate, training_costs, work
+    from harness.benchmark import costs as run_costs
+    from harness.benchmark import gate, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure import captioning_costs
-    from harness.measure.flops import kept
+    from harness.measure.flops import counting
     from harness.metrics import evaluator
     from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
     from reports.html import report
     from results.statistics import significance
 
-    describe, read, write = FilterBank._describe_cells, kept.read_json, kept.write_text
-    flops, caption = kept.count_flops, kept.count_caption
-    write_report, cost = report.write_report, training_costs.pass_costs
+    describe, read, write = FilterBank._describe_cells, counting.read_json, counting.write_text
+    flops, caption = counting.count_flops, counting.count_caption
+    write_report, cost = report.write_report, run_costs.pass_costs
     tokenize, draw = evaluator.tokenize_ptb, significance.draws
 
     def described(bank: FilterBank, pixels: Any) -> Any:
@@ -337,15 +338,15 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FilterBank, "_describe_cells", described)
-        patch.setattr(training_costs, "pass_costs", costs)
+        patch.setattr(run_costs, "pass_costs", costs)
         patch.setattr(evaluator, "tokenize_ptb", tokens)
         patch.setattr(significance, "draws", draws)
-        patch.setattr(kept, "read_json", read_count)
-        patch.setattr(kept, "write_text", write_count)
+        patch.setattr(counting, "read_json", read_count)
+        patch.setattr(counting, "write_text", write_count)
         if not getattr(request.module, "WHOLE_RUNS", False):
             for room in (gate, work):
                 patch.setattr(room, "Evaluator", without_meteor)
-            for room in (kept, captioning_costs):
+            for room in (counting, captioning_costs):
                 patch.setattr(room, "count_flops", of_one_word)
                 patch.setattr(room, "count_caption", lambda model, visual, *_: caption(model, visual, 1))
             patch.setattr(report, "write_report", unless_of_a_run)

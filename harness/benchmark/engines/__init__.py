@@ -61,7 +61,7 @@ class Resources:
     Attributes:
         cpus: cores, or fractions of one; also how many threads it computes with.
         gpus: GPUs, or fractions of one; None: one where it computes on a GPU, else none.
-        memory_gb: of the host; None: as `harness.benchmark.engines.estimate` says.
+        memory_gb: of the host; None: as `harness.benchmark.costs` says.
     """
 
     cpus: float = 1.0
@@ -79,16 +79,16 @@ class Engine(Protocol):
         at_work: items that were handed out and have no answer yet, also after an interruption.
     """
 
-    elsewhere: bool
+    elsewhere: bool = False
     at_work: list[Any]
 
-    def check(self, workspace: Workspace) -> None:
-        """Look for all that it needs, before data are read or features extracted.
+    def check(self, workspace: Workspace) -> None:  # noqa: ARG002
+        """Look for all that it needs, before data are read or features extracted; by default nothing.
 
         Raises:
             BenchError: what is missing, or which options contradict it.
         """
-        ...
+        return
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
         """How many of so many items it works on at a time.
@@ -113,8 +113,8 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the cluster."""
-        ...
+        """Let go of the cluster, where there is one."""
+        return
 
 
 def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, *, tuning: bool = False) -> None:

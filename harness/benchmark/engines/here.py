@@ -17,27 +17,21 @@ from typing import Any
 
 import torch
 
-from harness.benchmark.engines import LOST_WORKER, Call, Failure
+from harness.benchmark.engines import LOST_WORKER, Call, Engine, Failure
 from harness.config.execution import ExecutionConfig
 from harness.utils.processes import end_workers, make_worker, on_threads, starting_worker
-from harness.utils.workspace import Workspace
 
 JOIN_TIMEOUT_S = 20.0
 """How long a process may take to end after its last item."""
 
 
-class HereEngine:
-    """See `harness.benchmark.engines.Engine`."""
-
-    elsewhere = False
+class HereEngine(Engine):
+    """See `harness.benchmark.engines.Engine`; a run itself checks what it needs."""
 
     def __init__(self, jobs: int = 1) -> None:
         self.at_work: list[Any] = []
         self._jobs, self._count = jobs, 1
         self._device = torch.device("cpu")
-
-    def check(self, workspace: Workspace) -> None:
-        """Nothing is needed that a run does not check itself."""
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
         """As `--jobs` says."""
@@ -88,9 +82,6 @@ class HereEngine:
                 worker.end()
         finally:
             end_workers([worker.process for worker in (*working.values(), *resting)])
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
 
 
 class _Worker:

@@ -93,7 +93,9 @@ class RayEngine:
         given = self._resources.memory_gb
         wanted = {"CPU": self._resources.cpus, "GPU": gpus, "memory": memory() if given is None else given * 1e9}
         self._options = {"num_cpus": wanted["CPU"], "num_gpus": gpus, "memory": int(wanted["memory"])}
-        room = sum(_room(node["Resources"], wanted) for node in self._nodes())
+        asked = {name: amount for name, amount in wanted.items() if amount}  # nothing of a resource always fits
+        there = [node["Resources"] for node in self._nodes()]
+        room = sum(int(min(has.get(name, 0.0) / amount for name, amount in asked.items())) for has in there)
         if not room:
             described = f"{wanted['CPU']:g} CPUs, {gpus:g} GPUs, {wanted['memory'] / 1e9:.1f} GB of memory"
             raise BenchError(
@@ -201,8 +203,3 @@ def _check_address(address: str) -> None:
         raise BenchError(
             f"--on ray: no cluster answers at {shortened(address)}: {first_line(error)}", _START
         ) from error
-
-
-def _room(there: dict[str, float], wanted: dict[str, float]) -> int:
-    """How often what is wanted fits into what a node has; nothing of a resource always fits."""
-    return int(min(there.get(name, 0.0) / amount for name, amount in wanted.items() if amount))

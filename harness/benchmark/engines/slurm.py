@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.benchmark.engines import LOST_WORKER, Call, Failure, Resources
+from harness.benchmark.engines import LOST_WORKER, Call, Engine, Failure, Resources
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -38,15 +38,13 @@ _OF_ONE_MACHINE = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", 
 MOUNTS = Path("/proc/mounts")
 
 
-class SlurmEngine:
-    """See `harness.benchmark.engines.Engine`. What a job prints is in the logs of its folder.
+class SlurmEngine(Engine):
+    """See `harness.benchmark.engines.Engine`. What a job prints is in the logs of its folder; jobs outlive the command.
 
     Args:
         resources: of each run; GPUs are whole ones.
         jobs: at most so many at a time; 0: as many as Slurm gives.
     """
-
-    elsewhere = False
 
     def __init__(self, resources: Resources, jobs: int) -> None:
         self.at_work: list[Any] = []
@@ -135,9 +133,6 @@ class SlurmEngine:
                 Failure(LOST_WORKER, f"{ended}: {first_line(error)}; its log is {job.paths.stderr}") if error else None
             )
             yield by_job[job.job_id], lost or job.result()
-
-    def close(self) -> None:
-        """Jobs go on."""
 
     def _note(self, item: Any) -> Path:
         return self._folder / f"{item}.json"

@@ -31,14 +31,18 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
     for spec in specs:
         own, what_is_run = by_key.get(spec.key), (spec.model, spec.role, spec.seed, spec.dataset)
         alike = [run for run in stored if (run.model, run.role, run.seed, run.fingerprint) == what_is_run]
-        twin = own or _nearest([run for run in alike if run.config.get("settings") == spec.config["settings"]], spec)
+        alike = [run for run in alike if run.config.get("settings") == spec.config["settings"]]
+        # The last run of the same sources of the model, or else the last.
+        of_sources = [run for run in alike if run.code and spec.code and run.code.model == spec.code.model]
+        twin = own or next(reversed(of_sources or alike), None)
         what = None if twin is None or rerun else _difference(twin, spec)
         if twin is not None and what is not None:
             if own is not None:
                 text = f"re-used although {what}: the results revision is the same"
             elif accept:
                 text = f"re-used, made by other code: {what}"
-                spec = _as_planned(twin, spec)
+                spec = replace(spec, key=twin.key, config=twin.config, signature=twin.signature)
+                spec = replace(spec, code=twin.code, code_version=twin.code_version)
             else:
                 text = f"new, because {what}; the older run stays, --reuse any re-uses it"
             said.setdefault(text, []).append(spec.model + (f" seed {spec.seed}" if spec.seed else ""))
@@ -65,25 +69,6 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
             + ", ".join(f"{name} {here[name]}" for name in names),
             "add --accept-mixed, and the row is marked; or make all its seeds here: --reuse none",
         )
-
-
-def _nearest(runs: Sequence[Run], spec: RunSpec) -> Run | None:
-    """The last run of the same sources of the model, or else the last."""
-    assert spec.code is not None
-    same = [run for run in runs if run.code is not None and run.code.model == spec.code.model]
-    chosen = same or runs
-    return chosen[-1] if chosen else None
-
-
-def _as_planned(run: Run, spec: RunSpec) -> RunSpec:
-    return replace(
-        spec,
-        key=run.key,
-        config=run.config,
-        signature=run.signature,
-        code=run.code,
-        code_version=run.code_version,
-    )
 
 
 def _difference(run: Run, spec: RunSpec) -> str | None:

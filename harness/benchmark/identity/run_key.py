@@ -70,15 +70,10 @@ def _harness() -> CodeRecord:
 
 def _code(own: Files) -> CodeRecord:
     """The code of these files, of every loaded plug-in, which may change any score, and of the harness."""
-    own, shared = _with_plugins(own), _harness()
-    return CodeRecord(files_digest(own) if own else None, shared.harness, shared.revision, {**shared.files, **own})
-
-
-def _with_plugins(own: Files) -> Files:
-    found = dict(own)
+    found, shared = dict(own), _harness()
     for plugin, files in plugin_files().items():
         found |= {name if found.get(name, said) == said else f"{plugin}: {name}": said for name, said in files.items()}
-    return found
+    return CodeRecord(files_digest(found) if found else None, shared.harness, shared.revision, shared.files | found)
 
 
 def code_of_reference() -> CodeRecord:

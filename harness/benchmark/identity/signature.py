@@ -71,6 +71,7 @@ def model_signature(
     `revision` is that of the results; `sentences` says where the scene graphs of captions are from that a stage learns
     from, if any does.
     """
+    recipe = preset.recipe
     # Most of all whether the end token is a part of what is rewarded.
     rewards = ",".join(dict.fromkeys(filter(None, (stage.reward_signature() for stage in preset.schedule.stages))))
     return {
@@ -87,7 +88,8 @@ def model_signature(
         **({"reward": rewards} if rewards else {}),
         **({} if sentences is None else {"sentences": sentences}),
         "prec": precision,
-        **_track(preset),
+        "track": "controlled" if recipe is None else "paper",
+        **({} if recipe is None else {"recipe": ",".join(preset.paper_deviations()) or "as-usual"}),
         "rev": revision,
         "v": harness.__version__,
     }
@@ -122,12 +124,6 @@ def tuned_field(space: SearchSpace, budget: Budget, preset: Preset) -> str:
     finals = f"+{budget.finalists}x{budget.seeds}" if budget.finalists else ""
     stage = f":{space.stage}" if space.stage else ""
     return f"{budget.trials}x{budget.updates}{finals}#{digest(searched, 6)}{stage}"
-
-
-def _track(preset: Preset) -> dict[str, str]:
-    if preset.recipe is None:
-        return {"track": "controlled"}
-    return {"track": "paper", "recipe": ",".join(preset.paper_deviations()) or "as-usual"}
 
 
 def reference_signature(

@@ -101,7 +101,6 @@ def tree_digest(source: str) -> str:
 
 
 def _parsed(source: str | bytes) -> ast.Module:
-    """The syntax tree."""
     try:
         return ast.parse(source)
     except SystemError:  # CPython 3.11's threads share one count of the tree's depth, and rarely disturb each other
@@ -122,15 +121,12 @@ def _collect(node: Any, parts: list[str]) -> None:
     elif isinstance(node, list):
         parts.append("[")
         for each in node:
-            if not _stands_alone(each):
+            value = each.value if isinstance(each, ast.Expr) else None
+            if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):  # it stands alone
                 _collect(each, parts)
         parts.append("]")
     else:
         parts.append(repr(node))
-
-
-def _stands_alone(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _digest_file(path: Path) -> str:

@@ -1,29 +1,87 @@
-"""`bench tune`: the same trials for every model, shared by all processes that run the same command."""
+"""`bench tune`: the same trials for every model, each a training with given values, judged by validation CIDEr-D alone.
+
+All processes that run the same command share them. The command alone reads and writes studies, each of which it holds
+the lock of meanwhile: other commands do those of other models, and wait. It has an engine do the trials. What a trial
+reports is kept in its folder, beside its checkpoints, before the checkpoint that comes after it: wherever the trial
+goes on, it knows what was reported, and is pruned as it would have been. A model's trials are done one after another,
+as the sampler chooses each by the scores of those before: so the values are the same with however many workers. One
+model's failure stops no other.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
-from harness.benchmark.engines import spread_over
-from harness.benchmark.engines.estimate import BASE_BYTES
+from harness.benchmark.context import RunContext
+from harness.benchmark.costs import BASE_BYTES
+from harness.benchmark.engines import Engine, Failure, spread_over
 from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.signature import tuned_field
+from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.plan import Request, opening_of
-from harness.benchmark.rows import RequestedModel, resolve_models
+from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
+from harness.benchmark.run import open_model
 from harness.benchmark.run_config import RunConfig
-from harness.benchmark.tune.chosen import TunedFile
-from harness.benchmark.tune.study import TunedModel
-from harness.benchmark.tune.trials import Search, do_trials
-from harness.benchmark.work import Services
+from harness.benchmark.saved_model import WEIGHTS
+from harness.benchmark.train import fit
+from harness.benchmark.tune.study import Study, Trial, TunedFile, TunedModel, read_study, save_study, study_file
+from harness.benchmark.work import OwnServices, Services
 from harness.config.preset import Preset
-from harness.config.tuning import Budget, SearchSpace, scaled, with_stages
+from harness.config.tuning import (
+    TRIAL_SEED,
+    AppliedTuning,
+    Budget,
+    SearchSpace,
+    Tuned,
+    default_params,
+    scaled,
+    with_stages,
+)
+from harness.training.checkpoint import last_checkpoint, read_position, save_first_checkpoint
+from harness.training.losses import TrainingDivergedError
+from harness.training.trainer import CHECKPOINTS
+from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
+from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
+from harness.utils.workspace import Workspace, is_locked, locked
+from results.records import EpochRecord, RunSpec
+
+_REPORTED = "reported.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is the same for all models that are tuned together; picklable.
+
+    `config` says how trials are executed, `label` is the signature's.
+    """
+
+    workspace: Workspace
+    config: RunConfig
+    space: SearchSpace
+    budget: Budget
+    label: str
+
+    def file(self, model: RequestedModel, context: RunContext) -> Path:
+        """The study of a model."""
+        return study_file(self.workspace, trial_spec(model, context, self.workspace).key, self.label)
+
+    def read(self, file: Path) -> Study:
+        """What was done of a study."""
+        return read_study(file) if file.exists() else Study(label=self.label, budget=self.budget, space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +99,7 @@ class Tuning:
 
 
 def tune(
-    request: Request,
-    reporter: Reporter,
-    *,
-    trials: int,
-    finalists: int,
-    seeds: int,
-    space: SearchSpace,
+    request: Request, reporter: Reporter, *, trials: int, finalists: int, seeds: int, space: SearchSpace
 ) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
@@ -146,3 +198,230 @@ def exported(tuning: Tuning, command: str) -> str:
     # A trial is a line.
     dumped = content.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(dumped, sort_keys=False, width=200, default_flow_style=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOrder:
+    """A trial for a worker.
+
+    Attributes:
+        place: its number in the budget, from 1.
+        others: what finished trials of the model reported, by updates; it is stopped where it is below their median.
+        stage: the one that the values are for; None is all.
+    """
+
+    model: RequestedModel
+    trial: Trial
+    place: int
+    folder: Path
+    others: Sequence[Mapping[int, float]] = ()
+    stage: str | None = None
+
+
+class TrialPruned(Exception):  # noqa: N818 - no error
+    """Enough of the other trials are ahead."""
+
+
+def trial_spec(
+    model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None, seed: int = TRIAL_SEED
+) -> RunSpec:
+    """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
+    [spec] = plan_runs([model], 1, context, workspace, first_seed=seed, tuned=tuned)
+    return spec
+
+
+def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
+    """Do all trials that are left, and wait for other commands that do them; gives by model why it could not go on."""
+    context, reporter = services.context(search.config), services.reporter
+    files = {model.name: search.file(model, context) for model in models}
+    start = default_params(context.preset, search.space, context.updates())
+    trials, left = _Trials(files, start, search, engine, services), list(models)
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+    while left:
+        mine = [model for model in left if not is_locked(_lock_of(files[model.name]))] or left[:1]
+        with ExitStack() as held:
+            for model in mine:
+                said = f"{model.name}: another process works on its trials; waiting"
+                held.enter_context(locked(_lock_of(files[model.name]), lambda said=said: reporter.note(said)))  # type: ignore[misc]
+            trials.do(mine)
+        left = [model for model in left if model not in mine]
+    return trials.errors
+
+
+def _lock_of(file: Path) -> Path:
+    return file.with_suffix(".lock")
+
+
+@dataclass(slots=True)
+class _Trials:
+    """The studies that this command works on, by model, and why models could not go on."""
+
+    files: Mapping[str, Path]
+    start: dict[str, float]
+    search: Search
+    engine: Engine
+    services: Services
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def do(self, models: Sequence[RequestedModel]) -> None:
+        """Do the trials of these models, whose next one begins when the one before has ended."""
+        waiting, at_work = list(models), set[str]()
+
+        def take() -> TrialOrder | None:
+            for model in [model for model in waiting if model.name not in at_work]:
+                order = None
+                try:
+                    order = self._next(model)
+                except Exception as error:  # the other models go on
+                    self._fail(model.name, str(Failure.of(error)))
+                if order is not None:
+                    at_work.add(model.name)
+                    return order
+                waiting.remove(model)
+            return None
+
+        with closing(self.engine.perform(TrialWork(self.search, self.services), take)) as ending:
+            for order, found in ending:
+                at_work.remove(order.model.name)
+                if isinstance(found, Failure):
+                    waiting.remove(order.model)
+                    self._fail(order.model.name, str(found))
+                else:
+                    self._store(order, found)
+
+    def _next(self, model: RequestedModel) -> TrialOrder | None:
+        """The next trial of a model; None where nothing is left of them, nor on disk of what they shared."""
+        file = self.files[model.name]
+        folder, study = file.with_suffix(""), self.search.read(file).begin(self.start)
+        if study is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        save_study(file, study)
+        place, trial = len(study.trials), study.trials[-1]
+        own = folder / f"trial-{place}"
+        own.mkdir(parents=True, exist_ok=True)
+        others = [other.reported for other in study.trials if other.state == "finished" and trial.seed == TRIAL_SEED]
+        return TrialOrder(model, trial, place, own, others, self.search.space.stage)
+
+    def _store(self, order: TrialOrder, ended: Trial) -> None:
+        name, budget = order.model.name, self.search.budget
+        save_study(self.files[name], self.search.read(self.files[name]).end(ended))
+        shutil.rmtree(order.folder, ignore_errors=True)
+        said = f"{ended.said()} ({ended.values.describe()}; seed {ended.seed})"
+        self.services.reporter.note(f"{name} trial {order.place}/{budget.trials + budget.further}: {said}")
+
+    def _fail(self, name: str, said: str) -> None:
+        self.errors[name] = said
+        self.services.reporter.note(f"{name}: failed: {said}", style="red")
+
+
+@dataclass
+class TrialWork(OwnServices):
+    """Does trials, one after another."""
+
+    search: Search
+    services: Services | None = None
+
+    def __call__(self, order: TrialOrder) -> Trial:
+        """Train a trial from its last checkpoint, if it has one, and give it back as it ended.
+
+        Raises:
+            BenchError: its folder is not seen here; other errors as the training has them.
+        """
+        if not order.folder.is_dir():
+            raise BenchError(
+                f"a node of the cluster does not see {order.folder}",
+                "choose a workspace on a disk that all nodes share, with --workspace",
+            )
+        if self.services is None:
+            self.services = Services(self.search.workspace, Reporter())
+        execution = self.search.config.execution
+        self.services.load(execution.plugins)
+        check_plugins(execution.digests)
+        with locked(order.folder / "worker", lambda: None), contain_exits():  # a killed one may take a moment to end
+            reports = Reports(order, self.search.budget)
+            try:
+                score = train_trial(order, self.services.context(self.search.config), reports, self.services)
+                how: dict[str, Any] = {"state": "finished", "score": score}
+            except TrialPruned:
+                how = {"state": "pruned", "score": [*reports.values.values()][-1]}
+            except TrainingDivergedError as error:
+                how = {"state": "failed", "reason": str(error)}
+            return order.trial.model_copy(update={**how, "reported": reports.values})
+
+
+def train_trial(order: TrialOrder, context: RunContext, reports: Reports, services: Services) -> float:
+    """The best validation CIDEr-D, as a fraction, of the last stage of a training with a trial's values.
+
+    Raises:
+        TrialPruned: enough of the other trials are ahead.
+        TrainingDivergedError: the loss is no number any more.
+    """
+    trial = order.trial
+    values = Tuned("trial", {order.model.name: trial.values}, stages=order.stage)
+    spec = trial_spec(order.model, context, services.workspace, values, trial.seed)
+    stages, reporter = context.preset.schedule.stages, TrialReporter(services.reporter)
+    before = 0 if order.stage is None or len(stages) == 1 else _begin(order, spec, context, reporter)
+
+    def on_epoch(record: EpochRecord) -> None:
+        if record.val_cider is not None:
+            last = record.stage + 1 == len(stages) and record.epoch + 1 == stages[-1].epochs
+            reports.report(record.val_cider, record.step - before, last=last)
+
+    tuned = context.tuned(AppliedTuning(label="trial", values=trial.values, stages=order.stage))
+    torch.manual_seed(spec.seed)
+    model, own, _ = open_model(spec, tuned, order.folder)
+    return fit(model, spec.seed, own, order.folder, on_epoch, reporter).best
+
+
+def _begin(order: TrialOrder, spec: RunSpec, context: RunContext, reporter: Reporter) -> int:
+    """Let a trial go on from the stages before the searched one, which all of its seed share; gives their updates."""
+    shared = order.folder.parent / f"before-{order.trial.seed}"
+    shared.mkdir(exist_ok=True)
+    earlier = replace(context, preset=with_stages(context.preset, context.preset.schedule.stages[:-1]))
+    torch.manual_seed(spec.seed)
+    model, own, _ = open_model(spec, earlier, shared)
+    steps = fit(model, spec.seed, own, shared, lambda _: None, reporter).total_steps  # at once where it has ended
+    if last_checkpoint(order.folder / CHECKPOINTS) is None:
+        position = read_position(last_checkpoint(shared / CHECKPOINTS) or shared)
+        assert position is not None, "training has just read it"
+        position |= {"stage": position["stage"] + 1, "best": -math.inf, "finished": False, "saves": 1}
+        save_first_checkpoint(order.folder / CHECKPOINTS, shared / WEIGHTS, {"position": position})
+    return steps
+
+
+class Reports:
+    """What a trial reports, kept in its folder, and whether it is stopped, as by Optuna's `MedianPruner`.
+
+    None is in the first third of its updates, where warm-ups still differ.
+    """
+
+    def __init__(self, order: TrialOrder, budget: Budget) -> None:
+        self._others, self._budget, self._file = order.others, budget, order.folder / _REPORTED
+        told = json.loads(self._file.read_text(encoding="utf-8")) if self._file.is_file() else {}
+        self.values = {int(step): float(cider) for step, cider in told.items()}
+
+    def report(self, cider: float, step: int, *, last: bool) -> None:
+        """Keep a validation's CIDEr-D; TrialPruned where others are ahead, but for the last one."""
+        if step not in self.values:
+            self.values[step] = cider
+            write_text(self._file, json.dumps(self.values))
+        there = [other[step] for other in self._others if step in other]
+        if last or not there or len(self._others) < self._budget.startup_trials or step < self._budget.updates // 3:
+            return
+        if max(self.values.values()) < np.percentile(there, 50):
+            raise TrialPruned
+
+
+class TrialReporter(Reporter):
+    """The tasks of another reporter, without its lines."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print nothing."""
+
+    def task(self, title: str, total: int, done: int = 0) -> Any:
+        return self._reporter.task(title, total, done)

@@ -1,4 +1,4 @@
-"""Multiply-accumulates of a captioner by part, and their names as stored costs.
+"""Multiply-accumulates of captioners by part, of backbones, and their names as stored costs.
 
 One multiply-accumulate (MAC) is one of fvcore's "flops"; as in fvcore, normalisation layers add five per element,
 and element-wise work is not counted but listed by operator, with an estimate of its share. The count depends only on
@@ -8,22 +8,30 @@ the architecture, the visual input's shape, the caption's length and the beam wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from harness.measure.environment import package_version
 from harness.measure.flops.tracing import PartCount, trace, unfused
 from harness.measure.model_modes import eval_mode, preserve_state
+from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
+from harness.utils.hashing import digest
+from harness.utils.json_io import read_json
 from harness.utils.precision import never_compiled
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Memory, Visual
+from zoo.models.end_to_end import grid_tokens
 
 PARTS = ("encoder", "start", "step", "greedy", "beam", "teacher_forced", "training")
 COSTS = tuple(f"gmac_{part}" for part in PARTS)
@@ -64,11 +72,8 @@ class FlopCounts:
 
     def quantities(self) -> dict[str, Quantity]:
         """The counts as costs by name: `parameters`, and those of `COSTS`."""
-        parts = zip(COSTS, self._parts().values(), strict=True)
-        return {
-            "parameters": Quantity(float(self.parameters)),
-            **{name: Quantity(part.macs / 1e9, unit="GMAC") for name, part in parts},
-        }
+        parts = {f"gmac_{name}": Quantity(part.macs / 1e9, unit="GMAC") for name, part in self._parts().items()}
+        return {"parameters": Quantity(float(self.parameters)), **parts}
 
     def operators(self) -> dict[str, Any]:
         """By part: MACs by operator, and operators not counted with their estimated operations; JSON-able."""
@@ -79,12 +84,7 @@ class FlopCounts:
 
 
 def count_flops(
-    model: Captioner,
-    visual: Visual,
-    *,
-    caption_length: int = 20,
-    beam_size: int = 1,
-    step_position: int | None = None,
+    model: Captioner, visual: Visual, *, caption_length: int = 20, beam_size: int = 1, step_position: int | None = None
 ) -> FlopCounts:
     """Count parameters and multiply-accumulates of captioning one image.
 
@@ -161,10 +161,9 @@ def _tokens(model: Captioner, length: int) -> Tensor:
 
 
 def _check_length(model: Captioner, length: int, what: str, option: str) -> None:
-    if not 1 <= length <= model.max_len:
-        raise BenchError(
-            f"{what} {length} tokens is outside the model's 1 to {model.max_len}", hint=f"try {option} {model.max_len}"
-        )
+    longest = model.max_len
+    if not 1 <= length <= longest:
+        raise BenchError(f"{what} {length} tokens is outside the model's 1 to {longest}", f"try {option} {longest}")
 
 
 def _caption(model: Captioner, visual: Visual, length: int, width: int) -> tuple[list[Tensor], DecodingState]:
@@ -182,8 +181,9 @@ def _caption(model: Captioner, visual: Visual, length: int, width: int) -> tuple
 
 def count_dispatched() -> FlopCounterMode:
     """Torch's counter as a context, extended by products that it omits; it counts two flops a multiply-accumulate."""
-    of_vectors = {torch.ops.aten.mv: _matrix_vector, torch.ops.aten.addmv: _added_matrix_vector}
-    return FlopCounterMode(display=False, custom_mapping=of_vectors)
+    return FlopCounterMode(
+        display=False, custom_mapping=dict.fromkeys((torch.ops.aten.mv, torch.ops.aten.addmv), _matrix_vector)
+    )
 
 
 def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> PartCount:
@@ -211,11 +211,193 @@ def count_training_step(model: Captioner, visual: Visual, tokens: Tensor) -> Par
     return PartCount(sum(by_operator.values()), by_operator, {}, {})
 
 
-def _matrix_vector(matrix: list[int], vector: list[int], **_: object) -> int:  # noqa: ARG001 (the counter's signature)
-    """Flops of aten.mv, which attention scored by one vector needs."""
-    return 2 * matrix[0] * matrix[1]
+def _matrix_vector(*shapes: list[int], **_: object) -> int:
+    """Flops of aten.mv and aten.addmv, which attention scored by one vector needs; the sum is not counted."""
+    rows, columns = shapes[-2]
+    return 2 * rows * columns
 
 
-def _added_matrix_vector(added: list[int], matrix: list[int], vector: list[int], **shapes: object) -> int:  # noqa: ARG001
-    """Flops of aten.addmv, where the sum is not counted."""
-    return _matrix_vector(matrix, vector, **shapes)
+Counts = TypeVar("Counts", FlopCounts, PartCount)
+_PACKAGES = ("torch", "fvcore", "timm", "transformers")
+"""What counts, and what models are made of."""
+
+
+class KeptCounts:
+    """Counts in files of a folder: other seeds of a model, and later runs of it, need not count again.
+
+    Each is named by a digest of all that it depends on: what the caller says that the model is made by, its modules and
+    parameters, the shapes of the image, the length and the width, the device and the packages. What cannot be counted
+    is not kept, and a file that cannot be read is counted and written anew.
+    """
+
+    def __init__(self, folder: Path, made_by: Mapping[str, Any]) -> None:
+        self._folder, self._made_by = folder, dict(made_by)
+
+    def flops(self, model: Captioner, visual: Visual, *, caption_length: int, beam_size: int) -> FlopCounts:
+        """As `count_flops`."""
+        return self._kept(
+            FlopCounts, model, visual, caption_length, beam_size,
+            lambda: count_flops(model, visual, caption_length=caption_length, beam_size=beam_size),
+        )  # fmt: skip
+
+    def caption(self, model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
+        """As `count_caption`."""
+        return self._kept(
+            PartCount, model, visual, length, beam_size, lambda: count_caption(model, visual, length, beam_size)
+        )
+
+    def _kept(
+        self,
+        kind: type[Counts],
+        model: Captioner,
+        visual: Visual,
+        length: int,
+        beam_size: int,
+        count: Callable[[], Counts],
+    ) -> Counts:
+        key = {
+            "what": "flops" if kind is FlopCounts else "caption",
+            "length": length,
+            "beam_size": beam_size,
+            "image": {name: [list(part.shape), str(part.dtype)] for name, part in visual.parts().items()},
+            "modules": repr(model),
+            "parameters": [
+                [name, list(value.shape), str(value.dtype), str(value.device.type), value.requires_grad]
+                for name, value in model.named_parameters()
+            ],
+            "made_by": self._made_by,
+            "packages": {name: package_version(name) for name in _PACKAGES},
+        }
+        path, adapter = self._folder / f"{digest(key, 32)}.json", TypeAdapter(kind)
+        try:
+            return adapter.validate_python(read_json(path))
+        except (BenchError, ValidationError):
+            counts = count()
+        write_text(path, adapter.dump_json(counts).decode())
+        return counts
+
+
+NO_VISION = "the network names no vision part of its own"
+NOT_TRAINED = "counted where the model is trained here alone"
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationCounts:
+    """Multiply-accumulates for one image of a network that generates captions by itself.
+
+    They are counted by torch's own counter while the network works, since `generate` cannot be traced: matrix products,
+    convolutions and attention. fvcore, which counts the zoo's models, adds five for each element that a norm passes.
+
+    Attributes:
+        vision: the vision part, once; None where the network has no module of its own for it.
+        prefill: all else up to the first token: the projection, the prompt, and an encoder of text if there is one.
+        step: one token of one row, the last of a caption of `max_len` unless another position was asked for.
+        beam: the same by beam search, as the network's own search does it.
+    """
+
+    vision: int | None
+    prefill: int
+    step: int
+    greedy: int
+    beam: int
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The costs `gmac_encoder`, `gmac_start`, `gmac_step`, `gmac_greedy` and `gmac_beam`; no passes of training."""
+        seen = Quantity(None, NO_VISION, "GMAC") if self.vision is None else _gmac(self.vision)
+        parts = {"start": self.prefill, "step": self.step, "greedy": self.greedy, "beam": self.beam}
+        counted = {f"gmac_{part}": _gmac(macs) for part, macs in parts.items()}
+        untrained = dict.fromkeys(("gmac_teacher_forced", "gmac_training"), Quantity(None, NOT_TRAINED, "GMAC"))
+        return {"gmac_encoder": seen, **counted, **untrained}
+
+
+def _gmac(macs: int) -> Quantity:
+    return Quantity(macs / 1e9, unit="GMAC")
+
+
+def count_generation(
+    vision: nn.Module | None,
+    generate: Callable[[int, int], None],
+    *,
+    beam_size: int,
+    max_len: int,
+    step_position: int | None = None,
+) -> GenerationCounts:
+    """Count captioning of one image.
+
+    Args:
+        vision: the module of the network that sees; None where there is none.
+        generate: captions the image with a number of tokens and a beam size, without an early end.
+        step_position: of the one step, from 2, since the first token is that of the prefill.
+    """
+
+    @cache
+    def macs(length: int, width: int) -> tuple[int, int]:
+        return _count(vision, lambda: generate(length, width))
+
+    first, seen = macs(1, 1)
+    last = max(step_position or max_len, 2)
+    step = macs(last, 1)[0] - macs(last - 1, 1)[0]
+    greedy, beam = macs(max_len, 1)[0], macs(max_len, beam_size)[0]
+    return GenerationCounts(None if vision is None else seen, first - seen, step, greedy, beam)
+
+
+def _count(vision: nn.Module | None, work: Callable[[], None]) -> tuple[int, int]:
+    """Multiply-accumulates of all the work, and of the vision part in it."""
+    begin: list[int] = []
+    seen: list[int] = []
+    with FlopCounterMode(display=False) as counter, ExitStack() as hooks:
+        if vision is not None:
+            now = counter.get_total_flops
+            hooks.callback(vision.register_forward_pre_hook(lambda *_: begin.append(now())).remove)
+            hooks.callback(vision.register_forward_hook(lambda *_: seen.append(now() - begin.pop())).remove)
+        work()
+    return counter.get_total_flops() // 2, sum(seen) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneCount:
+    """Cost of one image through a backbone to its last features, `tokens` x `channels`.
+
+    It is not part of other counts when features are cached.
+    """
+
+    name: str
+    image_size: int
+    parameters: int
+    tokens: int
+    channels: int
+    count: PartCount
+
+
+def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
+    """Count a timm model without its head; needs no weights.
+
+    Args:
+        image_size: side of the square image; None for the backbone's own.
+
+    Raises:
+        BenchError: timm has no such model, or it does not accept images of this size.
+    """
+    import timm  # which takes seconds
+
+    if not timm.is_model(name):
+        raise BenchError(f"unknown backbone {name!r}", "choose one of timm.list_models()")
+    defaults: Any = timm.get_pretrained_cfg(name)
+    side = image_size or int(defaults.input_size[-1])
+    options: dict[str, Any] = {"img_size": side} if defaults.fixed_input_size else {}
+    with torch.device("meta"):  # random weights of 195 million parameters would take longer than the count
+        model = timm.create_model(name, pretrained=False, num_classes=0, **options)
+    model.to_empty(device="cpu").eval().requires_grad_(False)
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.zero_()
+    pixels = torch.zeros(1, 3, side, side)
+    try:
+        with torch.no_grad(), unfused():
+            tokens = grid_tokens(model, pixels)
+            count = trace(model, lambda seen: grid_tokens(model, seen.pixels), Visual(pixels=pixels))
+    except (AssertionError, RuntimeError) as error:
+        raise BenchError(
+            f"backbone {name} does not accept images of {side} x {side}: {error}", "leave out --image-size"
+        ) from error
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return BackboneCount(name, side, parameters, tokens.shape[1], tokens.shape[2], count)

@@ -104,85 +104,27 @@ def roi_align(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     return 4 * samples * math.prod(_shape(outputs[0]))
 
 
-HANDLERS: dict[str, Handler] = {
-    "aten::matmul": product_of(0),
-    "aten::mm": product_of(0),
-    "aten::bmm": product_of(0),
-    "aten::mv": product_of(0),
-    "aten::dot": product_of(0),
-    "aten::vdot": product_of(0),
-    "aten::inner": product_of(0),
-    "aten::addmm": product_of(1),
-    "aten::addmm_": product_of(1),
-    "aten::addmv": product_of(1),
-    "aten::baddbmm": product_of(1),
-    "aten::baddbmm_": product_of(1),
-    "aten::addbmm": addbmm,
-    "aten::tensordot": tensordot,
-    "aten::einsum": einsum,
-    "aten::scaled_dot_product_attention": attention,
-    "aten::_convolution_mode": convolution,
-    "aten::lstm": recurrent,
-    "aten::gru": recurrent,
-    "aten::rnn_tanh": recurrent,
-    "aten::rnn_relu": recurrent,
-    "aten::lstm_cell": recurrent_cell,
-    "aten::gru_cell": recurrent_cell,
-    "aten::rnn_tanh_cell": recurrent_cell,
-    "aten::rnn_relu_cell": recurrent_cell,
-    "torchvision::roi_align": roi_align,
+_OF_ATEN: dict[str, Handler] = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner"), product_of(0)),
+    **dict.fromkeys(("addmm", "addmm_", "addmv", "baddbmm", "baddbmm_"), product_of(1)),
+    "addbmm": addbmm,
+    "tensordot": tensordot,
+    "einsum": einsum,
+    "scaled_dot_product_attention": attention,
+    "_convolution_mode": convolution,
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), recurrent_cell),
 }
+HANDLERS = {f"aten::{name}": handler for name, handler in _OF_ATEN.items()} | {"torchvision::roi_align": roi_align}
 
-# Operators that only move, make or compare integers and masks: like those that fvcore ignores, without products.
-MOVES: tuple[str, ...] = (
-    "aten::__or__",
-    "aten::alias",
-    "aten::any",
-    "aten::all",
-    "aten::bitwise_and",
-    "aten::bitwise_or",
-    "aten::broadcast_tensors",
-    "aten::clone",
-    "aten::embedding",
-    "aten::expand_as",
-    "aten::eye",
-    "aten::fill_",
-    "aten::index_copy",
-    "aten::index_fill",
-    "aten::index_put",
-    "aten::index_select",
-    "aten::le",
-    "aten::lift_fresh",
-    "aten::logical_and",
-    "aten::logical_not",
-    "aten::logical_or",
-    "aten::lt",
-    "aten::masked_fill_",
-    "aten::movedim",
-    "aten::ne",
-    "aten::new_ones",
-    "aten::numpy_T",
-    "aten::ones_like",
-    "aten::pad",
-    "aten::repeat",
-    "aten::repeat_interleave",
-    "aten::scatter",
-    "aten::tril",
-    "aten::triu",
-    "aten::unflatten",
-    "aten::unfold",
-    "aten::unsafe_chunk",
-    "aten::unsafe_split",
-    "aten::view_as",
-    "aten::where",
-    "aten::zero_",
-)
-
-
-with warnings.catch_warnings():
-    # fvcore scripts an unrelated loss on import, which recent torch warns is deprecated.
-    warnings.simplefilter("ignore", FutureWarning)
-    from fvcore.nn import FlopCountAnalysis
+_MOVED = ("alias", "clone", "embedding", "index_copy", "index_put", "index_select", "lift_fresh", "movedim", "numpy_T")
+_SHAPED = ("broadcast_tensors", "expand_as", "pad", "repeat", "repeat_interleave", "unflatten", "view_as")
+_CUT = ("unfold", "unsafe_chunk", "unsafe_split")
+_FILLED = ("eye", "fill_", "index_fill", "masked_fill_", "new_ones", "ones_like", "scatter", "tril", "triu", "zero_")
+_COMPARED = ("all", "any", "le", "lt", "ne", "where")
+_COMBINED = ("__or__", "bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
+MOVES = tuple(f"aten::{name}" for names in (_MOVED, _SHAPED, _CUT, _FILLED, _COMPARED, _COMBINED) for name in names)
+"""Operators that only move, make or compare integers and masks: like those that fvcore ignores, without products."""
 
 PASSES: dict[str, int] = {
     **dict.fromkeys(("abs", "neg", "ceil", "cos", "sin", "exp", "log", "pow", "sqrt", "rsqrt", "square"), 1),
@@ -230,6 +172,11 @@ class PartCount:
 
 def trace(inside: nn.Module, call: Callable[[Any], object], argument: Visual | Memory | DecodingState) -> PartCount:
     """Count `call(argument)`; all tensors of its result are outputs of the trace, so that nothing is pruned."""
+    with warnings.catch_warnings():
+        # fvcore scripts an unrelated loss on import, which recent torch warns is deprecated.
+        warnings.simplefilter("ignore", FutureWarning)
+        from fvcore.nn import FlopCountAnalysis  # here: not all that imports this module counts
+
     traced = _Traced(inside, call, argument)
     traced.training = False
     analysis = FlopCountAnalysis(traced, tuple(_tensors(argument)))

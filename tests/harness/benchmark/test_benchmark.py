@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.timing import DEFERRED
+from harness.benchmark.costs import DEFERRED
 from harness.utils.errors import BenchError
 from results import Quantity, Store
 from results.runs.gallery import gallery

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.benchmark.context import RunContext, open_context
-from harness.benchmark.control import choose_control, nothing_to_vary, vary
+from harness.benchmark.plan import choose_control, nothing_to_vary, vary
 from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
 from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig, RegionConfig

@@ -10,10 +10,20 @@ import pytest
 import torch
 from torch import nn
 
-from harness.benchmark import timing
+from harness.benchmark import costs as timing
 from harness.benchmark.context import Execution, RunContext
-from harness.benchmark.timing import DEFERRED, ELSEWHERE, OTHER_SEED, time_deferred, time_model, timed_images
-from harness.benchmark.training_costs import COSTS, macs_per_image, pass_costs, training_costs
+from harness.benchmark.costs import (
+    COSTS,
+    DEFERRED,
+    ELSEWHERE,
+    OTHER_SEED,
+    macs_per_image,
+    pass_costs,
+    time_deferred,
+    time_model,
+    timed_images,
+    training_costs,
+)
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_presets, load_preset
 from harness.config.preset import Decoding, Preset
@@ -25,7 +35,7 @@ from harness.measure.latency import COSTS as LATENCIES
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.measure.speed import measure_speed, peak_macs
-from harness.training.state import TrainState
+from harness.training.trainer import TrainState
 from harness.utils.workspace import Workspace
 from results.records import Quantity
 from tests.harness.benchmark.small_runs import FixedServices, make_spec

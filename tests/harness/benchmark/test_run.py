@@ -22,7 +22,7 @@ from harness.config.features import FeatureConfig
 from harness.data.hub import WeightsMissing
 from harness.inference.generate import Captions
 from harness.measure.captioning_costs import Counted, Timed
-from harness.training.state import TrainState
+from harness.training.trainer import TrainState
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import Outcome, RunSpec
@@ -59,7 +59,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(module, "attends", lambda _: False)
     monkeypatch.setattr(module, "count_mean_caption", lambda *_, **__: {})
     monkeypatch.setattr(module, "time_model", lambda *_: Timed())
-    monkeypatch.setattr(module, "count_costs", lambda *_: Counted())
+    monkeypatch.setattr(module, "count_captioning", lambda *_, **__: Counted())
     return found
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from harness.config.load import list_presets, load_preset
 from harness.config.schedule import Stage
 from harness.config.tuning import SearchSpace, TunedValues, default_params, scaled, tuned_preset
-from harness.training.dropout import DropoutRates
+from harness.training.stage import DropoutRates
 from harness.utils.errors import BenchError
 from zoo import create_model, model_card
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from harness.measure.flops.tracing import HANDLERS, MOVES, FlopCountAnalysis, unfused
+from harness.measure.flops.tracing import HANDLERS, MOVES, unfused
 
 NORMS = {"layer_norm", "batch_norm", "group_norm", "instance_norm"}
 """Operators in which fvcore counts five for each element, and torch's counter nothing."""

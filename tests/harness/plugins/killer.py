@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import harness.benchmark.timing
+import harness.benchmark.costs
 import harness.data.backbones.filterbank
 import harness.data.feature_cache
 import harness.inference.generate
@@ -57,7 +57,7 @@ elif moment == "captioning":
 elif moment == "storing":
     Store.finish = _dying(Store.finish, 1)  # type: ignore[method-assign]
 elif moment == "timing":
-    harness.benchmark.timing.time_captioning = _dying(harness.benchmark.timing.time_captioning, 1)
+    harness.benchmark.costs.time_captioning = _dying(harness.benchmark.costs.time_captioning, 1)
 elif moment == "stored":
     Store.finish = _dying(Store.finish, 1, after=True)  # type: ignore[method-assign]
 elif moment:

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from harness.config.schedule import Schedule, Stage
-from harness.training.dropout import DropoutRates, PackedDropout
-from harness.training.stage import validate_schedule
+from harness.training.stage import DropoutRates, PackedDropout, validate_schedule
 from harness.utils.errors import BenchError
 from zoo import Captioner, create_model, model_card
 

@@ -12,7 +12,7 @@ from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.training import reinforce, self_critical
+from harness.training import self_critical
 from harness.training.distributed import Collective
 from harness.training.losses import BatchGradient, read_losses
 from harness.training.objectives import CrossEntropy
@@ -199,7 +199,6 @@ def test_dropout_survives_out_of_memory_during_sampling(kind: str, monkeypatch: 
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(self_critical, "sample", full)
-    monkeypatch.setattr(reinforce, "sample", full)
     batch = Batch(Visual(torch.zeros(1, 1, 8)), torch.ones(1, 2, dtype=torch.long), (0,))
     with pytest.raises(torch.OutOfMemoryError):
         objective(model, batch)

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.inference import replay
+from harness.training.losses import ReplayedPasses
 from harness.training.objectives import CrossEntropy
-from harness.training.passes import ReplayedPasses
 from tests.conftest import distinct_architectures
 from tests.zoo.test_laws import BOS, VOCAB, look, tiny
 from zoo import Captioner

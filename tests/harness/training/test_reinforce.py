@@ -11,8 +11,7 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.training.reinforce import HasStates, ReinforceLoss
-from harness.training.self_critical import targets_of
+from harness.training.self_critical import HasStates, ReinforceLoss, targets_of
 from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from tests.harness.training.tiny_training import fit_tiny

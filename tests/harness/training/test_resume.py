@@ -22,7 +22,7 @@ from harness.training import checkpoint, trainer
 from harness.training.checkpoint import CheckpointWriter
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import make_objective
-from harness.training.state import TrainState
+from harness.training.trainer import TrainState
 from harness.utils.signals import ENDING, end_on_sigterm
 from results.records import EpochRecord
 from tests.harness.training.tiny_training import VOCABULARY, Killed, Loader, fit_tiny, tiny_schedule, weights_of

@@ -10,17 +10,16 @@ import pytest
 from rich.console import Console
 
 from harness.training.losses import StepLoss
-from harness.training.trackers import TRACKERS, RunLog, TrackedRun, check_trackers
+from harness.training.trackers import TRACKERS, RunLog, check_trackers
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from results.records import Quantity
+from results.records import Quantity, RunSpec
 from tests.results.conftest import Make
 
 STEP = StepLoss(7, loss=2.5, norm=1.5, rate=0.01)
 
 
-def tracked(folder: Path) -> TrackedRun:
-    return TrackedRun("updown-s0-abc", "updown", 0, "scenes quick", {"schedule": "quick"}, folder)
+RUN = RunSpec("updown-s0-abc", "updown", "model", 0, "controlled", "scenes", {}, {"schedule": "quick"})
 
 
 class Recorder:
@@ -47,7 +46,7 @@ class Recorder:
 @pytest.fixture
 def recorders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Recorder]:
     found = {"sound": Recorder(), "broken": Recorder(failing=True)}
-    openers = {name: partial(lambda recorder, _: recorder, recorder) for name, recorder in found.items()}
+    openers = {name: partial(lambda recorder, *_: recorder, recorder) for name, recorder in found.items()}
     monkeypatch.setattr("harness.training.trackers.TRACKERS", openers)
     return found
 
@@ -57,7 +56,7 @@ def test_steps_epochs_and_final_numbers_reach_every_tracker(recorders: dict[str,
     outcome = replace(
         Make.outcome(0.9), costs={"train_seconds": Quantity(3.0), "energy_per_image": Quantity(None, "no meter")}
     )
-    with RunLog(["broken", "sound"], tracked(tmp_path), Reporter(Console(file=told, width=200))) as log:
+    with RunLog(["broken", "sound"], RUN, tmp_path, Reporter(Console(file=told, width=200))) as log:
         log.on_step(STEP)
         log.on_epoch(replace(Make.epoch(1), step=7, train_loss=2.4, val_cider=0.5, images_per_second=60.0))
         log.on_epoch(replace(Make.epoch(2), step=8, val_cider=None))
@@ -81,7 +80,7 @@ def test_steps_epochs_and_final_numbers_reach_every_tracker(recorders: dict[str,
 
 def test_a_run_that_fails_is_closed_as_such(recorders: dict[str, Recorder], tmp_path: Path) -> None:
     def fail() -> None:
-        with RunLog(["sound"], tracked(tmp_path), Reporter()) as log:
+        with RunLog(["sound"], RUN, tmp_path, Reporter()) as log:
             log.on_step(STEP)
             raise ZeroDivisionError
 
@@ -104,10 +103,10 @@ def test_names_are_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch)
 
 def told_in_two_parts(name: str, folder: Path) -> None:
     """A run that was killed after its first step and resumed."""
-    first = TRACKERS[name](tracked(folder))
+    first = TRACKERS[name](RUN, folder)
     first.log(1, {"train/loss": 3.0})
     first.close(finished=False)
-    second = TRACKERS[name](tracked(folder))
+    second = TRACKERS[name](RUN, folder)
     second.log(2, {"train/loss": 2.0})
     second.summarise({"test/CIDEr-D": 90.0})
     second.close(finished=True)

@@ -15,7 +15,7 @@ from harness.data.batches import Batch
 from harness.training import losses, trainer
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.stage import StageData
-from harness.training.state import TrainState
+from harness.training.trainer import TrainState
 from harness.utils.progress import Reporter
 from results.records import EpochRecord
 from zoo import Captioner, Visual, create_model, model_card

@@ -14,7 +14,7 @@ import pytest
 from harness.benchmark.context import RunContext
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.tune.study import Study, Trial
-from harness.benchmark.tune.trials import Reports, Search, TrialOrder, TrialPruned, TrialWork, do_trials
+from harness.benchmark.tune.tune import Reports, Search, TrialOrder, TrialPruned, TrialWork, do_trials
 from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
@@ -40,7 +40,7 @@ def train(order: TrialOrder, _: object, reports: Any, __: object) -> float:
 
 @pytest.fixture(autouse=True)
 def _training(forked_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
-    monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", train)
+    monkeypatch.setattr("harness.benchmark.tune.tune.train_trial", train)
 
 
 class Tuner:
@@ -100,7 +100,7 @@ def test_a_lost_trial_goes_on_with_what_it_reported(
         return train(order, context, reports, services)
 
     with monkeypatch.context() as dies:
-        dies.setattr("harness.benchmark.tune.trials.train_trial", dying)
+        dies.setattr("harness.benchmark.tune.tune.train_trial", dying)
         errors = lost.do("updown", "m2")
     assert list(errors) == ["updown"]
     assert errors["updown"].startswith("WorkerDied" if killed else "OSError: lost")
@@ -117,7 +117,7 @@ def test_what_ends_trials_badly_is_told_apart(make: Callable[..., Tuner], monkey
             raise TrainingDivergedError("loss nan")
         return train(order, *more)
 
-    monkeypatch.setattr("harness.benchmark.tune.trials.train_trial", failing)
+    monkeypatch.setattr("harness.benchmark.tune.tune.train_trial", failing)
     tuner = make("one")
     assert tuner.do("updown", "m2") == {"updown": "BenchError: shapes do not fit (mend it)"}
     study = tuner.study("m2")

@@ -12,8 +12,16 @@ import yaml
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import plan_runs
-from harness.benchmark.tune.chosen import TunedFile, from_file, from_workspace, one_after_other
-from harness.benchmark.tune.study import Trial, TunedModel, read_study, studies_folder
+from harness.benchmark.tune.study import (
+    Trial,
+    TunedFile,
+    TunedModel,
+    from_file,
+    from_workspace,
+    one_after_other,
+    read_study,
+    studies_folder,
+)
 from harness.config.execution import ExecutionConfig
 from harness.config.load import list_tuned, load_preset, shipped_tuned
 from harness.config.preset import Preset

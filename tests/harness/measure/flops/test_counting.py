@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from harness.measure.captioning_costs import count_captioning, count_mean_caption
-from harness.measure.flops import kept as module
-from harness.measure.flops.counting import FlopCounts, count_caption, count_flops
-from harness.measure.flops.kept import KeptCounts
+from harness.measure.flops import counting as module
+from harness.measure.flops.counting import FlopCounts, KeptCounts, count_caption, count_flops
 from harness.measure.flops.tracing import PartCount
 from harness.utils.errors import BenchError
 from zoo.captioner import Captioner, Visual

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import roi_align
 
-from harness.measure.flops import tracing as flop_tracing
 from harness.measure.flops.tracing import HANDLERS, MOVES
 
 
@@ -24,7 +24,7 @@ class _Call(nn.Module):
 
 
 def count(call: Callable[..., Tensor], *tensors: Tensor, inner: nn.Module | None = None) -> dict[str, int]:
-    analysis = flop_tracing.FlopCountAnalysis(_Call(call, inner).eval(), tensors)
+    analysis = FlopCountAnalysis(_Call(call, inner).eval(), tensors)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
     with torch.no_grad():
         return dict(analysis.set_op_handle(**HANDLERS, **dict.fromkeys(MOVES)).by_operator())

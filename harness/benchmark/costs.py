@@ -1,0 +1,331 @@
+"""What runs cost: the memory that training may take, what it took, the passes counted, and how long captioning takes.
+
+Captioning is timed at the end of a run, or later where other models train at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle, pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.benchmark.context import RunContext
+from harness.benchmark.hub_model import HubModel
+from harness.benchmark.run_config import RunConfig
+from harness.benchmark.saved_model import SavedModel, open_saved
+from harness.data.images import load_image
+from harness.data.vocabulary import as_read
+from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
+from harness.measure.energy import missing
+from harness.measure.estimate import WEIGHT, DataShape, PassCosts, plan_stages
+from harness.measure.flops.counting import FlopCounts, count_encoder, count_flops
+from harness.measure.inputs import example_for, example_visual
+from harness.measure.memory import TRAINED, PeakMemory, counted_parameters, require_memory
+from harness.measure.model_modes import eval_mode
+from harness.measure.speed import a100_seconds, peak_macs
+from harness.training.sentence_graphs import stages_for
+from harness.training.trainer import TrainState
+from harness.utils.plugins import contain_exits
+from harness.utils.workspace import Workspace
+from results.records import Quantity, RunSpec
+from results.runs.reading import one_run
+from results.store.rescoring import add_costs, runs_without_cost
+from results.store.store import Store
+from zoo.captioner import Captioner, HasBackbone, Visual
+
+if TYPE_CHECKING:
+    from harness.benchmark.work import Services
+    from harness.inference.hub_captioner import HubCaptioner
+
+COSTS = {
+    "train_seconds": "s",
+    "train_images_per_second": "images/s",
+    "train_steps": "",
+    "train_data_wait": "%",
+    "train_beside": "",
+    "train_gmac": "GMAC",
+    "train_gmac_per_second": "GMAC/s",
+    "train_utilisation": "%",
+    "train_a100_hours_estimate": "h",
+    "train_peak_memory_host": "MiB",
+    "train_peak_memory_device": "MiB",
+    "train_peak_memory_reserved": "MiB",
+}
+"""What training is stored as, with units."""
+BASE_BYTES = 1_000_000_000
+"""Of a process that trains: Python, torch, prepared images and batches (`docs/training.md`)."""
+_COPIES = 2
+"""Of the weights besides: the best ones, and a checkpoint while it is written."""
+
+
+def memory_bytes(specs: Sequence[RunSpec], context: RunContext) -> int:
+    """An estimate for the largest of the runs: a process, and weights, gradients, moments and copies of a model."""
+    per_parameter = TRAINED + _COPIES * WEIGHT
+    return BASE_BYTES + per_parameter * max((_parameters(spec, context) for spec in specs), default=0)
+
+
+def require_room(spec: RunSpec, context: RunContext) -> None:
+    """BenchError where what is trained does not fit into the memory that is free here."""
+    parameters = _parameters(spec, context)
+    require_memory(spec.model, parameters, torch.device("cpu"))  # where it is built
+    require_memory(spec.model, parameters, context.execution.device, TRAINED)
+
+
+def _parameters(spec: RunSpec, context: RunContext) -> int:
+    """Of a model that is trained from random weights on features; others are counted as nothing."""
+    if spec.kind != "trained" or "pretrained" in spec.config:
+        return 0
+    return counted_parameters(spec.model, **context.sizes, **spec.config["arguments"])
+
+
+def no_training(reason: str) -> dict[str, Quantity]:
+    """NULL for every cost of `COSTS`."""
+    return missing(COSTS, reason)
+
+
+def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
+    """What the members of an ensemble took together, of what can be added up; NULL where one was not trained here."""
+    found = no_training("an ensemble is not trained: its members are")
+    known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
+    for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
+        costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]
+        lacking = next((at for at, cost in enumerate(costs) if cost.value is None), None)
+        if lacking is not None:
+            found[name] = Quantity(None, f"of the member {keys[lacking]}: {costs[lacking].reason}", COSTS[name])
+        else:
+            bounded = all(cost.low is not None for cost in costs)
+            low, high = (sum(getattr(cost, side) for cost in costs) if bounded else None for side in ("low", "high"))
+            found[name] = Quantity(sum(cost.value or 0.0 for cost in costs), None, COSTS[name], low, high)
+    return found
+
+
+def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunContext) -> float | None:
+    """Mean multiply-accumulates of one presentation of an image, over all stages, validation aside; None if uncounted.
+
+    Args:
+        counts: of the model on one image.
+    """
+    if counts is None:
+        return None
+    length = min(usual_length(context), model.max_len)
+    if isinstance(model, HasBackbone):  # a backbone of its own is counted
+        costs, _ = pass_costs(model, cells=1, caption_length=length)
+    else:
+        decoder = counts.teacher_forced.macs - counts.encoder.macs  # of captions as long as they may be
+        costs = PassCosts(
+            parameters=counts.parameters,
+            encoder=counts.encoder.macs,
+            start=counts.start.macs,
+            step=counts.step.macs,
+            caption=round(decoder * length / counts.caption_length),
+        )
+    data = DataShape(
+        train=len(context.data.train),
+        val=0,
+        test=0,
+        captions=fmean(len(sample.captions) for sample in context.data.train),
+        words=len(context.inputs.vocabulary),
+        caption_length=length,
+    )
+    stages = plan_stages(stages_for(model, context.preset.schedule), costs, data, context.inputs.decoding.max_len)
+    return sum(stage.training + stage.decoding for stage in stages) / sum(stage.images for stage in stages)
+
+
+def training_costs(
+    summary: TrainState, memory: PeakMemory, macs_per_image: float | None, context: RunContext
+) -> dict[str, Quantity]:
+    """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
+    elapsed = summary.seconds + summary.data_wait_seconds
+    values = {
+        "train_seconds": Quantity(summary.seconds),
+        "train_images_per_second": Quantity(summary.images / summary.seconds),
+        "train_steps": Quantity(float(summary.total_steps)),
+        "train_data_wait": Quantity(100 * summary.data_wait_seconds / elapsed),
+        "train_beside": Quantity(float(context.execution.config.jobs - 1)),
+        **_work(summary, macs_per_image, context),
+        **memory.quantities("train"),
+    }
+    return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
+
+
+def _work(summary: TrainState, macs_per_image: float | None, context: RunContext) -> dict[str, Quantity]:
+    """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
+    device, precision = context.execution.device, context.execution.precision
+    names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
+    if macs_per_image is None:
+        return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted"))
+    macs = summary.images * macs_per_image
+    rate = macs / summary.seconds
+    found = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    peak = peak_macs(name, precision)
+    if peak is None:
+        reason = (
+            f"the peak rate of {name} is not known here"
+            if name
+            else "no GPU: the utilisation of a CPU is not comparable"
+        )
+        return found | dict.fromkeys(names[2:], Quantity(None, reason))
+    each = rate / context.execution.config.devices
+    same_share, same_rate = (seconds / 3600 for seconds in a100_seconds(macs, each, peak, precision))
+    low, high = sorted((same_share, same_rate))
+    return found | {
+        "train_utilisation": Quantity(100 * each / peak),
+        "train_a100_hours_estimate": Quantity(same_share, low=low, high=high),
+    }
+
+
+def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
+    """The costs of one image, and an example image to probe speed with.
+
+    Args:
+        cells: grid cells or regions, for models that do not find them themselves.
+    """
+    visual = example_for(model, length=cells)
+    body, seen = model, visual
+    if isinstance(model, HasBackbone):
+        visual = visual.to(next(model.parameters()).device)
+        with torch.inference_mode(), eval_mode(model):
+            tokens = model.encode(visual).features.shape[1]
+        body = model.body
+        seen = example_visual(body.visual, length=tokens)
+    counts = count_flops(body, seen, caption_length=caption_length, beam_size=1)
+    backbone = 0 if body is model else count_encoder(model, visual).macs - counts.encoder.macs
+    return PassCosts(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        encoder=counts.encoder.macs,
+        start=counts.start.macs,
+        step=counts.step.macs,
+        caption=counts.teacher_forced.macs - counts.encoder.macs,
+        backbone=backbone,
+    ), visual
+
+
+def usual_length(context: RunContext) -> int:
+    """Tokens of the longest caption of a batch, the end token included: of one caption in a hundred."""
+    vocabulary = context.inputs.vocabulary
+    read = as_read(context.data.train[:200], vocabulary.preparation)
+    lengths = [len(vocabulary.tokenize(caption)) + 1 for sample in read for caption in sample.captions]
+    return min(round(float(np.percentile(lengths, 99))), context.preset.vocabulary.max_len - 1)
+
+
+ROUNDS = 2
+"""How often each image is captioned: what rounds differ by is noise, what images differ by is not."""
+THREADS = 1
+"""On a processor: one image is too little work for more, and the same number on every machine can be compared."""
+DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"
+OTHER_SEED = "another seed of the model was timed"
+"""Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
+ELSEWHERE = "not timed: its weights are not in this workspace"
+"""As of a run that was merged from another workspace, or published."""
+
+
+def one_image(model: Captioner, context: RunContext) -> Visual:
+    """A test image as the model reads it, to measure costs with."""
+    return context.source(model.visual).visual([context.data.typical_image()], model.visual).to("cpu")
+
+
+def timed_images(image_ids: Sequence[int], count: int) -> list[int]:
+    """So many of the images, or all where they are fewer: one of each of as many equal stretches, by a fixed seed."""
+    count = min(count, len(image_ids))
+    random = np.random.default_rng(0)
+    edges = [number * len(image_ids) // count for number in range(count + 1)]
+    return [image_ids[int(random.integers(first, last))] for first, last in pairwise(edges)]
+
+
+def time_model(model: Captioner, context: RunContext) -> Timed:
+    """How long captioning test images takes, one by one, and what energy; `DEFERRED` while other models may be at work.
+
+    All images are in memory before the first is timed.
+    """
+    if context.execution.config.jobs != 1:
+        return untimed(DEFERRED)
+    preset, source = context.preset, context.source(model.visual)
+    image_ids = [sample.image_id for sample in context.data.evaluated["test"]]
+    return time_captioning(
+        model,
+        [source.visual([image_id], model.visual) for image_id in timed_images(image_ids, preset.latency_repeats)],
+        beam_size=context.inputs.decoding.beam_size,
+        max_len=context.inputs.decoding.max_len,
+        bos=context.inputs.vocabulary.bos,
+        eos=context.inputs.vocabulary.eos,
+        effort=Effort(ROUNDS, preset.energy_seconds),
+        threads=THREADS,
+        precision=context.execution.precision,
+    )
+
+
+def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
+    """Time what was `DEFERRED` of these runs, one after the other, while nothing else runs here.
+
+    A run whose weights are not here is passed over, with that reason.
+    """
+    store, workspace, reporter = services.store, services.workspace, services.reporter
+    keys = runs_without_cost(store, DEFERRED)
+    by_model: dict[str, list[RunSpec]] = {}
+    for spec in (spec for spec in specs if spec.key in keys):
+        # In the workspace, or perhaps in its remote storage.
+        if spec.kind == "hub" or workspace.remote is not None or weights_folder(spec, workspace).is_dir():
+            by_model.setdefault(spec.model, []).append(spec)
+        else:
+            add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})
+    if not by_model:
+        return
+    left = [spec for runs in by_model.values() for spec in runs]
+    config = RunConfig.of(left[0])
+    seeds = config.opening.preset.timed_seeds or len(left)
+    chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
+    where = services.environment(torch.device(config.opening.device))  # another machine may have trained them
+    with reporter.task("timing captions", len(chosen)) as task:
+        for spec in chosen:
+            timed = _time_stored(spec, services)
+            add_costs(store, spec.key, timed.costs, {"measurement": {**where, **timed.state}})
+            task.advance(detail=spec.model)
+    for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
+        add_costs(store, spec.key, untimed(OTHER_SEED).costs, {})
+    reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+
+
+def weights_folder(spec: RunSpec, workspace: Workspace) -> Path:
+    """Where the weights of a run lie: of a stored run that is scored again, in that one's folder."""
+    again = spec.kind == "stored" and "members" not in spec.config
+    return workspace.run_folder(spec.model if again else spec.key)
+
+
+def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
+    """As `time_model`, for a checkpoint of transformers' own interface, from its processor's output to its tokens."""
+    if context.execution.config.jobs != 1:
+        return untimed(DEFERRED)
+    preset, data, device = context.preset, context.data, context.execution.device
+    samples = {sample.image_id: sample for sample in data.evaluated["test"]}
+    chosen = [samples[image_id] for image_id in timed_images(list(samples), preset.latency_repeats)]
+    seen = [captioner.inputs([load_image(data.dataset.path(sample))]) for sample in chosen]
+    turns = cycle(seen)
+
+    def work() -> None:
+        captioner.generate(next(turns), context.inputs.decoding)
+
+    effort = Effort(ROUNDS, preset.energy_seconds)
+    return time_generation(work, len(seen), device, effort=effort, threads=THREADS)
+
+
+def _time_stored(spec: RunSpec, services: Services) -> Timed:
+    folder = weights_folder(spec, services.workspace)
+    try:
+        config = RunConfig.of(spec)
+        alone = replace(config.execution, jobs=1)
+        context = services.context(config.model_copy(update={"execution": alone}))
+        with contain_exits():
+            if spec.kind == "hub":
+                captioner = HubModel(**spec.config["hub"]).open(context.execution.device, context.execution.precision)
+                return time_hub(captioner, context)
+            services.workspace.fetch_run(folder.name)
+            return time_model(*open_saved(SavedModel.load(folder), folder, context))
+    except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
+        return untimed(str(error) or type(error).__name__)
