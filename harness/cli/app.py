@@ -188,8 +188,7 @@ class _Stream:
 def guard_streams() -> None:
     """Have standard output and error show control characters as escapes.
 
-    Raises:
-        BenchError: standard output is closed; files that are opened would take its place.
+    BenchError where standard output is closed, since files that are opened would take its place.
     """
     from rich import control
 

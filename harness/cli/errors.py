@@ -88,8 +88,7 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
 def said_as_ours() -> Iterator[None]:
     """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word.
 
-    Raises:
-        BenchError: code of somebody else ended the program.
+    Where code of somebody else ended the program, a BenchError says so.
     """
     try:
         yield
@@ -113,21 +112,15 @@ def said_as_ours() -> Iterator[None]:
 
 def _is_ours(end: SystemExit) -> bool:
     """Whether it was raised in a file of ours, or where rich and Typer end for want of a reader (`| head`)."""
-    frame = end.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
+    frames = [frame for frame, _ in traceback.walk_tb(end.__traceback__)]
+    name = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return name.partition(".")[0] in {"harness", "reports", "results", "rich", "typer"}
 
 
 def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
-    """The one message for an error that no command expects, and the exit code.
+    """The one message for an error that no command expects, and the exit code; `words` are the command line.
 
-    A plug-in's errors, the system's, and too little memory, are the user's to put right; anything else is a bug, and
-    logged.
-
-    Args:
-        words: the command line, without the program's name.
+    A plug-in's errors, the system's, and too little memory, are the user's to put right; what else is a bug is logged.
     """
     again = f"`{_typed_again(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
     if (place := place_in_plugin(error)) is not None:
@@ -174,9 +167,7 @@ def _described(error: BaseException) -> str:
 
 
 def _write_log(error: BaseException, words: Sequence[str]) -> Path | None:
-    """Write the traceback, with the command and versions, below the user's cache, or else in the folder of temporary
-    files; None where neither can be written.
-    """
+    """Write the traceback, command and versions below the user's cache or the temporary files; None where it cannot."""
     import tempfile
 
     now = datetime.now(UTC)
@@ -233,12 +224,7 @@ def explained_usage(error: Any) -> BenchError:
 
 
 def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | None:
-    """What to type for an option that other programs have; None where that is not known.
-
-    Args:
-        known: the command's own options.
-        words: the command line, which may have a value behind the option.
-    """
+    """What to type for an option of other programs beside the `known` ones; `words` may have its value."""
     meant = _ELSEWHERE.get(option.lstrip("-").replace("-", "_"))
     if meant is not None and (not meant.startswith("--") or meant.partition(" ")[0] in known):
         return f"type {meant}" if meant.startswith("--") else meant
@@ -250,7 +236,7 @@ def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | N
     near = nearest_settings(option)
     behind = [after for word, after in pairwise(words) if word == option and not after.startswith("--")]
     behind += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
-    value = behind[0] if behind else "VALUE"
+    value = next(iter(behind), "VALUE")
     return "type " + " or ".join(f"--set {path}={shlex.quote(value)}" for path in near) if near else None
 
 

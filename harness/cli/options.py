@@ -37,12 +37,7 @@ def durable(value: str | None) -> str | None:
 
 
 def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hint: str) -> None:
-    """BenchError where any of these parameters was typed, as it would have no effect.
-
-    Args:
-        parameters: names of the command's parameters.
-        why: what the message says behind the options' names.
-    """
+    """BenchError where any of these parameters was typed, as it would have no effect; it says `why` behind them."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     sources = {name: context.get_parameter_source(name) for name in parameters}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
@@ -93,10 +88,6 @@ ModelsOption = Annotated[
         metavar="NAMES", help="Names or globs, separated by commas, or 'all'.", autocompletion=complete_models
     ),
 ]
-PresetOption = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="Sizes, schedule and decoding of all models.", autocompletion=complete_preset),
-]
 RowsOption = Annotated[
     str,
     typer.Option(
@@ -120,8 +111,7 @@ BertOption = Annotated[
     str | None, typer.Option(metavar="MODEL", help="For BERTScore: a BERT model, as FOLDER or ORG/NAME[@REVISION].")
 ]
 InstancesOption = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="For CHAIR: COCO's instances_*.json; may be repeated."),
+    list[Path] | None, typer.Option(metavar="FILE", help="For CHAIR: COCO's instances_*.json; may be repeated.")
 ]
 ChangeOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the preset, as size.d_model=128.")
@@ -237,11 +227,7 @@ class RunOptions:
         Path | None, typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems.")
     ] = None
     allow_subset: Annotated[
-        bool,
-        typer.Option(
-            "--allow-subset",
-            help="Score a captions:FILE that lacks images, in a table of its own.",
-        ),
+        bool, typer.Option("--allow-subset", help="Score a captions:FILE that lacks images, in a table of its own.")
     ] = False
     margin: MarginOption = None
     place_unfinished: PlaceUnfinishedOption = False
@@ -262,7 +248,12 @@ class RunOptions:
     graph_words: GraphWordsOption = 10
     graph_labels: GraphLabelsOption = 20
     sentence_graphs: SentenceGraphsOption = None
-    preset: PresetOption = "quick"
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Sizes, schedule and decoding of all models.", autocompletion=complete_preset
+        ),
+    ] = "quick"
     change: ChangeOption = None
     seeds: Annotated[
         int | None,
@@ -333,11 +324,9 @@ _PANELS = {
 def with_run_options(
     command: Callable[Concatenate[RunOptions, P], None], without: Collection[str] = ()
 ) -> Callable[..., None]:
-    """A command whose first parameter becomes the options of `RunOptions`; Typer reads its signature.
+    """A command whose first parameter becomes the options of `RunOptions`, `without` some; Typer reads its signature.
 
-    Args:
-        command: its other parameters are options too; one of the same name is both, with its own help and default.
-        without: options of `RunOptions` that the command does not have.
+    Its other parameters are options too; one of the same name is both, with its own help and default.
     """
     kinds, panel, declared = get_type_hints(RunOptions, include_extras=True), "", {}
     for each in fields(RunOptions):
@@ -357,13 +346,11 @@ def with_run_options(
         options = RunOptions(**{name: given[name] for name in shared})
         command(options, **{parameter.name: given[parameter.name] for parameter in own})  # type: ignore[call-arg]
 
-    signature = inspect.Signature(
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
             for name, (kind, default) in declared.items()
         ],
-        return_annotation=None,
     )
-    run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {name: kind for name, (kind, _) in declared.items()}
     return run

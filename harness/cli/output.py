@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FILE_COLUMNS = 80
+Out = functools.partial(typer.Option, "--out", "-o")
 _Force = Annotated[
     bool, typer.Option("--force", help="Replace a text file that is no earlier version of what is written.")
 ]
@@ -73,13 +74,7 @@ class OutFolder(OutFile):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The command that runs.
-
-    Attributes:
-        outputs: by the names of their options.
-        named: the files and folders that each option or argument names, outputs too.
-        force: whether --force was given.
-    """
+    """The command that runs: its `outputs`, and the paths that its options and arguments name, outputs too."""
 
     outputs: Mapping[str, OutFile]
     named: Mapping[str, tuple[Path, ...]]
@@ -137,7 +132,7 @@ def refuse_loss(path: Path, option: str, *, folder: bool = False) -> None:
 
 
 def _kept(place: Path, workspaces: list[Path]) -> str | None:
-    """What of which workspace lies, or would lie, at this place."""
+    """What of which workspace lies, or would lie, here."""
     known = {Path(os.path.realpath(each)) for each in workspaces}
     for folder in place.parents:
         if folder in known or (folder / _DATABASE).is_file():
@@ -232,9 +227,6 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
     """Print a text or what a function prints; with `out`, write that file instead, whole or not at all.
 
     Links are followed. A device or a pipe, as /dev/stdout, is written into and stays what it is.
-
-    Raises:
-        BenchError: the file cannot be written.
     """
     from rich.console import Console
 
@@ -253,18 +245,14 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
     check_out(out, option)
     mode = _mode(out, option)
     with write_errors(out, option):
-        if mode is not None and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
-            _write_into(out, findings)
-        else:
+        if mode is None or not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
             write_text(out, findings)
-
-
-def _write_into(path: Path, text: str) -> None:
-    """Write to a character device or a pipe; OSError, instead of a wait for ever, where nothing reads the pipe."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    os.set_blocking(descriptor, True)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+            return
+        # A pipe that nothing reads is an error, instead of a wait for ever.
+        descriptor = os.open(out, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(findings)
 
 
 def _mode(path: Path, option: str) -> int | None:
@@ -291,10 +279,7 @@ TableFormat = Literal["table", "markdown", "csv", "latex"]
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:
-    """A table as text that ends with a line break; the first column holds names, the others numbers.
-
-    `latex` is a tabular of booktabs.
-    """
+    """A table, of booktabs for `latex`, that ends with a line break: a column of names, the others of numbers."""
     from reports.text.grid import Grid
 
     grid = Grid(header, rows)

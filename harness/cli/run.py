@@ -88,14 +88,9 @@ def run(options: RunOptions) -> None:
 
 
 def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = False) -> Request:
-    """The request of these options; imports torch once the options are known to agree.
+    """The request of these options, of trials if it is for `tuning`; imports torch once the options are known to agree.
 
-    Args:
-        by_size: of the data only the sizes are known, so that no options of features are looked at.
-        tuning: it is for trials.
-
-    Raises:
-        BenchError: options contradict each other, or name what is not there.
+    With `by_size`, of the data only the sizes are known, so that no options of features are looked at.
     """
     from harness.config.features import FeatureConfig
     from harness.config.load import load_preset
@@ -127,12 +122,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
             f"--on {options.on}, but this is one of {processes} processes that were started together",
             "start one process, with --devices where several devices are to train each model",
         )
-    given = {
-        "--cpus-per-run": options.cpus_per_run,
-        "--gpus-per-run": options.gpus_per_run,
-        "--memory-per-run": options.memory_per_run,
-        "--hours-per-run": options.hours_per_run,
-    }
+    per_run = {name: getattr(options, f"{name}_per_run") for name in ("cpus", "gpus", "memory", "hours")}
+    given = {f"--{name}-per-run": value for name, value in per_run.items()}
     check_engine(options.on, given, processes, tuning=tuning)
     load_plugins(options.plugin)
     if tuning:
@@ -156,6 +147,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     place.check_name()
     cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
     resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
+    plugins, trackers = absolute_plugins(options.plugin), tuple(options.log or ())
+    execution = ExecutionConfig(processes, at_once, plugins, trackers, plugin_digests(), options.accept_mixed)
     return Request(
         models=split_patterns(options.models),
         data=options.data,
@@ -172,14 +165,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         skip_bad_images=options.skip_bad_images,
         rerun=rerun,
         accept_code_changes=options.reuse is Reuse.any,
-        execution=ExecutionConfig(
-            processes,
-            at_once,
-            absolute_plugins(options.plugin),
-            tuple(options.log or ()),
-            plugin_digests(),
-            options.accept_mixed,
-        ),
+        execution=execution,
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.hub or ()),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
