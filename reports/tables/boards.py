@@ -95,21 +95,19 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
     """What separates a group from the other groups of its split `in_order`, with the values on both sides."""
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
-    for name, own in in_order({name: field_value(group, name) for name in group.separating}).items():
-        others = dict.fromkeys(field_value(other, name) for other in rivals if other is not group)
+    for name, own in _separating(group).items():
+        others = dict.fromkeys(other.fields.get(name, "none") for other in rivals if other is not group)
         found.append(Separation(name, own, tuple(value for value in others if value != own)))
     return tuple(found)
 
 
+def _separating(group: Group) -> dict[str, str]:
+    return in_order({name: group.fields.get(name, "none") for name in group.separating})
+
+
 def separated_by(group: Group, between: str = ", ") -> str:
     """The fields that separate a group from others of its split `in_order`, with its values."""
-    fields = in_order({name: field_value(group, name) for name in group.separating})
-    return between.join(f"{name}: {own}" for name, own in fields.items())
-
-
-def field_value(group: Group, name: str) -> str:
-    known = {"data": group.fingerprint, "track": group.track} | group.signature
-    return known.get(name, "none")
+    return between.join(f"{name}: {own}" for name, own in _separating(group).items())
 
 
 def apart(group: Group) -> str:

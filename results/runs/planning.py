@@ -44,11 +44,8 @@ def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances 
 
     The data set is named or given by its fingerprint. Floors are left out: they are no candidates.
     """
-    runs = [
-        run
-        for run in finished(store, dataset)
-        if run.role == "model" and run.model not in FLOORS and split in run.scores
-    ]
+    models = (run for run in finished(store, dataset) if run.role == "model" and run.model not in FLOORS)
+    runs = [run for run in models if split in run.scores]
     with store.reading() as connection:
         by_image = image_scores(connection, runs, RANKING_METRIC)
     groups: dict[object, list[list[ByImage]]] = {}
@@ -73,15 +70,8 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
     pairs = [_image_variance(*pair) for pair in combinations(parts, 2)]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
-    return StoredVariances(
-        sqrt(between),
-        degrees,
-        sqrt(len(images) * interaction),
-        deviation,
-        len(images),
-        len(parts),
-        sum(seeds),
-    )
+    sizes = len(images), len(parts), sum(seeds)
+    return StoredVariances(sqrt(between), degrees, sqrt(len(images) * interaction), deviation, *sizes)
 
 
 def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:

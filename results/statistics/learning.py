@@ -70,8 +70,7 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: floa
 def idle_share(rates: Sequence[float], *, stepwise: bool) -> float:
     """The share of a stage at whose end the learning rate was near zero, from the rates that its epochs ended with.
 
-    Args:
-        stepwise: the rate fell by factors, so that within an epoch its logarithm is interpolated, else itself.
+    Of a rate that fell `stepwise`, by factors, the logarithm is interpolated within an epoch, else itself.
     """
     if not rates:
         return 0.0

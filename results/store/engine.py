@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -156,9 +157,8 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
         hint = _NO_DRIVER if backend == "postgresql" else "install the driver that the URL names"
         raise StoreError(f"no driver for the database {show(url)}: {error}", hint) from error
     if backend == "sqlite":
-        event.listen(engine, "connect", _set_pragmas)
-        if not foreign_keys:
-            event.listen(engine, "connect", _leave_foreign_keys)
+        # A migration that rebuilds a table would delete, by cascade, rows that refer to it.
+        event.listen(engine, "connect", partial(_set_pragmas, foreign_keys="ON" if foreign_keys else "OFF"))
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -223,36 +223,30 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
 
 def _begin(connection: Connection) -> None:
     for_writing = bool(connection.get_execution_options().get(_WRITES, False))
-    if connection.dialect.name == "sqlite":
-        _begin_sqlite(connection, writing=for_writing)
+    if connection.dialect.name == "sqlite" and not for_writing:
+        connection.exec_driver_sql("BEGIN")
+    elif connection.dialect.name == "sqlite":
+        _begin_writing(connection)
     elif connection.dialect.name == "postgresql" and for_writing:
         # One transaction writes at a time, as on SQLite: what a write looked up still holds when it inserts.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ONE_WRITER})")
 
 
-def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    """Make a new connection check foreign keys and never lose what it reported as stored."""
+def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry, *, foreign_keys: str) -> None:
+    """Make a new connection check foreign keys or not, and never lose what it reported as stored."""
     connection.isolation_level = None  # the driver opens no transactions by itself: `begin` does
-    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA foreign_keys = {foreign_keys}")
     # FULL: what was reported as stored survives a power cut too; writes are few, so the extra sync costs nothing.
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def _leave_foreign_keys(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    """Stop checking foreign keys: a migration that rebuilds a table would delete, by cascade, rows that refer to it."""
-    connection.execute("PRAGMA foreign_keys = OFF")
-
-
-def _begin_sqlite(connection: Connection, *, writing: bool) -> None:
-    """Open a transaction; one that writes takes the write lock at once, so that it cannot fail half-way.
+def _begin_writing(connection: Connection) -> None:
+    """Take SQLite's write lock at once, so that no transaction that writes can fail half-way.
 
     It waits for the lock itself. SQLite's own waiting asks ever more rarely, every 0.1 s in the end, so that of many
     writers those that have just come are served, and one that has waited long waits on: for half a minute, with 64.
     """
-    if not writing:
-        connection.exec_driver_sql("BEGIN")
-        return
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
     deadline = time.monotonic() + BUSY_TIMEOUT_S
