@@ -163,7 +163,9 @@ class Results:
             dtypes = {
                 **dict.fromkeys(("split", "domain", "metric"), "category"),
                 **dict.fromkeys(("score_percent", "low_percent", "high_percent"), "float64"),
-                "reason": "string", "held_out_percent": "float64", "held_out_reason": "string",
+                "reason": "string",
+                "held_out_percent": "float64",
+                "held_out_reason": "string",
             }
             found = frame_of_runs(connection, rows, dtypes)
             found[["score_percent", "low_percent", "high_percent", "held_out_percent"]] *= 100

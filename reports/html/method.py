@@ -41,12 +41,11 @@ def method(contents: Contents) -> dict[str, Any]:
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
-    beside = {id(group): found for group, found in zip(groups, contents.controls, strict=True)}
-    ranked = [group for group in groups if group.rows]
+    ranked = ((group, of) for group, of in zip(groups, contents.controls, strict=True) if group.rows)
     return {
         "tables": [
-            _conditions(f"conditions-{number}", group, contents, beside[id(group)])
-            for number, group in enumerate(ranked, start=1)
+            _conditions(f"conditions-{number}", group, contents, found)
+            for number, (group, found) in enumerate(ranked, start=1)
         ],
         "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
         "levels": [(name, *ROLES[name]) for name in ROLES if name in models],

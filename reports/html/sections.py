@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reports.html.plots import Plot, Series
 from reports.tables import numbers
@@ -43,8 +43,7 @@ class Scale:
         return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     name: str
     macs: str
     counted: str
@@ -95,8 +94,8 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
         for line in board.table.all_lines:
             for name, value in line.facets.items():
                 found[name].add(value)
-    last = ONE_MODEL  # the rest comes last
-    ordered = {name: sorted(values, key=lambda value: (value == last, value)) for name, values in found.items()}
+    # The rest comes last.
+    ordered = {name: sorted(values, key=lambda value: (value == ONE_MODEL, value)) for name, values in found.items()}
     return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
@@ -122,10 +121,9 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
     """The groups that have domains, those of most rows first, a table a metric."""
     found: list[Section] = []
     for group in contents.groups:
-        images = counts.get((group.fingerprint, group.split), {})
-        made = {name: by_domain(group, name, images, contents.runs, contents.facets) for name in _BY_DOMAIN}
-        tables = {}
-        for name, table in made.items():
+        images, tables = counts.get((group.fingerprint, group.split), {}), {}
+        for name in _BY_DOMAIN:
+            table = by_domain(group, name, images, contents.runs, contents.facets)
             if table and any(table.values(place) for place in range(len(table.columns))):
                 tables[name] = table
             elif table:
@@ -143,26 +141,23 @@ def cost_sections(contents: Contents) -> list[Section]:
         seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
-        counted = [(row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows]
         if tables := cost_tables(group, contents.facets):
+            counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
             parts = [(model, of) for model, of in counted if of]
-            section = Section(f"costs-{number}", group.dataset, group.track, apart(group), tables, operators=parts)
-            found.append(section)
+            place = f"costs-{number}", group.dataset, group.track, apart(group)
+            found.append(Section(*place, tables, operators=parts))
     return found
 
 
 def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
     """Traced parts as the counter of multiply-accumulates leaves them; entries of another form are not parts."""
-    return [
-        Part(
-            name=name.replace("_", " "),
-            macs=numbers.macs(part["macs"]),
-            counted=_amounts(part["by_operator"], numbers.macs),
-            uncounted=_amounts(part["uncounted"], lambda times: f"×{times:,.0f}"),
-        )
-        for name, part in operators.items()
-        if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys()
-    ]
+    found = []
+    for name, part in operators.items():
+        if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys():
+            counted = _amounts(part["by_operator"], numbers.macs)
+            left_out = _amounts(part["uncounted"], lambda times: f"×{times:,.0f}")
+            found.append(Part(name.replace("_", " "), numbers.macs(part["macs"]), counted, left_out))
+    return found
 
 
 def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
@@ -225,9 +220,14 @@ def _ratio(column: Column, group: Group) -> list[Column]:
 
 def _told(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
+
+    def is_same(place: int) -> bool:
+        beside = any(line.cells[place].value is not None for line in table.references)
+        return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1
+
     places = range(len(table.columns))
     empty = [place for place in places if not table.values(place)]
-    same = [place for place in places if table.columns[place].key in _CONDITIONS and _is_same(table, place)]
+    same = [place for place in places if table.columns[place].key in _CONDITIONS and is_same(place)]
     by_reason: dict[str, list[str]] = {}
     for place in empty:
         reasons = [line.cells[place].reason or "" for line in table.lines or table.references]
@@ -240,8 +240,3 @@ def _told(table: Table) -> Table:
         sentences.append(f"The same in every row: {said}.")
     kept = [place for place in places if place not in empty and place not in same]
     return replace(table.only(kept), sentences=tuple(sentences))
-
-
-def _is_same(table: Table, place: int) -> bool:
-    beside = any(line.cells[place].value is not None for line in table.references)
-    return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1

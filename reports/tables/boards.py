@@ -36,7 +36,6 @@ class Board:
     data: str
     metric: str
     table: Table
-    several_seeds: bool
     remarks: tuple[str, ...]
     beside: tuple[Titled, ...]
     groups: int = 1
@@ -51,6 +50,10 @@ class Board:
     @property
     def apart(self) -> str:
         return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
+
+    @property
+    def several_seeds(self) -> bool:
+        return any(len(line.runs) > 1 for line in self.table.all_lines)
 
 
 def boards(contents: Contents) -> list[Board]:
@@ -69,12 +72,7 @@ def boards(contents: Contents) -> list[Board]:
         beside = (ladder, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
-                id=f"group-{len(found) + 1}",
-                title=contents.title(group),
-                data=group.dataset,
-                metric=group.metric,
-                table=table,
-                several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
+                *(f"group-{len(found) + 1}", contents.title(group), group.dataset, group.metric, table),
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
                 beside=tuple(filter(None, beside)),
                 track=group.track if group.rows else "",
@@ -137,19 +135,9 @@ def _together(id: str, title: str, members: Sequence[Group], contents: Contents)
     """Small groups in one table, a body each, whose title says what separates it; references are left out."""
     alone = [replace(group, references=()) for group in members]
     tables, absent = leaderboards(alone, contents.runs, contents.facets)
-    bodies = []
-    for number, (group, table) in enumerate(zip(members, tables, strict=True), start=1):
-        bodies.append(Body(separated_by(group, "; "), table.lines, f"{id}-{number}"))
+    numbered = enumerate(zip(members, tables, strict=True), start=1)
+    bodies = (Body(separated_by(group, "; "), table.lines, f"{id}-{number}") for number, (group, table) in numbered)
     table = Table(tables[0].columns, (), (), tuple(bodies))
-    more = more_metrics(alone, contents.facets)
-    return Board(
-        id=id,
-        title=title,
-        data=members[0].dataset,
-        metric=members[0].metric,
-        table=table,
-        several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
-        remarks=(absent,) if absent else (),
-        beside=(more,) if more else (),
-        groups=len(members),
-    )
+    remarks, more = (absent,) if absent else (), more_metrics(alone, contents.facets)
+    place = id, title, members[0].dataset, members[0].metric
+    return Board(*place, table, remarks, (more,) if more else (), groups=len(members))

@@ -223,7 +223,7 @@ def as_json(contents: Contents) -> str:
 
 
 def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
-    match = nearest(row, group, contents.runs)
+    match = nearest(contents.runs[row.keys[0]], group.split)
     published = match and {
         "value": match.score.fraction,
         "source": match.score.source,
