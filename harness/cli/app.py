@@ -186,10 +186,7 @@ class _Stream:
 
 
 def guard_streams() -> None:
-    """Have standard output and error show control characters as escapes.
-
-    BenchError where standard output is closed, since files that are opened would take its place.
-    """
+    """Have standard output and error show control characters as escapes; BenchError where output is closed."""
     from rich import control
 
     if sys.stdout is None:

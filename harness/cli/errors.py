@@ -61,10 +61,7 @@ _LONGEST = 300  # characters of an error's own message
 
 
 def say_error(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
-    """Print an error and what to do next on stderr; with --debug the traceback first.
-
-    Names and values that no file can have are cut, as they were typed by mistake.
-    """
+    """Print an error and what to do next on stderr, with --debug the traceback first; long names are cut."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -86,10 +83,7 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 @contextmanager
 def said_as_ours() -> Iterator[None]:
-    """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word.
-
-    Where code of somebody else ended the program, a BenchError says so.
-    """
+    """Say errors of usage, Ctrl-C and ends by other code ourselves: Typer would draw a box, or end without a word."""
     try:
         yield
     except UsageError as error:

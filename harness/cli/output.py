@@ -63,11 +63,7 @@ class OutFile:
 
 @dataclass(frozen=True, slots=True)
 class OutFolder(OutFile):
-    """Marks a parameter that names a folder to write into; `begins` is of the files in it.
-
-    Attributes:
-        whole: the folder is replaced as a whole, and so must not hold what the command reads.
-    """
+    """Marks a folder to write into, `whole` where it is replaced as such; `begins` is of the files in it."""
 
     whole: bool = False
 

@@ -53,10 +53,7 @@ Maps = tuple[dict[int, tuple[CaptionAttention, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class AttentionPage:
-    """The images of one split whose maps are shown, hardest first, with captions and the script of their panels.
-
-    `scripts` are those of all images by file: captions in the page's order, each a list of its words' panels.
-    """
+    """The images of one split whose maps are shown, hardest first, and by file the scripts of their panels."""
 
     file: str
     gallery: GalleryPage

@@ -228,10 +228,7 @@ def pieces(caption: str, known: frozenset[str]) -> tuple[tuple[str, bool], ...]:
 def _write_pictures(
     items: Sequence[GalleryItem], first: Iterable[int], root: Path, budget: int, folder: Path, prefix: str
 ) -> tuple[dict[int, tuple[str, str]], int]:
-    """Pictures as (file, "") or ("", reason) by image id, and what they left of the budget.
-
-    Those of the `first` come first, then of the hardest and most disputed, until `budget` bytes are filled.
-    """
+    """Pictures as (file, "") or ("", reason) by image id, `first`, hardest and most disputed, and the bytes left."""
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
     turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
     wanted = list(dict.fromkeys((*first, *turns)))[:MAX_PICTURES]

@@ -17,10 +17,7 @@ from results.runs.standings import Comparisons
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The conditions of one table, its signature to copy, its test, controls and tuning, and the models of its rows.
-
-    `fields` are name, value, meaning, and whether a field separates the table from others of its split.
-    """
+    """The conditions of one table; `fields` are name, value, meaning, and whether one separates the table."""
 
     id: str
     title: str

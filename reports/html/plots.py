@@ -81,10 +81,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A series in pixels: its points, the path through them, and its name where it has one in the plot.
-
-    `uncertainty` is the path of a point's bars or of a line's band.
-    """
+    """A series in pixels; `uncertainty` is the path of a point's bars or of a line's band."""
 
     series: Series
     points: tuple[tuple[float, float], ...]
@@ -115,10 +112,7 @@ class Plot:
 def line_plot(
     title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float], y_from: float
 ) -> Plot | None:
-    """Lines over a common x axis, each named at its end; series without points are left out, None when nothing is left.
-
-    The y axis begins at `y_from` or below.
-    """
+    """Lines over a common x axis, each named at its end, the y axis from `y_from` or below; None without points."""
     series = [one for one in series if one.points]
     if not series:
         return None
@@ -263,10 +257,7 @@ def _round_step(rough: float) -> float:
 
 
 def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame: Frame) -> Label:
-    """The nearest place beside a point that covers nothing placed before, or else what covers least; it is then taken.
-
-    Further off, a leader joins it to its point.
-    """
+    """The nearest place beside a point that covers nothing placed before, or what covers least; it is then taken."""
     width = _LARGE_LETTER * len(name)
     best: tuple[int, Box, float] | None = None
     for away in _AWAY:

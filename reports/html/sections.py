@@ -30,10 +30,7 @@ _BLIND = "blind"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The common scale of a table's scores, from 0 to `most`.
-
-    `ticks` is the path of a tick for each floor and level that the rows are seen against, and `meaning` names them.
-    """
+    """The common scale of a table's scores, with `ticks`, a path, of the floors and levels that `meaning` names."""
 
     most: float
     ticks: str
@@ -52,10 +49,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one set of rows shows: plots with their legend, tables by title, and by model the counted parts.
-
-    `apart` is what separates it from others of its data.
-    """
+    """Plots with their legend, tables by title, and by model the counted parts; `apart` separates it from others."""
 
     id: str
     title: str
@@ -170,10 +164,7 @@ def _many(number: int, noun: str) -> str:
 
 
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
-    """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
-
-    Latencies that are noise are marked, in the place of a column that says so.
-    """
+    """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out."""
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
     for name in numbers.cost_order(name for row in rows for name in row.costs if name != NOISY):

@@ -248,10 +248,7 @@ def interval_cell(spread: Spread | None, *, as_given: bool = False) -> Cell:
 
 
 def place_cell(row: Row, group: Group) -> Cell:
-    """The row's place on the group's metric, and those on the others for tables that are sorted by these.
-
-    A row alone in its group has none to be compared with, but may be below a floor.
-    """
+    """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
     standing, alone = row.standings.get(group.metric), len(group.rows) < 2
     shown = standing_cell(standing if not alone or (standing and standing.not_above) else None)
     others = {} if alone else {name: standing_cell(each) for name, each in row.standings.items()}

@@ -41,10 +41,7 @@ _WARNING: Final = "Conditions differ, so the differences are not the models' or 
 
 
 def print_comparison(comparison: Comparison, console: Console, *, all_costs: bool = False) -> None:
-    """Print what is compared, a warning where conditions differ, scores, costs, and captions that changed most.
-
-    Of several pairs only the main metric is shown, and ratios of costs.
-    """
+    """Print sides, warnings, scores, costs and changed captions; of several pairs the main metric and ratios."""
     single = len(comparison.pairs) == 1
     for letter, line in _sides(comparison).items():
         console.print(Text(f"{letter}  {line}", style="bold"))

@@ -38,10 +38,7 @@ def print_leaderboard(
     judging: Judging = JUDGED_AS_USUAL,
     keys: Collection[str] | None = None,
 ) -> None:
-    """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
-
-    Rows are sorted and placed by `metric`.
-    """
+    """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     if keys is not None:
@@ -163,10 +160,7 @@ def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
-    """The columns that have room beside the names, in their turns, and the headings of the others.
-
-    What is shown first where room is short: a number that is cut is another number.
-    """
+    """The columns that have room, in their turns, and the headings of the others: no number may be cut."""
     room, chosen = console.width - _name_width(table), list[int]()
     wanted = [at for at in range(len(table.columns)) if table.columns[at].turn is not None and table.shows(at)]
     for at in sorted(wanted, key=lambda at: -1 if table.columns[at].key == main else table.columns[at].turn or 0):

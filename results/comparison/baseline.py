@@ -103,10 +103,7 @@ class Spent(_Strict):
 
 
 class BaselineRun(_Strict):
-    """One run: its conditions, code, platform and results.
-
-    `losses` are (stage, epoch, mean training loss), to the last bit; empty for rows that need no training.
-    """
+    """One run. `losses` are (stage, epoch, mean training loss), to the last bit; empty where nothing was trained."""
 
     model: str
     role: Role

@@ -72,10 +72,7 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """A cost's mean over seeds. `ratio` is after by before, `slowdown` the same turned so that more is slower.
-
-    `ratio` is None where nothing was spent before, `slowdown` for what is no time.
-    """
+    """A cost's mean over seeds; `ratio` is after by before, `slowdown` that of times, where more is slower."""
 
     name: str
     unit: str

@@ -154,10 +154,7 @@ def _detectable(sides: SeedsOfSides, over: str, tests: int) -> float | None:
 
 
 def exactness(before: BaselineRun, after: BaselineRun) -> tuple[Exact, list[str]]:
-    """The result of the deterministic class, with a sentence for what differs or cannot be compared here.
-
-    Bits are compared on the platform that the baseline was made on alone, and only if that is a CPU.
-    """
+    """Whether bits are equal, on the CPU that the baseline was made on, with a sentence for what differs."""
     apart = before.platform.differs(after.platform)
     if apart or not before.platform.device.startswith("cpu"):
         why = "; ".join(apart) or f"on {before.platform.device} training does not repeat to the bit"
@@ -198,10 +195,7 @@ def rescored(before: BaselineRun, after: BaselineRun) -> list[str]:
 
 @dataclass(slots=True)
 class _Pair:
-    """The expected runs of a row by seed, those measured in their place, and why some cannot be compared, by status.
-
-    "changed" are other conditions: a changed setting is a change, whatever it does.
-    """
+    """The expected runs of a row by seed, those measured in their place, and by status why they are kept apart."""
 
     expected: list[BaselineRun] = field(default_factory=list)
     measured: list[BaselineRun] = field(default_factory=list)
@@ -222,10 +216,7 @@ def judge(
     unfinished: Sequence[Run] = (),
     tolerance: Mapping[str, float] | None = None,
 ) -> GateResult:
-    """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing.
-
-    Runs belong together that are equal in model, role, seed and signature, the release aside.
-    """
+    """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing."""
     tolerance = tolerance or {}
     runs = measured.runs if measured else ()
     found = {run.identity: run for run in runs}

@@ -234,10 +234,7 @@ class PublishedMatch:
 
 
 def published_for(model: str, *, split: str | None = None, metric: str | None = None) -> list[PublishedScore]:
-    """The printed numbers of a model of the zoo (of one split, one metric; None: of all), in the papers' order.
-
-    A plug-in's model, and one whose rows no paper prints, has none.
-    """
+    """The printed numbers of a model of the zoo (of one split, one metric; None: of all), in the papers' order."""
     printed = printed_of().get(model, ())
     return [
         score
@@ -325,10 +322,7 @@ def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMa
 
 
 def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
-    """What makes a run's recipe another than a printed number's, "" where it is the same.
-
-    Numbers were made by the recipe of the paper that prints them, or that their row is quoted from.
-    """
+    """What makes a run's recipe another than that of a printed row, "" where it is the same."""
     shipped = recipes().get(own.preset)
     if shipped is None:
         return f"preset {own.preset}" if own.preset else "no paper's"

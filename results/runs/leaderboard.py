@@ -350,10 +350,7 @@ def _plugins(run: Run) -> tuple[str, ...]:
 
 
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
-    """By key, why a run is not of the newest code: another results revision, or other sources of its model.
-
-    The newest code is that of the run that finished last, of a model that of its own last run beside the same plug-ins.
-    """
+    """By key, why a run is of other code than the last run, or its model's last beside the same plug-ins."""
     newest: dict[object, CodeRecord] = {}
     last: CodeRecord | None = None
     found = {}

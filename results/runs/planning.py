@@ -81,10 +81,7 @@ def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:
 
 
 def run_seconds(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, float]:
-    """Mean wall-clock seconds of runs, from their start to their last row, by model; `conditions` are of signatures.
-
-    Of runs that finished at the first attempt on a data set.
-    """
+    """Mean seconds of runs that finished at the first attempt, by model; `conditions` are of signatures."""
     found: dict[str, list[float]] = {}
     for run in finished(store, dataset):
         if run.attempts == 1 and run.started_at and conditions.items() <= run.signature.items():

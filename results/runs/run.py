@@ -88,10 +88,7 @@ class Run:
 
     @cached_property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
-        """Equal for runs whose scores on a split may be compared.
-
-        Where a results revision was recorded, results do not depend on the release.
-        """
+        """Equal for runs whose scores on a split may be compared; of a results revision any release is."""
         left_out = {"v"} if "rev" in self.signature else set()
         signature = frozenset(item for item in self.signature.items() if item[0] not in left_out)
         return self.fingerprint, self.track, signature

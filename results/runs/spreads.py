@@ -58,10 +58,7 @@ def depends_on_machine(cost: str, unit: str) -> bool:
 
 
 def machine_of(environment: Mapping[str, Any], phase: Phase) -> str:
-    """The device's name, or else the processor's, from a run's recorded environment; "" where it has none.
-
-    What was measured right after training has no environment of its own.
-    """
+    """The device's name, else the processor's, of training or of later measurement; "" where it is not known."""
     apart = environment.get("measurement") if phase == "measured" else None
     return (_name(apart) if isinstance(apart, dict) else "") or _name(environment)
 

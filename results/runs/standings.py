@@ -304,10 +304,7 @@ def _comparisons(
 
 
 def margin_of(judging: Judging, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:
-    """The difference below which two rows are the same, a fraction, and of what it is 2 %; None: it was asked for.
-
-    Where the score of `human` is not known, the best of the rows' `means` counts.
-    """
+    """Below which difference two rows are the same, a fraction; and of what it is 2 %, None where it was asked for."""
     if judging.margin is not None:
         return judging.margin / 100, None
     if human is not None:

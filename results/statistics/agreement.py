@@ -49,10 +49,7 @@ def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]
 
 
 def pairwise_accuracy(scores: Array, better: Indices, worse: Indices, images: Indices) -> Agreement:
-    """The share of pairs whose better caption has the higher score; ties count half.
-
-    `scores` are one a caption; `better` and `worse` the captions of each pair by number, `images` its image.
-    """
+    """The share of pairs of captions, by their numbers, whose `better` one has the higher score; ties count half."""
     right = (np.sign(scores[better] - scores[worse]) + 1) / 2
     value = right.mean() if len(right) else np.nan
     return _agreement(value, (right - value) / max(len(right), 1), images, int(images.max(initial=0)) + 1)

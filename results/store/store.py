@@ -79,10 +79,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in one read transaction; on SQLite all that is read through it is of the same instant.
-
-        Where a row cannot be read, the StoreError names it.
-        """
+        """A connection in one read transaction, of one instant on SQLite; StoreError names a row that it cannot read."""
         with translated(self._url), self._reader.connect() as connection, connection.begin():
             try:
                 yield connection
@@ -159,10 +156,7 @@ class Store:
         self._update_running(key, progress=json_object(progress, f"run {key}: progress"))
 
     def progress(self, keys: Collection[str]) -> dict[str, tuple[Status, dict[str, Any] | None]]:
-        """By key, the status of runs and what the running ones said last that they are at; unknown keys are left out.
-
-        In the order in which the runs were planned.
-        """
+        """By key, in the order of planning, the status of runs and what the running ones said last that they are at."""
         query = select(RunRow.key, RunRow.status, RunRow.progress).where(RunRow.key.in_(keys)).order_by(RunRow.id)
         with self.reading() as connection:
             return {key: (status, progress) for key, status, progress in connection.execute(query)}
