@@ -350,7 +350,7 @@ def with_run_options(
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
             for name, (kind, default) in declared.items()
-        ],
+        ]
     )
     run.__annotations__ = {name: kind for name, (kind, _) in declared.items()}
     return run

@@ -254,7 +254,7 @@ def _print_time(
             console.print(
                 f"The least: every step takes as long as one of {MOMENT_IMAGES} images, as where a GPU waits for small "
                 "models. The most: all work at the rate of these, as on a processor. Extraction of features, scoring "
-                "and waiting for data come on top.",
+                "and waiting for data come on top."
             )
     unknown: dict[str, list[str]] = {}
     for row, each in taken.items():

@@ -37,8 +37,7 @@ def tune(
     options: RunOptions,
     models: ModelsOption = "all",  # noqa: ARG001 - of the options
     on: Annotated[  # noqa: ARG001
-        str,
-        typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT]."),
+        str, typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
     finalists: Annotated[

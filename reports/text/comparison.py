@@ -28,12 +28,7 @@ from results.runs.more_metrics import depends_on
 from results.statistics.significance import ALPHA
 
 MAIN: Final = "CIDEr-D"
-_COSTS: Final = {
-    "parameters": "Params",
-    "gmac_beam": "GMAC",
-    "train_seconds": "Training",
-    "latency_median": "Latency",
-}
+_COSTS: Final = {"parameters": "Params", "gmac_beam": "GMAC", "train_seconds": "Training", "latency_median": "Latency"}
 """Shown where not all are asked for."""
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8

@@ -79,7 +79,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in one read transaction, of one instant on SQLite; StoreError names a row that it cannot read."""
+        """A connection in one read transaction, of one instant on SQLite; StoreError names a damaged row."""
         with translated(self._url), self._reader.connect() as connection, connection.begin():
             try:
                 yield connection
