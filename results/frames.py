@@ -449,15 +449,14 @@ def signature_text(signature: Mapping[str, str]) -> str:
 
 def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:
     """The columns that `dtypes` names, in its order, of these types even without a row; None is missing."""
-    return pd.DataFrame({name: _series(columns[name], dtype) for name, dtype in dtypes.items()})
-
-
-def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
-    """Categories stand in the order in which they first occur."""
-    if dtype != "category":
-        return pd.Series(values, dtype=dtype)
-    found = dict.fromkeys(value for value in values if value is not None)
-    return pd.Series(pd.Categorical(values, categories=pd.Index(list(found), dtype="str")))
+    found = {}
+    for name, dtype in dtypes.items():
+        if dtype == "category":  # in the order in which they first occur
+            kinds = pd.Index(list(dict.fromkeys(value for value in columns[name] if value is not None)), dtype="str")
+            found[name] = pd.Series(pd.Categorical(columns[name], categories=kinds))
+        else:
+            found[name] = pd.Series(columns[name], dtype=dtype)
+    return pd.DataFrame(found)
 
 
 def read_rows(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:

@@ -122,15 +122,11 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
     if isinstance(error, OSError) and error.errno is not None:
         return _explained_system(error, again), 2
     if isinstance(error, MemoryError):
-        return BenchError(
-            "there is not enough memory for this command",
-            f"try smaller sizes, batches or beams, or fewer --jobs; {again}",
-        ), 2
+        hint = "try smaller sizes, batches or beams, or fewer --jobs"
+        return BenchError("there is not enough memory for this command", f"{hint}; {again}"), 2
     if isinstance(error, RecursionError):
-        return BenchError(
-            "something given to this command is nested too deeply",
-            f"look for a file or value with hundreds of brackets inside each other; {again}",
-        ), 2
+        hint = "look for a file or value with hundreds of brackets inside each other"
+        return BenchError("something given to this command is nested too deeply", f"{hint}; {again}"), 2
     log = _write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
@@ -144,13 +140,12 @@ def _explained_system(error: OSError, again: str) -> BenchError:
         place = f" (at {error.filename})" if error.filename else ""
         return BenchError(f"the disk is full{place}", "free some space, then repeat the command")
     if error.errno == errno.ENAMETOOLONG:
-        return BenchError(
-            f"the name {shortened(os.fsdecode(error.filename or ''))} is longer than the system takes",
-            "check what was typed; the name of a file or folder has at most 255 bytes",
-        )
-    place = f"{error.filename}: " if error.filename else "the system refused: "
+        name, most = shortened(os.fsdecode(error.filename or "")), "the name of a file or folder has at most 255 bytes"
+        return BenchError(f"the name {name} is longer than the system takes", f"check what was typed; {most}")
     reason = error.strerror or os.strerror(error.errno or 0)
-    return BenchError(f"{place}{reason}", f"check the file and its permissions; {again}")
+    return BenchError(
+        f"{error.filename or 'the system refused'}: {reason}", f"check the file and its permissions; {again}"
+    )
 
 
 def _described(error: BaseException) -> str:
@@ -165,22 +160,17 @@ def _write_log(error: BaseException, words: Sequence[str]) -> Path | None:
     import tempfile
 
     now = datetime.now(UTC)
-    lines = [
-        f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}",
-        f"{now:%Y-%m-%d %H:%M:%S} UTC",
-        _typed_again(words),
-        "",
-        _traceback(error),
-    ]
+    made_by = f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    lines = [made_by, f"{now:%Y-%m-%d %H:%M:%S} UTC", _typed_again(words), "", _traceback(error)]
     for folder in (user_cache() / "logs", Path(tempfile.gettempdir())):
         log = folder / f"bench-{now:%Y%m%d-%H%M%S}-{os.getpid()}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with log.open("x", encoding="utf-8", errors="replace") as file:  # never into what is there already
                 file.write("\n".join(lines))
+            return log
         except OSError:
             continue
-        return log
     return None
 
 

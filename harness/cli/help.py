@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -62,11 +62,16 @@ def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] |
     """Print the help of a command, by panel: its arguments and own options first; and of a group, its commands."""
     from rich.console import Console
     from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
 
     console = Console(highlight=False, emoji=False, markup=False)
     console.print(Padding(command.get_usage(context), (0, 1)), style="bold")
-    for paragraph in _paragraphs(command.help or ""):
-        console.print(Padding(paragraph, (0, 1)))
+    # What blank lines part, each as one line; of a list each item.
+    for paragraph in textwrap.dedent(command.help or "").strip().replace("\n- ", "\n\n- ").split("\n\n"):
+        if paragraph.strip():
+            console.print(Padding(" ".join(paragraph.split()), (0, 1)))
     panels: dict[str, list[tuple[str, str]]] = {}
     for each in command.get_params(context):
         if not getattr(each, "hidden", False):
@@ -79,7 +84,13 @@ def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] |
     if len(own := panels.pop("Options", [])) > 1 or not panels:  # more than --help
         panels = {title: panels.pop(title) for title in ("Arguments",) if title in panels} | {"Options": own} | panels
     for title, rows in panels.items():
-        _print_panel(console, title, rows)
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True)
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(ratio=1)
+        for name, said in rows:
+            table.add_row(Text(name), Text(said))
+        # A title that is a string would be markup, whose table of emoji takes a tenth of the time.
+        console.print(Panel(table, border_style="dim", title=Text(title), title_align="left"))
     for number, example in enumerate(examples(command.epilog or "")):
         console.print(Padding("Examples:\n" * (not number) + _to_paste(example, console.width - 2), (0, 1)))
 
@@ -110,26 +121,6 @@ def _presets() -> list[tuple[str, str]]:
         (f"*{_LONGER}", "the preset * with self-critical training after it"),
         ("*-paper", "a model as its own paper trains it: bench schedules lists them"),
     ]
-
-
-def _print_panel(console: Any, title: str, rows: Iterable[tuple[str, str]]) -> None:
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, expand=True)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(ratio=1)
-    for name, said in rows:
-        table.add_row(Text(name), Text(said))
-    # A title that is a string would be markup, whose table of emoji takes a tenth of the time.
-    console.print(Panel(table, border_style="dim", title=Text(title), title_align="left"))
-
-
-def _paragraphs(text: str) -> list[str]:
-    """What blank lines part, each as one line; of a list each item."""
-    parts = textwrap.dedent(text).strip().replace("\n- ", "\n\n- ").split("\n\n")
-    return [" ".join(part.split()) for part in parts if part.strip()]
 
 
 def _typed(parameter: Any, argument: bool) -> str:

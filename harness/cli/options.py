@@ -134,27 +134,9 @@ RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and pla
 DataOption = Annotated[
     str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
 ]
-PrecisionOption = Annotated[Literal["auto", "fp32", "bf16"], typer.Option("--precision", help="Of computation.")]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
-JobsOption = Annotated[
-    str, typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU.")
-]
-
 StorageOption = Annotated[
     str | None, typer.Option(metavar="URL", help="For machines that share no disk: s3://, gs:// or file://.")
-]
-
-# Where runs are executed, and what each gets of a cluster.
-CpusPerRunOption = Annotated[
-    float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]")
-]
-GpusPerRunOption = Annotated[
-    float | None,
-    typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"),
-]
-MemoryPerRunOption = Annotated[
-    float | None,
-    typer.Option(metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run. [default: estimated]"),
 ]
 
 # Images and the features that are extracted from them.
@@ -167,15 +149,6 @@ BackboneSettingOption = Annotated[
     list[str] | None,
     typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model; precision=bf16."),
 ]
-BackboneOption = Annotated[
-    str | None, typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model.")
-]
-RegionsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--regions", metavar="REGIONS", help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder."
-    ),
-]
 GraphsOption = Annotated[
     str | None,
     typer.Option("--graphs", metavar="GRAPHS", help="Scene graphs: scenes, scenes:noise=0.3, or a JSON file."),
@@ -185,10 +158,6 @@ GraphWordsOption = Annotated[
 ]
 GraphLabelsOption = Annotated[
     int, typer.Option("--graph-labels", min=1, max=10_000, help="Most frequent predicates that have a label.")
-]
-SentenceGraphsOption = Annotated[
-    str | None,
-    typer.Option("--sentence-graphs", metavar="FILE", help="JSON of captions' scene graphs, for a stage on them."),
 ]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(metavar="NAME", help="imagenet, half or clip.")]
@@ -236,18 +205,25 @@ class RunOptions:
     data: DataOption = "scenes"
     images: ImagesOption = None
     skip_bad_images: SkipBadImagesOption = False
-    backbone: BackboneOption = None
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model.")
+    ] = None
     backbone_weights: BackboneWeightsOption = None
     backbone_option: BackboneSettingOption = None
     image_size: ImageSizeOption = None
     normalisation: NormalisationOption = None
-    regions: RegionsOption = None
+    regions: Annotated[
+        str | None,
+        typer.Option(metavar="REGIONS", help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder."),
+    ] = None
     region_count: RegionCountOption = "all"
     region_bins: RegionBinsOption = 1
     graphs: GraphsOption = None
     graph_words: GraphWordsOption = 10
     graph_labels: GraphLabelsOption = 20
-    sentence_graphs: SentenceGraphsOption = None
+    sentence_graphs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="JSON of captions' scene graphs, for a stage on them.")
+    ] = None
     preset: Annotated[
         str,
         typer.Option(
@@ -274,7 +250,7 @@ class RunOptions:
         list[str] | None,
         typer.Option(metavar="WHERE", help="With values of bench tune: 'workspace', or files of its --export."),
     ] = None
-    precision: PrecisionOption = "auto"
+    precision: Annotated[Literal["auto", "fp32", "bf16"], typer.Option("--precision", help="Of computation.")] = "auto"
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
@@ -283,13 +259,26 @@ class RunOptions:
     devices: Annotated[
         int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together. [default: 1]")
     ] = None
-    jobs: JobsOption = "auto"
+    jobs: Annotated[
+        str,
+        typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU."),
+    ] = "auto"
     on: Annotated[
         str, typer.Option("--on", metavar="WHERE", help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.")
     ] = "here"
-    cpus_per_run: CpusPerRunOption = None
-    gpus_per_run: GpusPerRunOption = None
-    memory_per_run: MemoryPerRunOption = None
+    cpus_per_run: Annotated[
+        float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]")
+    ] = None
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"),
+    ] = None
+    memory_per_run: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run. [default: estimated]"
+        ),
+    ] = None
     hours_per_run: Annotated[
         float | None, typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time. [default: 24]")
     ] = None

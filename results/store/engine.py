@@ -150,7 +150,10 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
     elif backend == "postgresql":
         options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": read_only}}
     if file is not None and read_only:
-        url = url.set(database=_read_only_uri(file), query={"uri": "true"})
+        # Where the file's folder cannot be written either, no log can appear beside it.
+        there = file.absolute()
+        frozen = not os.access(there.parent, os.W_OK) and not there.with_name(f"{there.name}-wal").exists()
+        url = url.set(database=f"{there.as_uri()}?mode=ro{'&immutable=1' * frozen}", query={"uri": "true"})
     try:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
@@ -212,7 +215,9 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
     first_line = next(iter(str(cause).splitlines()), "unknown error")
     code, meanings, detail = getattr(cause, "sqlite_errorname", ""), _SQLITE_MEANINGS, ""
     if not code:
-        code, meanings, detail = _sqlstate(cause), _POSTGRESQL_MEANINGS, f": {first_line}"
+        lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
+        code = getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")
+        meanings, detail = _POSTGRESQL_MEANINGS, f": {first_line}"
     for prefix, (meaning, hint) in meanings.items():
         if code.startswith(prefix):
             return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint
@@ -262,16 +267,3 @@ def _begin_writing(connection: Connection) -> None:
             time.sleep(random.uniform(*ASK_S))
     finally:
         raw.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_TIMEOUT_S)}")
-
-
-def _read_only_uri(file: Path) -> str:
-    """SQLite's URI of a file that is never written; where its folder cannot be either, no log can appear beside it."""
-    absolute = file.absolute()
-    frozen = not os.access(absolute.parent, os.W_OK) and not absolute.with_name(absolute.name + "-wal").exists()
-    return f"{absolute.as_uri()}?mode=ro" + ("&immutable=1" if frozen else "")
-
-
-def _sqlstate(cause: BaseException | None) -> str:
-    """The SQLSTATE of a driver's error; empty for errors that are none of the server's."""
-    lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
-    return getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")

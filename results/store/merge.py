@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from results.errors import StoreError
 from results.store.engine import resolve_url, show, sqlite_file
@@ -43,7 +43,8 @@ def merge(store: Store, other: str | Path) -> Merged:
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
     """
     url = resolve_url(other)
-    if _is_same(url, store.url):
+    file, own = sqlite_file(url), sqlite_file(store.url)
+    if url == store.url or (file and own and file.exists() and file.samefile(own)):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
     fingerprints: dict[int, str] = {}
@@ -57,13 +58,6 @@ def merge(store: Store, other: str | Path) -> Merged:
             with store.writing() as here:
                 _merge_run(here, there, run, fingerprints[run["dataset_id"]], merged)
     return merged
-
-
-def _is_same(one: URL, other: URL) -> bool:
-    files = [sqlite_file(url) for url in (one, other)]
-    if files[0] is not None and files[1] is not None:
-        return files[0].exists() and files[0].samefile(files[1])
-    return one == other
 
 
 def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
