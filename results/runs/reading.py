@@ -158,14 +158,13 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
 
 
 def datasets(store: Store) -> list[DatasetInfo]:
-    columns = DatasetRow.id, DatasetRow.name, DatasetRow.fingerprint, DatasetRow.root, DatasetRow.split_sizes
     evaluated = select(Image.dataset_id, Image.split, func.count()).group_by(Image.dataset_id, Image.split)
     left_out = schema.SkippedImage
     skipped = select(left_out.dataset_id, left_out.file, left_out.reason).order_by(left_out.file)
     found = {}
     with store.reading() as connection:
-        for dataset_id, name, data, root, sizes in connection.execute(select(*columns).order_by(DatasetRow.id)):
-            found[dataset_id] = DatasetInfo(name, data, root, sizes, {}, {})
+        for row in connection.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings():
+            found[row["id"]] = DatasetInfo(row["name"], row["fingerprint"], row["root"], row["split_sizes"], {}, {})
         for dataset_id, split, count in connection.execute(evaluated.order_by(Image.split)):
             found[dataset_id].evaluated[split] = count
         for dataset_id, file, reason in connection.execute(skipped):
