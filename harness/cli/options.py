@@ -7,7 +7,6 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_args, get_type_hints
 
@@ -172,14 +171,6 @@ VocabularySizeOption = Annotated[int, typer.Option(min=5, max=MAX_WORDS, help="W
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to write the table.")]
 
 
-class Reuse(StrEnum):
-    """Which finished runs are re-used."""
-
-    same = "same"
-    any = "any"
-    none = "none"
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """What `bench run`, `bench plan` and, of what trials depend on, `bench tune` are given; each field is an option."""
@@ -292,7 +283,9 @@ class RunOptions:
     clip: ClipOption = None
     bert: BertOption = None
     instances: InstancesOption = None
-    reuse: Annotated[Reuse, typer.Option(help="Finished runs that count: of the same code, any, or none.")] = Reuse.same
+    reuse: Annotated[
+        Literal["same", "any", "none"], typer.Option(help="Finished runs that count: of the same code, any, or none.")
+    ] = "same"
     accept_mixed: Annotated[
         bool, typer.Option("--accept-mixed", help="Add seeds to rows that other versions of torch or numpy made.")
     ] = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli.inputs import chosen_features, find_tuned, number_of_jobs, refuse_undecodable
-from harness.cli.options import Reuse, RunOptions, with_run_options
+from harness.cli.options import RunOptions, with_run_options
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
@@ -100,7 +100,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig() if by_size else chosen_features(options, settings)
     at_once = number_of_jobs(options.jobs)
-    rerun = options.reuse is Reuse.none
+    rerun = options.reuse == "none"
     if rerun and options.storage is not None:
         raise BenchError(
             "--reuse none and --storage contradict each other: checkpoints would be fetched from there",
@@ -164,7 +164,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,
         rerun=rerun,
-        accept_code_changes=options.reuse is Reuse.any,
+        accept_code_changes=options.reuse == "any",
         execution=execution,
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.hub or ()),

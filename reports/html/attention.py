@@ -120,11 +120,12 @@ def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
         return [_where((most % width + 0.5) / width, (most // width + 0.5) / height), _heat(shares, width, height), []]
     boxes = record.boxes or ()
     left, top, right, bottom = boxes[most]
-    regions = [
-        [*_area(box), round(_STRONGEST * share, 2), int(number == most)]
-        for number, (box, share) in enumerate(zip(boxes, shares, strict=True))
-        if share >= _SHOWN
-    ]
+    regions: Panel = []
+    for number, (box, share) in enumerate(zip(boxes, shares, strict=True)):
+        if share >= _SHOWN:
+            x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
+            width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
+            regions.append([x1, y1, width, height, round(_STRONGEST * share, 2), int(number == most)])
     return [_where((left + right) / 2, (top + bottom) / 2), "", regions]
 
 
@@ -136,12 +137,6 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
     target = BytesIO()
     Image.frombytes("RGBA", (width, height), pixels).save(target, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
-
-
-def _area(box: Sequence[float]) -> tuple[float, ...]:
-    x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
-    width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
-    return x1, y1, width, height
 
 
 def _where(x: float, y: float) -> str:

@@ -156,13 +156,11 @@ def _costs(row: Row) -> list[tuple[str, str, Cell]]:
 def _place(row: Row, group: Group) -> str:
     if row.role == "reference":
         return "Reference, not ranked."
-    rows = f"{len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed"
     shown = standing_cell(row.standings.get(group.metric))
-    if not shown.text:
-        return f"No place; {rows}."
+    place = f"Place {shown.text} by {group.metric}"
     if shown.value is None:
-        return f"No place: {shown.reason or shown.text}; {rows}."
-    return f"Place {shown.text} by {group.metric}; {rows}."
+        place = f"No place: {shown.reason or shown.text}" if shown.text else "No place"
+    return f"{place}; {len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed."
 
 
 def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:

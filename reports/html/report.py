@@ -22,11 +22,10 @@ from markupsafe import Markup
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
-from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
 from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
-from reports.html.sections import cost_sections, domain_sections, facets, scale, summary
+from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels, signature_text
 from reports.tables.columns import cost_list

@@ -63,8 +63,10 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
         }
         plots: list[Plot] = []
         best: dict[tuple[str, ...], list[str]] = {}
+        scored = [row for row in group.rows if row.mean("CIDEr-D") is not None]
         for axis in axes:
-            shown = [row for row in group.rows if _is_drawn(row, axis.cost, costs[row.keys][axis.cost])]
+            measured = [row for row in scored if costs[row.keys][axis.cost].value is not None]
+            shown = [row for row in measured if not is_of_other_machine(row, axis.cost)]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
             series = [_series(row, costs[row.keys][axis.cost], axis.cost, unit, label, colour) for row in shown]
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
@@ -103,11 +105,6 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
     if cost.low is not None or min(values) == max(values):
         return cost
     return Quantity(cost.value, None, cost.unit, min(values), max(values))
-
-
-def _is_drawn(row: Row, name: str, cost: Quantity) -> bool:
-    measured = row.mean("CIDEr-D") is not None and cost.value is not None
-    return measured and not is_of_other_machine(row, name)
 
 
 def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour: Mapping[str, int]) -> Series:

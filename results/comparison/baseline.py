@@ -234,18 +234,14 @@ def distinguishing(runs: Sequence[Run]) -> list[str]:
 
 
 def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
-    splits = {
-        split: SplitResults(
-            scores={name: score.value for name, score in domains["overall"].items() if score.value is not None},
-            by_image={
-                metric: PerImage.pack(scores)
-                for metric, scores in run.by_image.get(split, {}).items()
-                if metric in metrics and scores
-            },
-            captions=_digest(run.captions.get(split, {})),
-        )
-        for split, domains in run.scores.items()
-    }
+    splits = {}
+    for split, domains in run.scores.items():
+        scores = {name: score.value for name, score in domains["overall"].items() if score.value is not None}
+        of_images = {name: of for name, of in run.by_image.get(split, {}).items() if name in metrics and of}
+        packed = {name: PerImage.pack(of) for name, of in of_images.items()}
+        captions = sorted(run.captions.get(split, {}).items())
+        listed = json.dumps(captions, ensure_ascii=True, separators=(",", ":")).encode()
+        splits[split] = SplitResults(scores=scores, by_image=packed, captions=hashlib.sha256(listed).hexdigest())
     costs = {
         name: Spent(value=cost.value, unit=cost.unit, low=cost.low, high=cost.high)
         for name, cost in run.costs.items()
@@ -262,11 +258,6 @@ def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
         splits=splits,
         costs=costs,
     )
-
-
-def _digest(captions: Mapping[int, str]) -> str:
-    listed = json.dumps(sorted(captions.items()), ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:

@@ -15,7 +15,7 @@ from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.reading import finished, image_scores
 from results.runs.run import ByImage
 from results.runs.standings import FLOORS
-from results.statistics.architecture import ScoreSummary, missing, summary
+from results.statistics.architecture import missing, summary
 from results.statistics.significance import mean_of_seeds
 from results.store.store import Store
 
@@ -68,16 +68,14 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     weighed = [((many - 1) * many / degrees, part) for many, part in zip(seeds, parts, strict=True)]
     between = sum(weight * float(part.between) for weight, part in weighed)
     interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
-    pairs = [_image_variance(*pair) for pair in combinations(parts, 2)]
+    # Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0.
+    pairs = [
+        float((one.images - two.images).var(ddof=1) - len(images) * (one.interaction + two.interaction))
+        for one, two in combinations(parts, 2)
+    ]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
     sizes = len(images), len(parts), sum(seeds)
     return StoredVariances(sqrt(between), degrees, sqrt(len(images) * interaction), deviation, *sizes)
-
-
-def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:
-    """Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0."""
-    gap = first.images - second.images
-    return float(gap.var(ddof=1) - len(gap) * (first.interaction + second.interaction))
 
 
 def run_seconds(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, float]:

@@ -109,7 +109,7 @@ class Information:
 def describe(url_or_path: str | Path | URL) -> Information:
     """Describe a database of this release or an older one."""
     url = resolve_url(url_or_path)
-    with _opened(url, read_only=True) as engine, engine.connect() as connection:
+    with opened(url, read_only=True) as engine, engine.connect() as connection:
         revision = _revision_of(connection, url)
         older = is_older(revision, url)
         present = set(inspect(connection).get_table_names())
@@ -123,7 +123,7 @@ def describe(url_or_path: str | Path | URL) -> Information:
 
 
 @contextmanager
-def _opened(url: URL, *, read_only: bool) -> Iterator[Engine]:
+def opened(url: URL, *, read_only: bool) -> Iterator[Engine]:
     """An engine for one look at a database that is there, whatever the release of its tables."""
     check_file(url, create=False)
     engine = open_engine(url, read_only=read_only, foreign_keys=read_only)
@@ -137,7 +137,7 @@ def _opened(url: URL, *, read_only: bool) -> Iterator[Engine]:
 def upgrade(url_or_path: str | Path | URL) -> str:
     """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found."""
     url = resolve_url(url_or_path)
-    with _opened(url, read_only=False) as engine, writing(engine).begin() as connection:
+    with opened(url, read_only=False) as engine, writing(engine).begin() as connection:
         found = _revision_of(connection, url)
         if is_older(found, url):
             _migrate(connection)

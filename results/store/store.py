@@ -16,7 +16,7 @@ from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, Run
 from results.store import engine
 from results.store.check import refuse_damaged_row
 from results.store.engine import resolve_url, show, sqlite_file, translated, writing
-from results.store.revisions import ensure_current
+from results.store.revisions import ensure_current, opened
 from results.store.rows import (
     epoch_columns,
     insert_all,
@@ -237,13 +237,10 @@ class Store:
         file = sqlite_file(self._url)
         if file is None or not file.exists() or not file.stat().st_size:
             return
-        looked_at = engine.open_engine(self._url, read_only=True)  # to write to it would be to change its journal
-        try:
-            with translated(self._url), looked_at.connect() as connection, connection.begin():
-                if inspect(connection).get_table_names():
-                    ensure_current(connection, self._url, create=False)
-        finally:
-            looked_at.dispose()
+        # To write to it would be to change its journal.
+        with opened(self._url, read_only=True) as looked_at, looked_at.connect() as connection, connection.begin():
+            if inspect(connection).get_table_names():
+                ensure_current(connection, self._url, create=False)
 
 
 def _now() -> datetime:
