@@ -354,13 +354,10 @@ def leaderboard_frame(
         for name in names
         for part in (("value", "low", "high") if name in bounded else ("value",))
     }
+    scores = [f"{metric}_{part}" for metric in metrics for part in _OF_METRIC.values()]
     dtypes = {
         **_FIRST,
-        **{
-            f"{metric}_{part}": "int64" if part == "seeds" else "float64"
-            for metric in metrics
-            for part in _OF_METRIC.values()
-        },
+        **{name: "int64" if name.endswith("_seeds") else "float64" for name in scores},
         **{f"{metric}_held_out_percent": "float64" for metric in metrics},
         **_BESIDE,
         **dict.fromkeys(costs.values(), "float64"),

@@ -47,6 +47,8 @@ def compare(
     images. To compare two commits, run each in a workspace of its own.
     """
     from reports.text import comparison as written
+    from results.comparison.comparison import compare_models
+    from results.runs import reading
 
     stores = ["://" in text or Path(text).exists() for text in (before, after)]
     if stores[0] != stores[1]:
@@ -55,7 +57,12 @@ def compare(
             f"{store} is a workspace or database, but {key} is not",
             "give two of them, or two models, or the keys of two runs, which the workspace's folder runs has",
         )
-    compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)
+    if stores[0]:
+        compared = _stores(before, after, captions)
+    else:
+        with open_results(workspace, db) as held:
+            sides = [reading.finished_with_images(held, reading.run_keys(held, name)) for name in (before, after)]
+            compared = compare_models(sides[0], sides[1], reading.evaluated_images(held), captions)
     if format == "text":
         deliver(partial(written.print_comparison, compared, all_costs=all_costs), out)
     elif format == "json":
@@ -88,12 +95,3 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
             "name two runs of one database by their keys; bench db merge brings another's runs in",
         )
     return compared
-
-
-def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
-    from results.comparison.comparison import compare_models
-    from results.runs.reading import evaluated_images, finished_with_images, run_keys
-
-    with open_results(workspace, db) as store:
-        before, after = (finished_with_images(store, run_keys(store, name)) for name in names)
-        return compare_models(before, after, evaluated_images(store), captions)

@@ -176,7 +176,18 @@ def evaluate(
     if more:
         found = _measure(more_settings, references, wanted, chosen, captions, images=images, sets=sets)
         _print_more(found)
-    _write_json(scored.to_json() | ({} if found is None else _more_json(found)), out)
+    content = scored.to_json()
+    if found is not None:
+        per_image = {name: {str(image): value for image, value in of.items()} for name, of in found.per_image.items()}
+        content |= {
+            "more": {name: each.value for name, each in found.values.items()},
+            "more_reasons": {name: each.reason for name, each in found.values.items() if each.value is None},
+            "more_intervals": {
+                name: [each.low, each.high] for name, each in found.values.items() if each.low is not None
+            },
+            "more_per_image": per_image,
+        }
+    _write_json(content, out)
     lacking = found is not None and more_settings.lacking(found.values, *(["self-CIDEr"] if sets else ()))
     needed = ("BLEU-4", *([] if no_meteor else ["METEOR"]))
     if lacking or any(scored.quantity(metric).value is None for metric in needed):
@@ -348,10 +359,8 @@ def _measure(
 
     several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)
     if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
-        raise BenchError(
-            f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)",
-            "give captions of every image that is scored",
-        )
+        said = f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)"
+        raise BenchError(said, "give captions of every image that is scored")
     system = ScoredCaptions(
         {image_id: captions[image_id] for image_id in references},
         references,
@@ -389,20 +398,6 @@ def _print_more(found: Measured) -> None:
         if (reason := found.values[name].reason) is not None:
             typer.echo(f"{name}: {reason}")
     typer.echo("fractions x100, words and vocabulary as counted")
-
-
-def _more_json(found: Measured) -> dict[str, Any]:
-    """What scores.json holds of them: values as `scores` does, and why some are null."""
-    intervals = {name: [each.low, each.high] for name, each in found.values.items() if each.low is not None}
-    return {
-        "more": {name: each.value for name, each in found.values.items()},
-        "more_reasons": {name: each.reason for name, each in found.values.items() if each.value is None},
-        "more_intervals": intervals,
-        "more_per_image": {
-            name: {str(image_id): value for image_id, value in by_image.items()}
-            for name, by_image in found.per_image.items()
-        },
-    }
 
 
 def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:

@@ -129,10 +129,8 @@ def flops(
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
     width = beam or (settings.decoding.beam_size if settings else 5)
     if position is not None and position > tokens:
-        raise BenchError(
-            f"--position {position} is behind the last of {tokens} tokens",
-            f"give a longer --caption-length, or --position {tokens} at most",
-        )
+        hint = f"give a longer --caption-length, or --position {tokens} at most"
+        raise BenchError(f"--position {position} is behind the last of {tokens} tokens", hint)
     looked_through = None
     if with_backbone:
         from harness.measure.flops.backbone import count_backbone
@@ -215,8 +213,7 @@ def model_row(name: str, count: FlopCounts | str, backbone: BackboneCount | None
     if isinstance(count, str):
         return [name, "failed", *["-"] * (len(_PARTS) + (backbone is not None))]
     macs = [getattr(count, part).macs for part in _PARTS]
-    if backbone is not None:
-        macs.append(with_backbone_macs(name, count, backbone))
+    macs += [] if backbone is None else [with_backbone_macs(name, count, backbone)]
     return [name, f"{count.parameters / 1e6:.2f} M", *map(gmac, macs)]
 
 
@@ -224,8 +221,7 @@ def checkpoint_row(name: str, count: CheckpointCount | str) -> list[str]:
     """One checkpoint; "-" where it has no module of its own that sees."""
     if isinstance(count, str):
         return [name, "failed", *["-"] * 5]
-    counts = count.counts
-    macs = (counts.vision, counts.prefill, counts.step, counts.greedy, counts.beam)
+    macs = (getattr(count.counts, part) for part in ("vision", "prefill", "step", "greedy", "beam"))
     return [name, f"{count.parameters / 1e6:.2f} M", *("-" if number is None else gmac(number) for number in macs)]
 
 

@@ -89,32 +89,22 @@ def plan(
         why = "not used by --detect, which is about scores alone"
         refuse_typed(context, unused, why, "leave --detect or these out")
         if options.data not in KNOWN:
-            raise BenchError(
-                f"--data {options.data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}"
-            )
+            hint = f"choose one of: {', '.join(KNOWN)}"
+            raise BenchError(f"--data {options.data}: the sizes of this data set are unknown", hint)
         show_power(detect, seed_deviation, image_deviation, options.data, options.workspace, options.db)
         return
-    refuse_typed(
-        context,
-        ("seed_deviation", "image_deviation"),
-        "what a difference is told from, but none is asked for",
-        "add --detect 1.0, for example",
-    )
+    why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
+    refuse_typed(context, deviations, why, "add --detect 1.0, for example")
     # What models see may be stated before the features are here, whether or not the data are.
     stated = cells and channels and options.backbone is None and options.regions is None
     here = options.data == "scenes" or (expanded(options.data).exists() and not (stated and options.data in KNOWN))
     if not here and options.data not in KNOWN:
-        raise BenchError(
-            f"--data {options.data} does not exist, and the sizes of this data set are unknown",
-            f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}",
-        )
+        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}"
+        raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
     if not here:
-        refuse_typed(
-            context,
-            (*_SEEN, "store"),
-            f"not read, since of {options.data} the sizes alone are looked at",
-            "say what models see by --cells and --channels, or name data that are here: --data FOLDER",
-        )
+        why = f"not read, since of {options.data} the sizes alone are looked at"
+        hint = "say what models see by --cells and --channels, or name data that are here: --data FOLDER"
+        refuse_typed(context, (*_SEEN, "store"), why, hint)
     request = make_request(options, by_size=not here)
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()
@@ -132,11 +122,8 @@ def plan(
         found = preview(request, asked, reporter, here=here)
         left = [spec for spec in found.specs if spec.key not in found.finished]
         if store and found.record is None:
-            raise BenchError(
-                f"--store: {found.unknown}",
-                f"type first: bench data features {request.data}, with the same --workspace, --images, --regions or "
-                "--backbone",
-            )
+            same = "with the same --workspace, --images, --regions or --backbone"
+            raise BenchError(f"--store: {found.unknown}", f"type first: bench data features {request.data}, {same}")
         if store and not left:
             raise BenchError("--store: no run is left to do", "leave --store out")
         shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)

@@ -170,8 +170,7 @@ def regress(
         assert expected is not None
         ends = judge(expected, measured, unfinished, tolerances)
     if not update:
-        again = ["bench", "regress", "--update", "--baseline", str(baseline)]
-        again += [word for name in plugin or () for word in ("--plugin", name)]
+        again = ["bench", "regress", "--update", "--baseline", str(baseline), *_options("--plugin", plugin or ())]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
         _tell(judged, ends, findings, without_passwords(shlex.join(again)))
 
@@ -262,9 +261,12 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
 
 def workflow(baseline: Path, plugins: Sequence[str]) -> str:
     """The workflow's YAML."""
-    words = ["bench", "regress", "--baseline", baseline.as_posix()]
-    words += [word for name in plugins for word in ("--plugin", name)]
+    words = ["bench", "regress", "--baseline", baseline.as_posix(), *_options("--plugin", plugins)]
     return _TEMPLATE.format(baseline=baseline.as_posix(), requirement=requirement(), command=shlex.join(words))
+
+
+def _options(name: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (name, value)]
 
 
 def requirement() -> str:
@@ -291,8 +293,7 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
         try:
             for name, place in {"before": tree, "after": Path.cwd()}.items():
                 words = ["run", "--preset", request.preset, "--seeds", str(seeds), "--models", ",".join(request.models)]
-                words += [word for each in request.changes for word in ("--set", each)]
-                words += [word for each in request.plugins for word in ("--plugin", each)]
+                words += _options("--set", request.changes) + _options("--plugin", request.plugins)
                 where = commit if place is tree else "this tree"
                 typer.echo(f"{name}: bench {shlex.join(words)}, in {where}", err=True)
                 command = [sys.executable, "-m", "harness.cli", *words, "--workspace", str(Path(scratch) / name)]

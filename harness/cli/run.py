@@ -102,10 +102,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     at_once = number_of_jobs(options.jobs)
     rerun = options.reuse == "none"
     if rerun and options.storage is not None:
-        raise BenchError(
-            "--reuse none and --storage contradict each other: checkpoints would be fetched from there",
-            "leave out --storage, or write another URL",
-        )
+        why = "--reuse none and --storage contradict each other: checkpoints would be fetched from there"
+        raise BenchError(why, "leave out --storage, or write another URL")
     seeds = options.seeds or settings.seeds
     of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
     if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):

@@ -124,8 +124,8 @@ def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
     for number, (box, share) in enumerate(zip(boxes, shares, strict=True)):
         if share >= _SHOWN:
             x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
-            width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
-            regions.append([x1, y1, width, height, round(_STRONGEST * share, 2), int(number == most)])
+            across, down = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
+            regions.append([x1, y1, across, down, round(_STRONGEST * share, 2), int(number == most)])
     return [_where((left + right) / 2, (top + bottom) / 2), "", regions]
 
 

@@ -14,11 +14,12 @@ from reports.tables.columns import PLACE, SHORT, absent_levels, leaderboards, mo
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
+from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
 from reports.tables.verdict import PAIRS_MEANING, PairTable, needs_longer_training, no_places, pair_table, verdict
 from reports.text.grid import Grid, folded
-from results.published.scores import PAPERS, AblationTable, ablation_tables
+from results.published.scores import AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
@@ -225,8 +226,8 @@ def _number(line: Line, at: int, table: Table, main: str) -> Text:
 def _print_failures(failures: Sequence[Run], console: Console) -> None:
     console.print()
     _say("Not finished", console, "bold")
-    waiting = [failure for failure in failures if failure.status == "planned"]
-    many = len(waiting) > _LISTED_PLANNED
+    waiting = sum(failure.status == "planned" for failure in failures)
+    many = waiting > _LISTED_PLANNED
     for failure in (each for each in failures if not (many and each.status == "planned")):
         line = Text(f"{failure.state:8}", style=_STYLES.get(failure.state, ""))
         line.append(f" {printable(failure.model)}, seed {failure.seed}", style="not bold default")
@@ -235,30 +236,29 @@ def _print_failures(failures: Sequence[Run], console: Console) -> None:
         if what:
             console.print(Padding(Text(what, style="dim"), (0, 0, 0, 9)))
     if many:
-        console.print(Text(f"planned  {len(waiting)} more runs", style=_STYLES["planned"]))
+        console.print(Text(f"planned  {waiting} more runs", style=_STYLES["planned"]))
 
 
 def _print_ablation(table: AblationTable, group: Group, measured: Mapping[str, Row], console: Console) -> None:
-    paper, first = PAPERS[table.paper], table.rows[0].first
+    def show(label: str, values: Iterable[str], style: str = "") -> None:
+        console.print(Text(f"  {label:<20}" + "".join(f"{value:>7}" for value in values), style=style))
+
+    first = table.rows[0].first
     beam = NOT_STATED if first.beam is None else str(first.beam)
     console.print()
-    console.print(Text(f"{table.table} of “{paper.title}” ({paper.year}): printed and measured", style="bold"))
+    console.print(Text(f"{source(first)}: printed and measured", style="bold"))
     printed = f"printed on {first.split or NOT_STATED}, {first.objective or NOT_STATED}, beam {beam}"
     own = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
     console.print(Text(f"{printed}; {own}; no conclusion where data, features or seeds differ"))
-    console.print(Text(_ablation_line("", (SHORT[metric] for metric in table.metrics)), style="dim"))
+    show("", (SHORT[metric] for metric in table.metrics), "dim")
     for row in table.rows:
         scores = [f"{row.scores[metric].value:.1f}" if metric in row.scores else DASH for metric in table.metrics]
         trained: list[Row | None] = [measured[model] for model in row.models if model in measured]
         # The names of rows are longer than any column: they have lines of their own.
         for own_row in trained or [None]:
             console.print(Text(row.name if own_row is None else f"{row.name} [{own_row.model}]"))
-            console.print(Text(_ablation_line("printed", scores)))
+            show("printed", scores)
             if own_row is not None:
-                label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
                 means = (own_row.mean(metric) for metric in table.metrics)
-                console.print(Text(_ablation_line(label, (DASH if mean is None else percent(mean) for mean in means))))
-
-
-def _ablation_line(label: str, values: Iterable[str]) -> str:
-    return f"  {label:<20}" + "".join(f"{value:>7}" for value in values)
+                label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
+                show(label, (DASH if mean is None else percent(mean) for mean in means))

@@ -200,6 +200,7 @@ class _Pair:
     expected: list[BaselineRun] = field(default_factory=list)
     measured: list[BaselineRun] = field(default_factory=list)
     apart: dict[Status, list[str]] = field(default_factory=lambda: {"missing": [], "changed": [], "refused": []})
+    tests: list[Tested] = field(default_factory=list)
 
     @property
     def comparable(self) -> bool:
@@ -229,15 +230,17 @@ def judge(
         else:
             status, why = _absence(run, [other for other in runs if other.who == run.who], unfinished)
             pair.apart[status].append(f"{run.name} was {why}")
-    tests = _tests(list(pairs.values()), tolerance)
+    wanted = [(pair, scores) for pair in pairs.values() if pair.comparable for scores in _scores(pair)]
+    for (pair, _), tested in zip(wanted, gate_tests([scores for _, scores in wanted], tolerance), strict=True):
+        pair.tests.append(tested)
     known = {run.identity for run in expected.runs}
     return GateResult(
-        rows=tuple(_row(pair, tested) for pair, tested in zip(pairs.values(), tests, strict=True)),
+        rows=tuple(map(_row, pairs.values())),
         fresh=tuple(run.name for run in runs if run.identity not in known),
         tolerance=tolerance,
         before=_codes(expected.runs),
         after=_codes(runs) or "nothing measured",
-        tests=sum(map(len, tests)),
+        tests=len(wanted),
     )
 
 
@@ -251,16 +254,6 @@ def _absence(run: BaselineRun, others: Sequence[BaselineRun], unfinished: Sequen
         return "missing", "not measured: no such run was planned"
     nearest = min((differing(run.conditions, other.conditions) for other in others), key=len)
     return "changed", f"measured under other conditions: {'; '.join(nearest)}"
-
-
-def _tests(pairs: Sequence[_Pair], tolerance: Mapping[str, float]) -> list[list[Tested]]:
-    """The tests of every pair, all corrected together; pairs that lack something have none."""
-    wanted = [(place, scores) for place, pair in enumerate(pairs) if pair.comparable for scores in _scores(pair)]
-    found: list[list[Tested]] = [[] for _ in pairs]
-    tests = gate_tests([scores for _, scores in wanted], tolerance)
-    for (place, _), tested in zip(wanted, tests, strict=True):
-        found[place].append(tested)
-    return found
 
 
 def _scores(pair: _Pair) -> list[Scores]:
@@ -277,12 +270,12 @@ def _scores(pair: _Pair) -> list[Scores]:
     return found
 
 
-def _row(pair: _Pair, tests: Sequence[Tested]) -> GateRow:
-    first, seeds = pair.expected[0], tuple(run.seed for run in pair.expected)
+def _row(pair: _Pair) -> GateRow:
+    first, tests, seeds = pair.expected[0], tuple(pair.tests), tuple(run.seed for run in pair.expected)
     if not pair.comparable:
         status = next(status for status, why in pair.apart.items() if why)
         reasons = tuple(chain.from_iterable(pair.apart.values()))
-        return GateRow(first.model, first.role, seeds, status, "not judged", tuple(tests), reasons=reasons)
+        return GateRow(first.model, first.role, seeds, status, "not judged", tests, reasons=reasons)
     exact, said = _exact(pair)
     other = list(chain.from_iterable(map(rescored, pair.expected, pair.measured)))
     fell = []
@@ -297,25 +290,13 @@ def _row(pair: _Pair, tests: Sequence[Tested]) -> GateRow:
     unknown = []
     if not tests and exact != "equal" and not changed:
         unknown.append(f"{pair.model}: neither bits nor scores of images can be compared")
-    ends: dict[Status, list[str]] = {
-        "regressed": fell,
-        "changed": changed,
-        "refused": unknown,
-        "undecided": list(_doubts(pair, tests)),
-    }
-    verdicts = {each.verdict for each in tests}
-    passed: Status = "improved" if improved else "within" if "within" in verdicts else "same"
-    return GateRow(
-        model=first.model,
-        role=first.role,
-        seeds=seeds,
-        status=next((status for status, why in ends.items() if why), passed),
-        exact=exact,
-        tests=tuple(tests),
-        costs=tuple(cost_changes(pair.expected, pair.measured)),
-        reasons=tuple(reason for why in ends.values() for reason in why),
-        notes=(*(what for what in (*other, *said) if what not in changed), *_cost_notes(pair)),
-    )
+    ends: dict[Status, list[str]] = {"regressed": fell, "changed": changed, "refused": unknown}
+    ends["undecided"] = list(_doubts(pair, tests))
+    passed: Status = "within" if any(each.verdict == "within" for each in tests) else "same"
+    status = next((status for status, why in ends.items() if why), "improved" if improved else passed)
+    costs, reasons = tuple(cost_changes(pair.expected, pair.measured)), tuple(chain.from_iterable(ends.values()))
+    notes = (*(what for what in (*other, *said) if what not in changed), *_cost_notes(pair))
+    return GateRow(first.model, first.role, seeds, status, exact, tests, costs, reasons, notes)
 
 
 def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
