@@ -207,9 +207,8 @@ def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str
     """Where it was measured, what is noise, and why something is missing."""
     notes = []
     if environment:
-        device = environment["device"]
+        device, threads, cores = (environment[name] for name in ("device", "threads", "pinned_cores"))
         place = device.get("name", environment["cpu"]) or device["type"]
-        threads, cores = environment["threads"], environment["pinned_cores"]
         plural = "" if threads == 1 else "s"
         pinned = f" on core{plural} {','.join(map(str, cores))}" if cores else ""
         notes.append(
@@ -226,13 +225,11 @@ def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str
         reasons = dict.fromkeys(reason for answer in noisy for reason in answer.state["noise"])
         shown = "; ".join(list(reasons)[:3])
         notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {shown}{'; ...' if len(reasons) > 3 else '.'}")
-    missing: dict[str, list[str]] = {}
-    for answer in answers:
-        for name, cost in answer.costs.items():
-            if cost.reason is not None and name not in missing.setdefault(cost.reason, []):
-                missing[cost.reason].append(name)
-    notes += [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]
-    return notes
+    missing: dict[str, dict[str, None]] = {}
+    for name, cost in (each for answer in answers for each in answer.costs.items()):
+        if cost.reason is not None:
+            missing.setdefault(cost.reason, {})[name] = None
+    return notes + [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]
 
 
 def _row(run: Run) -> list[str]:

@@ -128,12 +128,8 @@ def _code() -> Check:
     revision, sources = results_revision(), files_digest(harness_files())
     if revision == str(REVISION):
         return Check("Code", "works", f"captionbench {harness.__version__}, results revision {revision} ({sources})")
-    return Check(
-        "Code",
-        "note",
-        f"captionbench {harness.__version__} with edited sources: results revision {revision}",
-        "finished runs are repeated; `bench run --reuse any` keeps them",
-    )
+    edited = f"captionbench {harness.__version__} with edited sources: results revision {revision}"
+    return Check("Code", "note", edited, "finished runs are repeated; `bench run --reuse any` keeps them")
 
 
 def _torch() -> list[Check]:

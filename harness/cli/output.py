@@ -49,12 +49,10 @@ _BEGINNING = 4096  # bytes
 
 @dataclass(frozen=True, slots=True)
 class OutFile:
-    """Marks a parameter that names a file to write.
+    """Marks a parameter that names a file to write; without the parameter `only_with`, nothing is written.
 
-    Attributes:
-        begins: a regular expression, how every such file begins: one that is there is then an earlier version, and
-            replaced. None where the command itself sees to that.
-        only_with: the parameter without which nothing is written.
+    `begins` is a regular expression, how every such file begins: one that is there is then an earlier version, and
+    replaced. None where the command itself sees to that.
     """
 
     begins: bytes | None = None

@@ -88,23 +88,20 @@ def _chosen(table: Table, columns: Sequence[str]) -> Table:
             raise ReportError(f"--columns {column} may be each of: {several}", "write more of its name")
         places += found
     table = table.only([place for place in dict.fromkeys(places) if table.shows(place)])
-    # Rows without a model do not say why they have no cost.
-    blank = [[Cell("") if cell.text == DASH else cell for cell in line.cells] for line in table.references]
-    lines = zip(table.references, blank, strict=True)
-    return replace(table, references=tuple(replace(line, cells=tuple(cells)) for line, cells in lines))
+    references = []
+    for line in table.references:  # rows without a model do not say why they have no cost
+        cells = tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)
+        references.append(replace(line, cells=cells))
+    return replace(table, references=tuple(references))
 
 
 def _named(table: Table, column: str) -> list[int]:
     """The places of the columns that have this name; else of those with this part of a name."""
-    wanted = _plain(column)
-    names = [_plain(each.name) for each in table.columns]
-    return [place for place, name in enumerate(names) if name == wanted] or [
-        place for place, name in enumerate(names) if wanted and wanted in name
-    ]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    wanted, *names = (
+        re.sub(r"[^a-z0-9]", "", name.lower()) for name in (column, *(each.name for each in table.columns))
+    )
+    exact = [place for place, name in enumerate(names) if name == wanted]
+    return exact or [place for place, name in enumerate(names) if wanted and wanted in name]
 
 
 def _beside(group: Group, contents: Contents) -> dict[str, Titled]:

@@ -354,18 +354,11 @@ def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
     counts, captions = _captions(first, second, images.get(first.fingerprint, {}), most)
-    return Pair(
-        before=_side(scored[0]),
-        after=_side(scored[1]),
-        conditions=tuple(differing(sides[0][0].conditions, sides[1][0].conditions)),
-        settings=tuple(differing(_settings(first.variant), _settings(second.variant))) if same_model else (),
-        scores=(),
-        costs=tuple(costs),
-        hardware=hardware,
-        differing=counts,
-        captions=captions,
-        caption_seeds=(first.seed, second.seed),
-    )
+    conditions = tuple(differing(sides[0][0].conditions, sides[1][0].conditions))
+    settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if same_model else ()
+    before, after = map(_side, scored)
+    of_captions = counts, captions, (first.seed, second.seed)
+    return Pair(before, after, conditions, settings, (), tuple(costs), hardware, *of_captions)
 
 
 def _side(runs: _Runs) -> Side:

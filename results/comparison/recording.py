@@ -36,14 +36,10 @@ LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "speaks", "st
 
 
 class Series(Closed):
-    """One quantity at several places, of one model or of all.
+    """One quantity at several places, of one model or of all: numbers, or texts that must be equal.
 
-    Attributes:
-        each: what a place is: "step", "image", "word".
-        values: numbers, or texts that must be equal.
-        tolerance: of numbers, absolute, one for all or one a place.
-        ties: places whose text rounding alone can change.
-        likely: beginnings of the paths that such a fault mostly lies in.
+    `each` says what a place is, as "step", "image" or "word". `tolerance` is absolute, for all or one a place; `ties` are
+    places whose text rounding alone can change, `likely` beginnings of the paths that such a fault mostly lies in.
     """
 
     layer: Layer

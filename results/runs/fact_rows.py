@@ -23,10 +23,8 @@ from results.store.store import Store
 class FactTable:
     """The rows of a group that have facts, with intervals over seeds and images.
 
-    Attributes:
-        leading: by metric, the first keys of the models that no other is surely better than, all pairs corrected.
-        influences: by the first key of a row, (seeds, images, metrics) whose means are the scores of `FACT_METRICS`.
-        images: how many each domain has, "overall" first.
+    `leading` are by metric the first keys of the models that no other is surely better than, all pairs corrected;
+    `influences` by the first key of a row, (seeds, images, metrics), means of `FACT_METRICS`; `images` by domain.
     """
 
     group: Group

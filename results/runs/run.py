@@ -142,9 +142,8 @@ class Run:
         found = (self.config.get("card") or {}).get("pretraining")
         if found is None:
             return None
-        return StoredPretraining(
-            tuple(found["data_sets"]), found["captions"], tuple(found["captions_of"]), found["overlap"], found["source"]
-        )
+        data, of = tuple(found["data_sets"]), tuple(found["captions_of"])
+        return StoredPretraining(data, found["captions"], of, found["overlap"], found["source"])
 
     def stage_speeds(self) -> dict[str, float]:
         """Images a second over all epochs of each stage, by the stage's name, in the order of training."""
