@@ -233,9 +233,8 @@ def convert(
     from harness.data.convert import convert as convert_source
     from harness.data.convert import read_source
 
-    found, folder = read_source(
-        source, instances=instances or (), images=images, file_column=file_column, caption_column=caption_column
-    )
+    columns = {"file_column": file_column, "caption_column": caption_column}
+    found, folder = read_source(source, instances=instances or (), images=images, **columns)
     name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
     content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
     deliver(json.dumps(content), out)
@@ -245,11 +244,9 @@ def convert(
         typer.echo(note, err=True)
     splits = [image["split"] for image in content["images"]]
     typer.echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
-    if 0 < splits.count("test") < FEW_TO_TEST:
-        warn(
-            f"{splits.count('test')} images to test on: hardly any difference between models will show",
-            "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes",
-        )
+    if 0 < (tested := splits.count("test")) < FEW_TO_TEST:
+        hint = "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes"
+        warn(f"{tested} images to test on: hardly any difference between models will show", hint)
     _say_next([] if folder.absolute() == out.absolute().parent else ["--images", str(folder)], out)
 
 
@@ -297,14 +294,8 @@ def features(
     from harness.data.prepare_features import configured_backbone, prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
-    config = feature_config(
-        backbone,
-        backbone_weights,
-        tuple(backbone_option or ()),
-        image_size,
-        normalisation,
-        region_config(regions, region_count, region_bins),
-    )
+    seen, settings = region_config(regions, region_count, region_bins), tuple(backbone_option or ())
+    config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, seen)
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()
     with Reporter() as reporter:

@@ -117,15 +117,9 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
-    return feature_config(
-        given.backbone or "filterbank",
-        given.backbone_weights,
-        tuple(given.backbone_option or ()),
-        given.image_size,
-        given.normalisation,
-        seen,
-        related,
-    )
+    backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
+    sizes = given.image_size, given.normalisation
+    return feature_config(backbone, given.backbone_weights, settings, *sizes, seen, related)
 
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
@@ -144,10 +138,8 @@ def number_of_jobs(text: str) -> int:
     if text == "auto":
         return AUTO
     if not (text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_PROCESSES):
-        raise BenchError(
-            f"--jobs {text!r} must be a positive integer, {MAX_PROCESSES} at most, or 'auto'",
-            "write --jobs 2, or --jobs auto",
-        )
+        what = f"a positive integer, {MAX_PROCESSES} at most, or 'auto'"
+        raise BenchError(f"--jobs {text!r} must be {what}", "write --jobs 2, or --jobs auto")
     return int(text)
 
 
@@ -158,8 +150,6 @@ def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or min(found) < 1 or max(found) > most:
-        raise BenchError(
-            f"{option} {shortened(text)!r} is not a list of positive integers of {most} at most",
-            f"for example {option} 1,16",
-        )
+        what = f"a list of positive integers of {most} at most"
+        raise BenchError(f"{option} {shortened(text)!r} is not {what}", f"for example {option} 1,16")
     return found

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -83,7 +82,7 @@ def paths_in(value: object) -> Iterator[Path]:
     if isinstance(value, list | tuple):
         for each in value:
             yield from paths_in(each)
-    elif isinstance(value, str | Path) and not isinstance(value, Enum):
+    elif isinstance(value, str | Path):
         text = str(value)
         for part in dict.fromkeys((text, *_BETWEEN.split(text))):
             with suppress(OSError, RuntimeError, ValueError):  # a text, or the home folder of nobody
@@ -269,7 +268,6 @@ def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchEr
 
 
 TableFormat = Literal["table", "markdown", "csv", "latex"]
-"""How a table is written."""
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:

@@ -64,11 +64,9 @@ def run(options: RunOptions) -> None:
     if processes > 1 and not is_launched():
         where = choose_device(options.device)
         request.execution.check(where)
-        if where.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):
-            raise BenchError(
-                f"--devices {processes}, but this machine has {usable_cores()} CPU cores for as many processes",
-                f"write --devices {usable_cores()}",
-            )
+        if where.type == "cpu" and processes > max(cores := usable_cores(), _MIN_PROCESSES):
+            why = f"--devices {processes}, but this machine has {cores} CPU cores for as many processes"
+            raise BenchError(why, f"write --devices {cores}")
     with every_rank(processes), LiveReporter() as reporter:
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
@@ -110,10 +108,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         raise BenchError(f"{', '.join(unread)}: read by --more-metrics alone", "add --more-metrics, or leave it out")
     needed = seeds * (2 if options.control else 1)
     if options.first_seed + needed - 1 > MAX_SEED:
-        raise BenchError(
-            f"--first-seed {options.first_seed} leaves no room for {needed} seeds up to {MAX_SEED}",
-            "begin lower: --first-seed 1000",
-        )
+        why = f"leaves no room for {needed} seeds up to {MAX_SEED}"
+        raise BenchError(f"--first-seed {options.first_seed} {why}", "begin lower: --first-seed 1000")
     processes = process_count(options.devices)
     if options.on != HERE and is_launched():
         raise BenchError(
@@ -179,10 +175,8 @@ def _budgets(given: str, preset: Preset) -> tuple[int, ...]:
     words = [word.strip() for word in given.split(",")]
     budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
     if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
-        raise BenchError(
-            f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on",
-            "name multiples of the preset's epochs: --budgets 1,2,4",
-        )
+        hint = "name multiples of the preset's epochs: --budgets 1,2,4"
+        raise BenchError(f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on", hint)
     stages = preset.schedule.stages
     if budgets != [1] and len(stages) > 1:
         raise BenchError(

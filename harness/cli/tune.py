@@ -30,7 +30,6 @@ _NOT_OF_TRIALS = (
     "same_machine", "pretrained", "hub", "more_metrics", "clip", "bert",
     "instances", "cards", "allow_subset", "log",
 )  # fmt: skip
-"""Options of `bench run` that trials have no use for."""
 
 
 def tune(

@@ -29,7 +29,6 @@ from results.statistics.significance import ALPHA
 
 MAIN: Final = "CIDEr-D"
 _COSTS: Final = {"parameters": "Params", "gmac_beam": "GMAC", "train_seconds": "Training", "latency_median": "Latency"}
-"""Shown where not all are asked for."""
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"

@@ -38,7 +38,7 @@ LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "speaks", "st
 class Series(Closed):
     """One quantity at several places, of one model or of all: numbers, or texts that must be equal.
 
-    `each` says what a place is, as "step", "image" or "word". `tolerance` is absolute, for all or one a place; `ties` are
+    `each` says what a place is, as "step", "image" or "word". `tolerance` is absolute, for all or a place; `ties` are
     places whose text rounding alone can change, `likely` beginnings of the paths that such a fault mostly lies in.
     """
 
