@@ -57,10 +57,11 @@ def submission(
             with Store(Workspace(workspace, db).database, read_only=True) as store:
                 found = run_predictions(store, predictions, images)
         except StoreError as error:
-            raise BenchError(
-                f"{predictions} is neither a file nor a run that can be exported: {error}",
-                f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}",
-            ) from error
+            hint = (
+                f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}"
+            )
+            what = f"{predictions} is neither a file nor a run that can be exported"
+            raise BenchError(f"{what}: {error}", hint) from error
     with write_errors(out):
         written = write_submission(
             found, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
@@ -100,9 +101,8 @@ def leaderboard(
     every reason and condition; its scores are fractions, and its control pairs are in points.
     """
     if columns is not None and format in {"csv", "json"}:
-        raise BenchError(
-            f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"
-        )
+        why = f"--columns is not used by --format {format}, which has every column"
+        raise BenchError(why, "leave it out, or write latex")
     from reports.tables.contents import Contents
     from reports.text import markup
     from results.frames import leaderboard_frame

@@ -206,6 +206,11 @@ def _print_table(
     from reports.tables.numbers import count, macs
     from reports.text.grid import Grid
 
+    def shortened(name: str, width: int) -> str:
+        """A name in so many columns: its middle is left out, since variants differ at their ends."""
+        kept = max(width - 1, 2)
+        return name if len(name) <= width else f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
+
     header, rows = ("Model", "New", "Re-used", "Parameters", "Work", "Time"), []
     for name, number in runs.items():
         told = ("-", "-", "-")
@@ -215,8 +220,7 @@ def _print_table(
         rows.append((name, f"{number - done[name]}", f"{done[name]}" if known else "?", *told))
     numbers = sum(2 + max(map(len, column)) for column in list(zip(header, *rows, strict=True))[1:])
     # A name alone may be cut, so that a model has one line and every number is whole.
-    shown = [(_shortened(name, console.width - numbers), *told) for name, *told in rows]
-    console.print(Grid(header, shown).rich())
+    console.print(Grid(header, [(shortened(name, console.width - numbers), *told) for name, *told in rows]).rich())
     shared = ", less what the budget before it trains" if any(each.trunk for each in taken.values()) else ""
     console.print(f"Work and time are of one run: training, validation and captioning{shared}.")
 
@@ -264,12 +268,6 @@ def _rough(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _shortened(name: str, width: int) -> str:
-    """A name in so many columns: its middle is left out, since variants differ at their ends."""
-    kept = max(width - 1, 2)
-    return name if len(name) <= width else f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
-
-
 def show_power(
     points: float, seed: float | None, image: float | None, data: str, workspace: Path, db: str | None
 ) -> None:
@@ -295,10 +293,8 @@ def show_power(
             where = f"in the results database has two seeds on {data} {SPLIT}"
             raise BenchError(f"no model {where}: how much they vary is not known", _HINT)
         if image is None and stored.image_deviation is None:
-            raise BenchError(
-                "how much images vary is not known: one model alone has several stored seeds",
-                "state it: --image-deviation 40; or run another model with --seeds 3 first",
-            )
+            hint = "state it: --image-deviation 40; or run another model with --seeds 3 first"
+            raise BenchError("how much images vary is not known: one model alone has several stored seeds", hint)
         images, together = stored.images, stored.interaction_deviation
         models = f"{stored.models} stored model{'s' * (stored.models > 1)}, {stored.runs} runs"
         of_seeds, of_images = (f"{what:g} points: as stated" if what else "" for what in (seed, image))

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
-from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
+from reports.html.plots import LETTER_WIDTH, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
 from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
@@ -68,19 +68,16 @@ def figures(store: Store) -> dict[str, str]:
     template = template_environment(()).get_template("figure.svg.j2")
     style = Markup(asset("figure.css"))
 
-    def svg(plot: Plot, of: str, names: Sequence[Series] = ()) -> str:
-        legend = [replace(each, name=shortened(each.name) + " (still learning)" * each.open_end) for each in names]
-        beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
-        height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
-        width = plot.frame.width + beside
-        return template.render(plot=plot, of=of, legend=legend, line=_LINE, width=width, height=height, style=style)
-
     drawn: dict[str, str] = {}
     for section in (*trade_off_sections(contents, colour), *curve_sections(contents, colour)):
         names = () if section.id.startswith("curves") else section.legend  # lines have their names at their ends
+        legend = [replace(each, name=shortened(each.name) + " (still learning)" * each.open_end) for each in names]
+        beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
+        content = {"of": section.title, "legend": legend, "line": _LINE, "style": style}
         for plot in section.plots:
+            height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
             file = f"{section.id}-{plot.title.lower().replace(' ', '-')}.svg"
-            drawn[file] = svg(plot, section.title, names)
+            drawn[file] = template.render(plot=plot, width=plot.frame.width + beside, height=height, **content)
     return drawn
 
 
