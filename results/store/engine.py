@@ -7,12 +7,13 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from results.errors import StoreError, install_extra
@@ -181,18 +182,22 @@ def use_write_ahead_log(engine: Engine) -> None:
     It is kept in the file, so once is enough. SQLite does not wait for other processes here whatever the busy timeout,
     so this waits itself.
     """
+    if engine.dialect.name == "sqlite":
+        with closing(engine.raw_connection()) as raw:
+            _execute_patiently(raw.cursor(), "PRAGMA journal_mode = WAL")
+
+
+def _execute_patiently(on: sqlite3.Connection | DBAPICursor, statement: str) -> None:
+    """Execute it once no other process holds the lock; that error where one does until the busy timeout."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while engine.dialect.name == "sqlite":
-        raw = engine.raw_connection()
+    while True:
         try:
-            raw.cursor().execute("PRAGMA journal_mode = WAL")
+            on.execute(statement)
             return
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                 raise
-        finally:
-            raw.close()
-        time.sleep(0.02)
+        time.sleep(random.uniform(*ASK_S))
 
 
 @contextmanager
@@ -254,16 +259,8 @@ def _begin_writing(connection: Connection) -> None:
     """
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
     raw.execute("PRAGMA busy_timeout = 0")
     try:
-        while True:
-            try:
-                raw.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
-                    raise
-            time.sleep(random.uniform(*ASK_S))
+        _execute_patiently(raw, "BEGIN IMMEDIATE")
     finally:
         raw.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_TIMEOUT_S)}")
