@@ -153,12 +153,8 @@ class Results:
         - held_out_reason (string): why it could not be computed
         """
         with self._store.reading() as connection:
-            held_out = and_(
-                HeldOutScore.run_id == Score.run_id,
-                HeldOutScore.split == Score.split,
-                HeldOutScore.metric == Score.metric,
-                Score.domain == "overall",
-            )
+            same = (getattr(HeldOutScore, name) == getattr(Score, name) for name in ("run_id", "split", "metric"))
+            held_out = and_(*same, Score.domain == "overall")
             columns = (Score.split, Score.domain, Score.metric, Score.value, Score.low, Score.high, Score.reason)
             query = select(Score.run_id, *columns, HeldOutScore.value, HeldOutScore.reason)
             query = query.join(RunRow, RunRow.id == Score.run_id).outerjoin(HeldOutScore, held_out)
@@ -207,10 +203,8 @@ class Results:
         - score_percent (float64): score of this image alone
         """
         with self._store.reading() as connection:
-            query = select(
-                ImageScores.run_id, ImageScores.split, ImageScores.metric, RunRow.dataset_id, ImageScores.scores
-            )
-            query = query.join(RunRow).order_by(ImageScores.run_id, ImageScores.split, ImageScores.metric)
+            place = ImageScores.run_id, ImageScores.split, ImageScores.metric
+            query = select(*place, RunRow.dataset_id, ImageScores.scores).join(RunRow).order_by(*place)
             rows = read_rows(connection, query, ImageScores, split=split, metric=metric)
             rows = [row for row in rows if not is_more(row[2]) and not is_fact(row[2])]
             domains: dict[int, dict[int, str | None]] = {}
@@ -249,25 +243,17 @@ class Results:
         with self._store.reading() as connection:
             query = select(Caption.run_id, RunRow.dataset_id, Caption.split, Caption.image_id, Caption.caption)
             query = query.join(RunRow).order_by(Caption.run_id, Caption.split, Caption.image_id)
+            shown = select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
             images = {
                 (dataset, image): (file, domain, tuple(references))
-                for dataset, image, file, domain, references in connection.execute(
-                    select(Image.dataset_id, Image.image_id, Image.file, Image.domain, Image.references)
-                )
+                for dataset, image, file, domain, references in connection.execute(shown)
             }
             rows = [
                 (run, split, image, *images.get((dataset, image), (None, None, ())), caption)
                 for run, dataset, split, image, caption in read_rows(connection, query, Caption, split=split)
             ]
-            dtypes = {
-                "split": "category",
-                "image_id": "int64",
-                "file": "string",
-                "domain": "category",
-                "references": "object",
-                "caption": "string",
-            }
-            return frame_of_runs(connection, rows, dtypes)
+            dtypes = {"split": "category", "image_id": "int64", "file": "string", "domain": "category"}
+            return frame_of_runs(connection, rows, {**dtypes, "references": "object", "caption": "string"})
 
     def costs(self) -> pd.DataFrame:
         """One row a finished run and cost.
@@ -282,16 +268,10 @@ class Results:
             query = select(Cost.run_id, Cost.name, Cost.unit, Cost.value, Cost.low, Cost.high, Cost.reason)
             rows = read_rows(connection, query.join(RunRow).order_by(Cost.run_id, Cost.id), Cost)
             units = {name: unit for _, name, unit, *_ in rows if unit}  # what was not measured may have none
-            named = [
-                (run, with_unit(name, unit or units.get(name, "")), *measured, unit or units.get(name, ""), reason)
-                for run, name, unit, *measured, reason in rows
-            ]
-            dtypes = {
-                "cost": "category",
-                **dict.fromkeys(("value", "low", "high"), "float64"),
-                "unit": "category",
-                "reason": "string",
-            }
+            rows = [(*row[:2], row[2] or units.get(row[1], ""), *row[3:]) for row in rows]
+            named = [(run, with_unit(name, unit), *of, unit, reason) for run, name, unit, *of, reason in rows]
+            measured = dict.fromkeys(("value", "low", "high"), "float64")
+            dtypes = {"cost": "category", **measured, "unit": "category", "reason": "string"}
             return frame_of_runs(connection, named, dtypes)
 
     def epochs(self) -> pd.DataFrame:
@@ -310,24 +290,22 @@ class Results:
         - images_per_s (float64)
         """
         with self._store.reading() as connection:
-            dtypes = {
-                "status": "category",
-                "stage": "int64",
-                "stage_name": "category",
-                "objective": "category",
-                "epoch": "int64",
-                "step": "int64",
-                "learning_rate": "float64",
-                "train_loss": "float64",
-                "val_CIDEr-D_percent": "float64",
-                "duration_s": "float64",
-                "images_per_s": "float64",
+            columns: dict[str, tuple[Any, str]] = {
+                "status": (RunRow.status, "category"),
+                "stage": (Epoch.stage, "int64"),
+                "stage_name": (Epoch.stage_name, "category"),
+                "objective": (Epoch.objective, "category"),
+                "epoch": (Epoch.epoch, "int64"),
+                "step": (Epoch.step, "int64"),
+                "learning_rate": (Epoch.learning_rate, "float64"),
+                "train_loss": (Epoch.train_loss, "float64"),
+                "val_CIDEr-D_percent": (Epoch.val_cider, "float64"),
+                "duration_s": (Epoch.seconds, "float64"),
+                "images_per_s": (Epoch.images_per_second, "float64"),
             }
-            stored = (Epoch.stage, Epoch.stage_name, Epoch.objective, Epoch.epoch, Epoch.step, Epoch.learning_rate)
-            measured = (Epoch.train_loss, Epoch.val_cider, Epoch.seconds, Epoch.images_per_second)
-            query = select(Epoch.run_id, RunRow.status, *stored, *measured).join(RunRow)
+            query = select(Epoch.run_id, *(stored for stored, _ in columns.values())).join(RunRow)
             rows = connection.execute(query.order_by(Epoch.run_id, Epoch.stage, Epoch.epoch)).all()
-            found = frame_of_runs(connection, rows, dtypes)
+            found = frame_of_runs(connection, rows, {name: dtype for name, (_, dtype) in columns.items()})
             found["val_CIDEr-D_percent"] *= 100
             return found
 
@@ -341,7 +319,6 @@ _FIRST = {
     "still_learning": "boolean",
 }
 _OF_METRIC = {"mean": "percent", "sd": "sd_percent", "low": "low_percent", "high": "high_percent", "n": "seeds"}
-
 _BESIDE = {
     "not_above": "string",
     "p_against_best": "float64",
@@ -377,13 +354,10 @@ def leaderboard_frame(
         for name in names
         for part in (("value", "low", "high") if name in bounded else ("value",))
     }
+    scores = [f"{metric}_{part}" for metric in metrics for part in _OF_METRIC.values()]
     dtypes = {
         **_FIRST,
-        **{
-            f"{metric}_{part}": "int64" if part == "seeds" else "float64"
-            for metric in metrics
-            for part in _OF_METRIC.values()
-        },
+        **{name: "int64" if name.endswith("_seeds") else "float64" for name in scores},
         **{f"{metric}_held_out_percent": "float64" for metric in metrics},
         **_BESIDE,
         **dict.fromkeys(costs.values(), "float64"),
@@ -431,10 +405,7 @@ def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:
         spread = row.scores.get(metric)
         for part, name in _OF_METRIC.items():
             value = getattr(spread, part, None)
-            if part == "n":
-                found[f"{metric}_{name}"] = value or 0
-            else:
-                found[f"{metric}_{name}"] = _percent(value)
+            found[f"{metric}_{name}"] = value or 0 if part == "n" else _percent(value)
         found[f"{metric}_held_out_percent"] = _percent(row.held_out[metric].mean if metric in row.held_out else None)
     return found
 
@@ -475,15 +446,14 @@ def signature_text(signature: Mapping[str, str]) -> str:
 
 def typed(columns: Mapping[str, Sequence[Any]], dtypes: Mapping[str, str]) -> pd.DataFrame:
     """The columns that `dtypes` names, in its order, of these types even without a row; None is missing."""
-    return pd.DataFrame({name: _series(columns[name], dtype) for name, dtype in dtypes.items()})
-
-
-def _series(values: Sequence[Any], dtype: str) -> pd.Series[Any]:
-    """Categories stand in the order in which they first occur."""
-    if dtype != "category":
-        return pd.Series(values, dtype=dtype)
-    found = dict.fromkeys(value for value in values if value is not None)
-    return pd.Series(pd.Categorical(values, categories=pd.Index(list(found), dtype="str")))
+    found = {}
+    for name, dtype in dtypes.items():
+        if dtype == "category":  # in the order in which they first occur
+            kinds = pd.Index(list(dict.fromkeys(value for value in columns[name] if value is not None)), dtype="str")
+            found[name] = pd.Series(pd.Categorical(columns[name], categories=kinds))
+        else:
+            found[name] = pd.Series(columns[name], dtype=dtype)
+    return pd.DataFrame(found)
 
 
 def read_rows(connection: Connection, query: Select[*tuple[Any, ...]], table: type[Base], **chosen: str | None) -> Rows:

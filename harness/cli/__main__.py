@@ -6,10 +6,7 @@ import signal
 
 
 def main() -> None:
-    """Import the command line and run it.
-
-    While it is imported, Ctrl-C ends the process as the system does: a traceback would be all that could be said of it.
-    """
+    """Run the command line; Ctrl-C while it is imported ends the process as the system does, without a traceback."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

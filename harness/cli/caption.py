@@ -11,7 +11,7 @@ import typer
 
 from harness.cli.inputs import open_split, progress_aside, warn
 from harness.cli.options import HubOption, PluginOption, StorageOption, WorkspaceOption, refuse_typed
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, write_errors
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -31,10 +31,7 @@ bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predi
 
 def caption(
     context: typer.Context,
-    run: Annotated[
-        str,
-        typer.Option(help="A run's key or folder, a model (its newest run), or hf:."),
-    ],
+    run: Annotated[str, typer.Option(help="A run's key or folder, a model (its newest run), or hf:.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
     storage: StorageOption = None,
@@ -47,18 +44,15 @@ def caption(
     split: Annotated[str | None, typer.Option(help="Which of its splits.  [default: test]")] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
+        Out(help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
         OutFile(rb'\[\s*(\{\s*"image_id":|\]$)'),
     ] = None,
     regions: Annotated[
         str | None,
-        typer.Option(
-            help="For a run on regions: the images' regions, by the image id that file names end with.",
-        ),
+        typer.Option(help="For a run on regions: the images' regions, by the image id that file names end with."),
     ] = None,
     graphs: Annotated[
-        str | None,
-        typer.Option(help="For a run on scene graphs: those of the regions, by image id."),
+        str | None, typer.Option(help="For a run on scene graphs: those of the regions, by image id.")
     ] = None,
     attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
     attention_out: Annotated[
@@ -102,8 +96,10 @@ def caption(
             draw_attention(picture, record, sheet)
         sheets[sheet] = None
 
-    own = of_numbered_files if seen else of_files
-    pictures = own(images) if images else open_split(data or "", data_images, "test" if split is None else split, place)
+    if images:
+        pictures = of_numbered_files(images) if seen else of_files(images)
+    else:
+        pictures = open_split(data or "", data_images, "test" if split is None else split, place)
     checkpoint = find_hub(run, place, hub_options(hub or ()))
     if checkpoint is not None:
         refuse_typed(

@@ -10,7 +10,7 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOption, SameMachineOption, WorkspaceOption
-from harness.cli.output import OutFile, deliver
+from harness.cli.output import Out, OutFile, deliver
 from harness.utils.workspace import DEFAULT
 
 EXAMPLES = """
@@ -18,9 +18,6 @@ bench claims
 bench claims my_claims.yaml --workspace runs/coco
 bench claims papers --format markdown --out claims.md
 """
-
-
-Format = Literal["text", "markdown"]
 
 
 def claims(
@@ -32,11 +29,11 @@ def claims(
     margin: MarginOption = None,
     place_unfinished: PlaceUnfinishedOption = False,
     same_machine: SameMachineOption = False,
-    format: Annotated[Format, typer.Option("--format", help="How the claims are written.")] = "text",
+    format: Annotated[
+        Literal["text", "markdown"], typer.Option("--format", help="How the claims are written.")
+    ] = "text",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write them to this file."),
-        OutFile(rb"Claim |# What the papers claim"),
+        Path | None, Out(help="Write them to this file."), OutFile(rb"Claim |# What the papers claim")
     ] = None,
 ) -> None:
     """Say which claims of papers the stored runs support or contradict, and which they cannot tell.
@@ -46,6 +43,7 @@ def claims(
     """
     from harness.config.load import load_claims
     from reports.tables.fields import FIELDS
+    from reports.text.claims import markdown, print_claims
     from results.comparison.claims import check_names, judge
     from results.runs.standings import Judging
 
@@ -53,8 +51,6 @@ def claims(
     with open_results(workspace, db) as store:
         check_names(store, claimed, FIELDS)
         rows = judge(store, claimed, Judging(margin, place_unfinished, same_machine))
-    from reports.text.claims import markdown, print_claims
-
     deliver(markdown(rows) if format == "markdown" else partial(print_claims, rows), out)
     if out is not None:
         typer.echo(out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,13 +10,11 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import OutFile, deliver
+from harness.cli.output import Out, OutFile, deliver
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from results.comparison.comparison import Comparison
     from results.store.store import Store
 
@@ -29,9 +26,6 @@ bench compare old.sqlite postgresql://me@server/captions
 """
 
 
-Format = Literal["text", "markdown", "json"]
-
-
 def compare(
     before: Annotated[str, typer.Argument(metavar="A", help="A model, a run's key, a workspace, or a database.")],
     after: Annotated[str, typer.Argument(metavar="B", help="What it is compared with, of the same kind.")],
@@ -41,12 +35,10 @@ def compare(
         int, typer.Option(min=0, max=100_000, help="How many captions to show, of those that changed most.")
     ] = 5,
     all_costs: Annotated[bool, typer.Option("--all-costs", help="Show every cost, in place of the main four.")] = False,
-    format: Annotated[Format, typer.Option("--format", help="How the comparison is written.")] = "text",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write it to this file."),
-        OutFile(rb'A  |- |## |\{\s*"pairs":'),
-    ] = None,
+    format: Annotated[
+        Literal["text", "markdown", "json"], typer.Option("--format", help="How the comparison is written.")
+    ] = "text",
+    out: Annotated[Path | None, Out(help="Write it to this file."), OutFile(rb'A  |- |## |\{\s*"pairs":')] = None,
 ) -> None:
     """Compare two models, runs or workspaces: scores with tests, ratios of costs, and changed captions.
 
@@ -54,21 +46,31 @@ def compare(
     databases, whose models are paired. Where each side has two seeds, the test is over seeds and images, else over
     images. To compare two commits, run each in a workspace of its own.
     """
-    stores = _is_store(before), _is_store(after)
+    from reports.text import comparison as written
+    from results.comparison.comparison import compare_models
+    from results.runs import reading
+
+    stores = ["://" in text or Path(text).exists() for text in (before, after)]
     if stores[0] != stores[1]:
         key, store = (after, before) if stores[0] else (before, after)
         raise BenchError(
             f"{store} is a workspace or database, but {key} is not",
             "give two of them, or two models, or the keys of two runs, which the workspace's folder runs has",
         )
-    compared = _stores(before, after, captions) if stores[0] else _runs((before, after), workspace, db, captions)
-    deliver(_written(compared, format, all_costs), out)
+    if stores[0]:
+        compared = _stores(before, after, captions)
+    else:
+        with open_results(workspace, db) as held:
+            sides = [reading.finished_with_images(held, reading.run_keys(held, name)) for name in (before, after)]
+            compared = compare_models(sides[0], sides[1], reading.evaluated_images(held), captions)
+    if format == "text":
+        deliver(partial(written.print_comparison, compared, all_costs=all_costs), out)
+    elif format == "json":
+        deliver(written.as_json(compared), out)
+    else:
+        deliver(written.markdown(compared, all_costs=all_costs), out)
     if out is not None:
         typer.echo(out)
-
-
-def _is_store(text: str) -> bool:
-    return "://" in text or Path(text).exists()
 
 
 def _open(text: str) -> Store:
@@ -93,20 +95,3 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
             "name two runs of one database by their keys; bench db merge brings another's runs in",
         )
     return compared
-
-
-def _runs(names: tuple[str, str], workspace: Path, db: str | None, captions: int) -> Comparison:
-    from results.comparison.comparison import compare_models
-    from results.runs.reading import evaluated_images, finished_with_images, run_keys
-
-    with open_results(workspace, db) as store:
-        before, after = (finished_with_images(store, run_keys(store, name)) for name in names)
-        return compare_models(before, after, evaluated_images(store), captions)
-
-
-def _written(comparison: Comparison, format: Format, all_costs: bool) -> str | Callable[[Console], None]:
-    from reports.text import comparison as written
-
-    if format == "text":
-        return partial(written.print_comparison, comparison, all_costs=all_costs)
-    return written.as_json(comparison) if format == "json" else written.markdown(comparison, all_costs=all_costs)

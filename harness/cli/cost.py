@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli import options
 from harness.cli.inputs import open_results, optional_preset, positive_integers
-from harness.cli.options import (
-    ChangeOption,
-    DatabaseOption,
-    DeviceOption,
-    HubOption,
-    PluginOption,
-    RowsOption,
-    TableFormatOption,
-    VocabularySizeOption,
-    WorkspaceOption,
-    complete_preset,
-)
 from harness.cli.output import OutFile, TableFormat, deliver, format_table, print_notes
 from harness.config.execution import usable_cores
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
@@ -28,7 +19,7 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
-    from harness.measure.isolated import BenchmarkJob, BenchmarkResult
+    from harness.measure.isolated import BenchmarkResult
     from results.published.scores import PublishedScore
     from results.runs.run import Run
 
@@ -49,45 +40,44 @@ _HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 
 
 def measure(
-    models: RowsOption = "all",
+    models: options.RowsOption = "all",
     preset: Annotated[
-        str | None, typer.Option(help="Sizes of a preset. Without it, each paper's.", autocompletion=complete_preset)
+        str | None,
+        typer.Option(help="Sizes of a preset. Without it, each paper's.", autocompletion=options.complete_preset),
     ] = None,
-    change: ChangeOption = None,
+    change: options.ChangeOption = None,
     batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,16,64",
     beam: Annotated[str, typer.Option(help="Beam sizes, separated by commas; 1 is greedy.")] = "1,5",
     caption_length: Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Tokens of every caption.")] = 20,
     regions: Annotated[int, typer.Option(min=1, max=MAX_REGIONS, help="Grid cells or regions an image.")] = 144,
     visual_dim: Annotated[int, typer.Option(min=1, max=MAX_CHANNELS, help="Channels of the features.")] = 1536,
-    vocab_size: VocabularySizeOption = 10_000,
+    vocab_size: options.VocabularySizeOption = 10_000,
     repeats: Annotated[int, typer.Option(min=2, max=100_000, help="Timed repetitions of each setting.")] = 30,
     energy_seconds: Annotated[
         float,
         typer.Option(
-            min=0,
-            max=MAX_ENERGY_S,
-            help="Seconds over which energy is measured, where the device reports it.",
+            min=0, max=MAX_ENERGY_S, help="Seconds over which energy is measured, where the device reports it."
         ),
     ] = 5.0,
-    device: DeviceOption = "auto",
+    device: options.DeviceOption = "auto",
     precision: Annotated[str, typer.Option(help="fp32, bf16 or both, separated by a comma.")] = "fp32",
     threads: Annotated[
         int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Processor threads, pinned to cores.")
     ] = None,
-    output: TableFormatOption = "table",
+    output: options.TableFormatOption = "table",
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write everything that was measured to this JSON file."),
         OutFile(rb'\{\s*"asked":'),
     ] = None,
-    hub: HubOption = None,
-    plugin: PluginOption = None,
+    hub: options.HubOption = None,
+    plugin: options.PluginOption = None,
 ) -> None:
     """Measure latency, throughput, memory and energy of captioning, each model in its own process.
 
     From features to finished captions, with random weights and captions of full length; of hf:, from what its
-    processor gives, with its own weights. A time is marked
-    as noisy (~) where its spread is wide, where it drifts, or where other processes keep the machine busy.
+    processor gives, with its own weights. A time is marked as noisy (~) where its spread is wide, where it drifts, or
+    where other processes keep the machine busy.
     """
     from harness.benchmark.hub_model import checkpoint_job, find_checkpoints, hub_options
     from harness.benchmark.plan import choose_device
@@ -102,11 +92,6 @@ def measure(
     precisions = split_patterns(precision)
     if not precisions or set(precisions) - {"fp32", "bf16"}:
         raise BenchError(f"--precision {precision!r} is unknown", "choose fp32, bf16 or fp32,bf16")
-    where, batches, widths = (
-        str(choose_device(device)),
-        positive_integers(batch, "--batch", MAX_BATCH),
-        positive_integers(beam, "--beam", MAX_BEAM),
-    )
     answers: list[BenchmarkResult] = []
     environment: dict[str, Any] = {}
     failures: dict[str, str] = {}
@@ -115,9 +100,9 @@ def measure(
         **sizes,
         "regions": regions,
         "max_len": caption_length,
-        "batches": batches,
-        "widths": widths,
-        "device": where,
+        "device": str(choose_device(device)),
+        "batches": positive_integers(batch, "--batch", MAX_BATCH),
+        "widths": positive_integers(beam, "--beam", MAX_BEAM),
         "precisions": precisions,
         "threads": threads or usable_cores(),
         "effort": Effort(repeats, energy_seconds),
@@ -140,7 +125,13 @@ def measure(
         except BenchError as error:
             failures[question.model] = str(error)
         if out is not None:  # after every model: an interrupted command keeps what it has
-            _write_answers(out, question, answers, failures, environment)
+            content = {
+                "asked": {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL},
+                "environment": environment,
+                "answers": list(map(asdict, answers)),
+                "failures": failures,
+            }
+            deliver(json.dumps(content, indent=1) + "\n", out)
     typer.echo(_format_answers(answers, output), nl=False)
     print_notes(_measurement_notes(answers, environment), output)
     for name, reason in failures.items():
@@ -150,9 +141,9 @@ def measure(
 
 
 def runs(
-    workspace: WorkspaceOption = DEFAULT,
-    db: DatabaseOption = None,
-    output: TableFormatOption = "table",
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
+    output: options.TableFormatOption = "table",
 ) -> None:
     """Show the training of every finished run: time, speed, and an ESTIMATE of an A100's hours.
 
@@ -163,12 +154,12 @@ def runs(
     from results.runs.reading import finished
 
     with open_results(workspace, db) as store:
-        details = [run for run in finished(store) if run.role == "model"]
+        trained = [run for run in finished(store) if run.role == "model"]
     header = ["Model", "Seed", "Time", "Images/s", "Wait", "A100, estimate"]
-    typer.echo(format_table(header, [_row(detail) for detail in details], output), nl=False)
-    print_notes(_notes(details), output)
+    typer.echo(format_table(header, list(map(_row, trained)), output), nl=False)
+    print_notes(_notes(trained), output)
     if output != "csv":
-        families = dict.fromkeys(detail.model.partition("/")[0] for detail in details)
+        families = dict.fromkeys(run.model.partition("/")[0] for run in trained)
         told = [score for score in scores() if score.metric in _HOURS]
         if printed := [_printed(score) for family in families for score in told if score.model == family]:
             header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
@@ -202,26 +193,23 @@ def _shown(value: float | None, factor: float = 1.0) -> str:
 
 def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
     """Every cost of every answer, one a line."""
-    rows = [
-        [answer.model, answer.batch, answer.width, answer.precision, name]
-        + [getattr(cost, part) for part in ("value", "unit", "low", "high", "reason")]
-        for answer in answers
-        for name, cost in answer.costs.items()
-    ]
-    header = ["model", "batch", "beam", "precision", "cost", "value", "unit", "low", "high", "reason"]
-    return format_table(header, [["" if cell is None else str(cell) for cell in row] for row in rows], "csv")
+    parts, rows = ("value", "unit", "low", "high", "reason"), []
+    for answer in answers:
+        for name, cost in answer.costs.items():
+            row = [answer.model, answer.batch, answer.width, answer.precision, name]
+            row += [getattr(cost, part) for part in parts]
+            rows.append(["" if cell is None else str(cell) for cell in row])
+    return format_table(["model", "batch", "beam", "precision", "cost", *parts], rows, "csv")
 
 
 def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str, Any]) -> list[str]:
     """Where it was measured, what is noise, and why something is missing."""
     notes = []
     if environment:
-        device = environment["device"]
+        device, threads, cores = (environment[name] for name in ("device", "threads", "pinned_cores"))
         place = device.get("name", environment["cpu"]) or device["type"]
-        threads, cores = environment["threads"], environment["pinned_cores"]
-        plural, pinned = ("" if threads == 1 else "s"), ""
-        if cores:
-            pinned = f" on core{plural} {','.join(map(str, cores))}"
+        plural = "" if threads == 1 else "s"
+        pinned = f" on core{plural} {','.join(map(str, cores))}" if cores else ""
         notes.append(
             f"{place}, {threads} thread{plural}{pinned}, torch {environment['packages']['torch']}. Median of "
             "timed batches, from features to captions; ±: how far the median of another run lies, in 9 of 10 tries. "
@@ -230,75 +218,48 @@ def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str
         if others := environment["state"].get("other_processes"):
             notes.append(f"Warning: {others} other processes used the device.")
     if any(answer.model.startswith("hf:") for answer in answers):
-        notes.append(
-            "hf: from the processor's output for copies of a picture of 640 x 480, by transformers' own search."
-        )
+        seen = "from the processor's output for copies of a picture of 640 x 480"
+        notes.append(f"hf: {seen}, by transformers' own search.")
     if noisy := [answer for answer in answers if answer.state.get("noise")]:
         reasons = dict.fromkeys(reason for answer in noisy for reason in answer.state["noise"])
         shown = "; ".join(list(reasons)[:3])
         notes.append(f"~ noisy, {len(noisy)} of {len(answers)} times: {shown}{'; ...' if len(reasons) > 3 else '.'}")
-    missing: dict[str, list[str]] = {}
-    for answer in answers:
-        for name, cost in answer.costs.items():
-            if cost.reason is not None and name not in missing.setdefault(cost.reason, []):
-                missing[cost.reason].append(name)
-    notes += [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]
-    return notes
+    missing: dict[str, dict[str, None]] = {}
+    for name, cost in (each for answer in answers for each in answer.costs.items()):
+        if cost.reason is not None:
+            missing.setdefault(cost.reason, {})[name] = None
+    return notes + [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]
 
 
-def _write_answers(
-    out: Path,
-    question: BenchmarkJob,
-    answers: Sequence[BenchmarkResult],
-    failures: dict[str, str],
-    environment: dict[str, Any],
-) -> None:
-    """Write everything that has been measured so far as JSON."""
-    import json
-    from dataclasses import asdict
-
-    asked = {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL}
-    content = {
-        "asked": asked,
-        "environment": environment,
-        "answers": [asdict(answer) for answer in answers],
-        "failures": failures,
-    }
-    deliver(json.dumps(content, indent=1) + "\n", out)
-
-
-def _row(detail: Run) -> list[str]:
+def _row(run: Run) -> list[str]:
     from reports.tables.columns import quantity_cell
     from reports.tables.numbers import duration, significant
 
     def shown(name: str) -> str:
-        cost = detail.costs.get(name)
+        cost = run.costs.get(name)
         if cost is None or cost.value is None:
             return "-"
         return duration(cost.value) if cost.unit == "s" else f"{significant(cost.value)} {cost.unit}"
 
-    speeds = detail.stage_speeds()
-    named = [
-        f"{name} {significant(speed)}" if len(speeds) > 1 else significant(speed) for name, speed in speeds.items()
-    ]
-    speed, wait = ", ".join(named) or "-", shown("train_data_wait")
-    estimate = quantity_cell(detail.costs, _ESTIMATE)  # between its bounds where it has some
+    speeds = {name: significant(speed) for name, speed in run.stage_speeds().items()}
+    told = speeds.values() if len(speeds) < 2 else (f"{name} {speed}" for name, speed in speeds.items())
+    estimate = quantity_cell(run.costs, _ESTIMATE)  # between its bounds where it has some
     hours = "-" if estimate.value is None else estimate.text
-    return [detail.model, str(detail.seed), shown("train_seconds"), speed, wait, hours]
+    return [run.model, str(run.seed), shown("train_seconds"), ", ".join(told) or "-", shown("train_data_wait"), hours]
 
 
-def _notes(details: Sequence[Run]) -> list[str]:
+def _notes(trained: Sequence[Run]) -> list[str]:
     """What estimates assume, and why some are missing."""
     from reports.tables.numbers import cost_kind
 
     missing: dict[str, list[str]] = {}
-    for detail in details:
-        cost = detail.costs.get(_ESTIMATE)
+    for run in trained:
+        cost = run.costs.get(_ESTIMATE)
         reason = "the run is older than this estimate" if cost is None else cost.reason
         if reason is not None:
-            missing.setdefault(reason, []).append(detail.model)
+            missing.setdefault(reason, []).append(run.model)
     notes = [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
-    told = sum(map(len, missing.values())) < len(details)
+    told = sum(map(len, missing.values())) < len(trained)
     return ([f"A100: {cost_kind(_ESTIMATE, 'h').meaning}."] if told else []) + notes
 
 

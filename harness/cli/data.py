@@ -6,42 +6,22 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.cli import options
 from harness.cli.inputs import warn
-from harness.cli.options import (
-    BackboneSettingOption,
-    BackboneWeightsOption,
-    DataArgument,
-    DeviceOption,
-    GraphLabelsOption,
-    GraphsOption,
-    GraphWordsOption,
-    ImageSizeOption,
-    ImagesOption,
-    NormalisationOption,
-    RegionBinsOption,
-    RegionCountOption,
-    SkipBadImagesOption,
-    WorkspaceOption,
-)
-from harness.cli.output import OutFile, OutFolder, deliver
+from harness.cli.output import Out, OutFile, OutFolder, deliver
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 FEW_TO_TEST = 100
 """Images below which a newcomer is told that no test will find much."""
-
-
-def _describe_splits(splits: Iterable[str]) -> str:
-    """The splits of some images, as `train 80, val 20`."""
-    return ", ".join(f"{split} {count}" for split, count in Counter(splits).items())
-
+_SHOWN = 8
 
 EXAMPLES = """
 bench data list
@@ -81,7 +61,7 @@ FILE         such an annotation file itself; --images DIR names the
              bench data download fetches coco, flickr8k, flickr30k, nocaps."""
 
 
-def list_data(workspace: WorkspaceOption = DEFAULT) -> None:
+def list_data(workspace: options.WorkspaceOption = DEFAULT) -> None:
     """List what can follow --data."""
     from harness.data.scenes.dataset import CAPTIONS, ScenesConfig, scenes_folder
 
@@ -130,34 +110,37 @@ def download(
         fetch_all(data, source, folder, parts, reporter)
     if source.form is not None:
         typer.echo(f"pictures: fill in the form at {source.form}, and put them into {folder / 'images'}/")
-    for line in _next(data, folder, folder / source.annotations.file):
-        typer.echo(line)
-
-
-def _next(data: str, folder: Path, annotations: Path) -> list[str]:
-    """The commands that use what was fetched, as they can be typed."""
-    quoted = [shlex.quote(str(path)) for path in (annotations, folder / "images", folder)]
+    annotations = folder / source.annotations.file
     if data != "nocaps":
-        words = f"{quoted[0]} --images {quoted[1]}"
-        run = f"bench run --data {words} --backbone resnet50 --models transformer_base,blind,human"
-        return [f"next: bench data verify {words}", f"then: {run}"]
-    coco, joined = (shlex.quote(str(folder / f"dataset_{name}.json")) for name in ("coco", "coco_nocaps"))
-    lines = [] if (folder / "dataset_coco.json").is_file() else [f"first: bench data download coco --to {quoted[2]}"]
-    run = f"bench run --data {joined} --images {quoted[1]} --backbone resnet50 --models transformer_base,blind,human"
-    return [*lines, f"next: bench data nocaps {coco} {quoted[0]} --out {joined}", f"then: {run}"]
+        _say_next(["--images", str(folder / "images")], annotations)
+        return
+    if not (folder / "dataset_coco.json").is_file():
+        typer.echo(f"first: bench data download coco --to {shlex.quote(str(folder))}")
+    joined = folder / "dataset_coco_nocaps.json"
+    words = ["nocaps", str(folder / "dataset_coco.json"), str(annotations), "--out", str(joined)]
+    _say_next(["--images", str(folder / "images")], joined, words)
 
 
-_SHOWN = 8
+def _say_next(where: Sequence[str], annotations: Path, first: Sequence[str] | None = None) -> None:
+    """Print what to type next of `bench data`, to verify the data unless `first` says what, and then to train."""
+    data = [str(annotations), *where]
+    typer.echo(f"next: bench data {shlex.join(first or ['verify', *data])}")
+    typer.echo(f"then: bench run --data {shlex.join(data)} --backbone resnet50 --models transformer_base,blind,human")
+
+
+def _describe_splits(splits: Iterable[str]) -> str:
+    """The splits of some images, as `train 80, val 20`."""
+    return ", ".join(f"{split} {count}" for split, count in Counter(splits).items())
 
 
 def verify(
-    data: DataArgument,
-    images: ImagesOption = None,
+    data: options.DataArgument,
+    images: options.ImagesOption = None,
     regions: Annotated[str | None, typer.Option(help="Check these regions too, as for bench run.")] = None,
-    graphs: GraphsOption = None,
-    graph_words: GraphWordsOption = 10,
-    graph_labels: GraphLabelsOption = 20,
-    workspace: WorkspaceOption = DEFAULT,
+    graphs: options.GraphsOption = None,
+    graph_words: options.GraphWordsOption = 10,
+    graph_labels: options.GraphLabelsOption = 20,
+    workspace: options.WorkspaceOption = DEFAULT,
 ) -> None:
     """Decode every picture and list all that cannot be used; with --regions and --graphs, of these too.
 
@@ -203,21 +186,17 @@ def verify(
         typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
     if whole:
         few = ", ".join(map(str, whole[:_SHOWN])) + ", ..." * (len(whole) > _SHOWN)
-        typer.echo(
-            f"{len(whole)} of {len(splits)} images have no box in {regions} "
-            f"({_describe_splits(splits[image] for image in whole)}): {few}"
-        )
+        of_splits = _describe_splits(splits[image] for image in whole)
+        typer.echo(f"{len(whole)} of {len(splits)} images have no box in {regions} ({of_splits}): {few}")
         typer.echo("a run takes the whole image for their one region: give boxes of them if they have some", err=True)
     if bad:
-        typer.echo(
-            f"{len(bad)} of {len(splits)} images cannot be used ({_describe_splits(splits[image] for image in bad)})"
-        )
+        of_splits = _describe_splits(splits[image] for image in bad)
+        typer.echo(f"{len(bad)} of {len(splits)} images cannot be used ({of_splits})")
         typer.echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
     if bad or whole:
         raise typer.Exit(1)
-    typer.echo(
-        f"all {len(splits)} images are sound ({_describe_splits(splits.values())}); data set #{dataset.fingerprint[:8]}"
-    )
+    of_splits = _describe_splits(splits.values())
+    typer.echo(f"all {len(splits)} images are sound ({of_splits}); data set #{dataset.fingerprint[:8]}")
 
 
 def convert(
@@ -228,12 +207,8 @@ def convert(
             help="COCO's captions_*.json, a CSV of file and caption or a folder with one, or one with metadata.jsonl.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The annotation file to write."),
-        OutFile(rb'\{"dataset": "[^"]*", "split_by":'),
-    ],
-    images: ImagesOption = None,
+    out: Annotated[Path, Out(help="The annotation file to write."), OutFile(rb'\{"dataset": "[^"]*", "split_by":')],
+    images: options.ImagesOption = None,
     instances: Annotated[
         list[Path] | None, typer.Option(help="COCO's instances_*.json of the same images, for their boxes.")
     ] = None,
@@ -248,7 +223,7 @@ def convert(
     caption_column: Annotated[
         str | None, typer.Option(help="The column, or key in metadata.jsonl, of the captions.")
     ] = None,
-    skip_bad_images: SkipBadImagesOption = False,
+    skip_bad_images: options.SkipBadImagesOption = False,
 ) -> None:
     """Write data of one's own in Karpathy's format: every picture looked for, every caption checked, and split.
 
@@ -258,9 +233,8 @@ def convert(
     from harness.data.convert import convert as convert_source
     from harness.data.convert import read_source
 
-    found, folder = read_source(
-        source, instances=instances or (), images=images, file_column=file_column, caption_column=caption_column
-    )
+    columns = {"file_column": file_column, "caption_column": caption_column}
+    found, folder = read_source(source, instances=instances or (), images=images, **columns)
     name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
     content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
     deliver(json.dumps(content), out)
@@ -270,22 +244,16 @@ def convert(
         typer.echo(note, err=True)
     splits = [image["split"] for image in content["images"]]
     typer.echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
-    if 0 < splits.count("test") < FEW_TO_TEST:
-        warn(
-            f"{splits.count('test')} images to test on: hardly any difference between models will show",
-            "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes",
-        )
-    words = [str(out), *([] if folder.absolute() == out.absolute().parent else ["--images", str(folder)])]
-    typer.echo(f"next: bench data verify {shlex.join(words)}")
-    typer.echo(f"then: bench run --data {shlex.join(words)} --backbone resnet50 --models transformer_base,blind,human")
+    if 0 < (tested := splits.count("test")) < FEW_TO_TEST:
+        hint = "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes"
+        warn(f"{tested} images to test on: hardly any difference between models will show", hint)
+    _say_next([] if folder.absolute() == out.absolute().parent else ["--images", str(folder)], out)
 
 
 def nocaps(
     annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
     captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The annotation file to write."), OutFile(rb'\{"(dataset|images)":')
-    ],
+    out: Annotated[Path, Out(help="The annotation file to write."), OutFile(rb'\{"(dataset|images)":')],
     folder: Annotated[str, typer.Option(help="Folder of nocaps's pictures, below that of --images.")] = "nocaps",
     domains: Annotated[
         Path | None, typer.Option(help="Domains to take instead, such as the server's: JSON of image and domain.")
@@ -302,19 +270,19 @@ def nocaps(
 
 
 def features(
-    data: DataArgument,
-    images: ImagesOption = None,
+    data: options.DataArgument,
+    images: options.ImagesOption = None,
     regions: Annotated[str | None, typer.Option(help="As for bench run; grid cells without it.")] = None,
-    region_count: RegionCountOption = "all",
-    region_bins: RegionBinsOption = 1,
+    region_count: options.RegionCountOption = "all",
+    region_bins: options.RegionBinsOption = 1,
     backbone: Annotated[str, typer.Option(help="'filterbank', 'scenesnet' or a timm model.")] = "filterbank",
-    backbone_weights: BackboneWeightsOption = None,
-    backbone_option: BackboneSettingOption = None,
-    image_size: ImageSizeOption = None,
-    normalisation: NormalisationOption = None,
-    device: DeviceOption = "auto",
-    skip_bad_images: SkipBadImagesOption = False,
-    workspace: WorkspaceOption = DEFAULT,
+    backbone_weights: options.BackboneWeightsOption = None,
+    backbone_option: options.BackboneSettingOption = None,
+    image_size: options.ImageSizeOption = None,
+    normalisation: options.NormalisationOption = None,
+    device: options.DeviceOption = "auto",
+    skip_bad_images: options.SkipBadImagesOption = False,
+    workspace: options.WorkspaceOption = DEFAULT,
 ) -> None:
     """Convert region features, or extract grid cells, into the cache that `bench run` with the same options uses.
 
@@ -327,14 +295,8 @@ def features(
     from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
-    config = feature_config(
-        backbone,
-        backbone_weights,
-        tuple(backbone_option or ()),
-        image_size,
-        normalisation,
-        region_config(regions, region_count, region_bins),
-    )
+    seen, settings = region_config(regions, region_count, region_bins), tuple(backbone_option or ())
+    config = feature_config(backbone, backbone_weights, settings, image_size, normalisation, seen)
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()
     with Reporter() as reporter:

@@ -31,7 +31,6 @@ _LOW_DISK_GIB = 2.0
 _PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
 
-
 State = Literal["works", "note", "not run", "fails"]
 """How a part is. Only `fails` makes the exit code 1."""
 _STYLES: dict[State, str] = {"works": "green", "note": "yellow", "not run": "yellow", "fails": "bold red"}
@@ -79,7 +78,14 @@ def doctor(
         *_java(),
         _spice(),
     ]
-    _show(checks)
+    table = Table(title="bench doctor", title_justify="left")
+    table.add_column("Part", no_wrap=True)
+    table.add_column("State", no_wrap=True)
+    table.add_column("Found", overflow="fold")
+    for check in checks:
+        advice = f"\n[dim]to do:[/] {escape(check.hint)}" if check.hint else ""
+        table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(check.found) + advice)
+    Console(highlight=False).print(table)
     if any(check.state == "fails" for check in checks):
         raise typer.Exit(1)
     command = "bench report" if Path(place.database).is_file() else "bench run --models all"
@@ -122,12 +128,8 @@ def _code() -> Check:
     revision, sources = results_revision(), files_digest(harness_files())
     if revision == str(REVISION):
         return Check("Code", "works", f"captionbench {harness.__version__}, results revision {revision} ({sources})")
-    return Check(
-        "Code",
-        "note",
-        f"captionbench {harness.__version__} with edited sources: results revision {revision}",
-        "finished runs are repeated; `bench run --reuse any` keeps them",
-    )
+    edited = f"captionbench {harness.__version__} with edited sources: results revision {revision}"
+    return Check("Code", "note", edited, "finished runs are repeated; `bench run --reuse any` keeps them")
 
 
 def _torch() -> list[Check]:
@@ -171,17 +173,15 @@ def _java() -> list[Check]:
         return [Check("Java", "fails", f"{error}; without it there is no METEOR", error.hint)]
     reinstall = "uv sync --reinstall-package pycocoevalcap"
     try:
-        tokens = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S)
-    except JavaError as error:
-        hint = error.hint if tokenizer_jar().is_file() else reinstall
-        checks.append(Check("Tokenizer", "fails", str(error), hint))
-    else:
-        ours = tokenize_ptb([_PROBE])
+        tokens, ours = tokenize_java([_PROBE], java=java, timeout_s=_PROBE_TIMEOUT_S), tokenize_ptb([_PROBE])
         found = f'PTB: "{_PROBE}" is "{ours[0]}"'
         if tokens == ours:
             checks.append(Check("Tokenizer", "works", found))
         else:
             checks.append(Check("Tokenizer", "fails", f'{found}, but "{tokens[0]}" by Java', reinstall))
+    except JavaError as error:
+        hint = error.hint if tokenizer_jar().is_file() else reinstall
+        checks.append(Check("Tokenizer", "fails", str(error), hint))
     if meteor_jar().is_file():
         checks.append(Check("METEOR", "works", "1.5, jar present; started when captions are scored"))
     else:
@@ -196,14 +196,3 @@ def _spice() -> Check:
     if folder is None:
         return Check("SPICE", "not run", "optional; its parser's models are not installed", "bench prefetch spice")
     return Check("SPICE", "works", f"1.0 with CoreNLP 3.6.0 models in {folder}; run by bench evaluate")
-
-
-def _show(checks: list[Check]) -> None:
-    table = Table(title="bench doctor", title_justify="left")
-    table.add_column("Part", no_wrap=True)
-    table.add_column("State", no_wrap=True)
-    table.add_column("Found", overflow="fold")
-    for check in checks:
-        advice = f"\n[dim]to do:[/] {escape(check.hint)}" if check.hint else ""
-        table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(check.found) + advice)
-    Console(highlight=False).print(table)

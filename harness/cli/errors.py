@@ -61,10 +61,7 @@ _LONGEST = 300  # characters of an error's own message
 
 
 def say_error(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
-    """Print an error and what to do next on stderr; with --debug the traceback first.
-
-    Names and values that no file can have are cut, as they were typed by mistake.
-    """
+    """Print an error and what to do next on stderr, with --debug the traceback first; long names are cut."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -86,11 +83,7 @@ def say_interrupted(interrupt: KeyboardInterrupt) -> int:
 
 @contextmanager
 def said_as_ours() -> Iterator[None]:
-    """Say errors of usage and Ctrl-C ourselves, where Typer would draw a box, or end without a word.
-
-    Raises:
-        BenchError: code of somebody else ended the program.
-    """
+    """Say errors of usage, Ctrl-C and ends by other code ourselves: Typer would draw a box, or end without a word."""
     try:
         yield
     except UsageError as error:
@@ -113,21 +106,15 @@ def said_as_ours() -> Iterator[None]:
 
 def _is_ours(end: SystemExit) -> bool:
     """Whether it was raised in a file of ours, or where rich and Typer end for want of a reader (`| head`)."""
-    frame = end.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
+    frames = [frame for frame, _ in traceback.walk_tb(end.__traceback__)]
+    name = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return name.partition(".")[0] in {"harness", "reports", "results", "rich", "typer"}
 
 
 def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, int]:
-    """The one message for an error that no command expects, and the exit code.
+    """The one message for an error that no command expects, and the exit code; `words` are the command line.
 
-    A plug-in's errors, the system's, and too little memory, are the user's to put right; anything else is a bug, and
-    logged.
-
-    Args:
-        words: the command line, without the program's name.
+    A plug-in's errors, the system's, and too little memory, are the user's to put right; what else is a bug is logged.
     """
     again = f"`{_typed_again(['--debug', *(word for word in words if word != '--debug')])}` shows where it happened"
     if (place := place_in_plugin(error)) is not None:
@@ -135,15 +122,11 @@ def explained(error: BaseException, words: Sequence[str]) -> tuple[BenchError, i
     if isinstance(error, OSError) and error.errno is not None:
         return _explained_system(error, again), 2
     if isinstance(error, MemoryError):
-        return BenchError(
-            "there is not enough memory for this command",
-            f"try smaller sizes, batches or beams, or fewer --jobs; {again}",
-        ), 2
+        hint = "try smaller sizes, batches or beams, or fewer --jobs"
+        return BenchError("there is not enough memory for this command", f"{hint}; {again}"), 2
     if isinstance(error, RecursionError):
-        return BenchError(
-            "something given to this command is nested too deeply",
-            f"look for a file or value with hundreds of brackets inside each other; {again}",
-        ), 2
+        hint = "look for a file or value with hundreds of brackets inside each other"
+        return BenchError("something given to this command is nested too deeply", f"{hint}; {again}"), 2
     log = _write_log(error, words)
     where = f"the traceback is in {log}" if log else "no log could be written"
     return BenchError(
@@ -157,13 +140,12 @@ def _explained_system(error: OSError, again: str) -> BenchError:
         place = f" (at {error.filename})" if error.filename else ""
         return BenchError(f"the disk is full{place}", "free some space, then repeat the command")
     if error.errno == errno.ENAMETOOLONG:
-        return BenchError(
-            f"the name {shortened(os.fsdecode(error.filename or ''))} is longer than the system takes",
-            "check what was typed; the name of a file or folder has at most 255 bytes",
-        )
-    place = f"{error.filename}: " if error.filename else "the system refused: "
+        name, most = shortened(os.fsdecode(error.filename or "")), "the name of a file or folder has at most 255 bytes"
+        return BenchError(f"the name {name} is longer than the system takes", f"check what was typed; {most}")
     reason = error.strerror or os.strerror(error.errno or 0)
-    return BenchError(f"{place}{reason}", f"check the file and its permissions; {again}")
+    return BenchError(
+        f"{error.filename or 'the system refused'}: {reason}", f"check the file and its permissions; {again}"
+    )
 
 
 def _described(error: BaseException) -> str:
@@ -174,28 +156,21 @@ def _described(error: BaseException) -> str:
 
 
 def _write_log(error: BaseException, words: Sequence[str]) -> Path | None:
-    """Write the traceback, with the command and versions, below the user's cache, or else in the folder of temporary
-    files; None where neither can be written.
-    """
+    """Write the traceback, command and versions below the user's cache or the temporary files; None where it cannot."""
     import tempfile
 
     now = datetime.now(UTC)
-    lines = [
-        f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}",
-        f"{now:%Y-%m-%d %H:%M:%S} UTC",
-        _typed_again(words),
-        "",
-        _traceback(error),
-    ]
+    made_by = f"captionbench {harness.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    lines = [made_by, f"{now:%Y-%m-%d %H:%M:%S} UTC", _typed_again(words), "", _traceback(error)]
     for folder in (user_cache() / "logs", Path(tempfile.gettempdir())):
         log = folder / f"bench-{now:%Y%m%d-%H%M%S}-{os.getpid()}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with log.open("x", encoding="utf-8", errors="replace") as file:  # never into what is there already
                 file.write("\n".join(lines))
+            return log
         except OSError:
             continue
-        return log
     return None
 
 
@@ -233,12 +208,7 @@ def explained_usage(error: Any) -> BenchError:
 
 
 def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | None:
-    """What to type for an option that other programs have; None where that is not known.
-
-    Args:
-        known: the command's own options.
-        words: the command line, which may have a value behind the option.
-    """
+    """What to type for an option of other programs beside the `known` ones; `words` may have its value."""
     meant = _ELSEWHERE.get(option.lstrip("-").replace("-", "_"))
     if meant is not None and (not meant.startswith("--") or meant.partition(" ")[0] in known):
         return f"type {meant}" if meant.startswith("--") else meant
@@ -250,7 +220,7 @@ def _meant(option: str, known: Collection[str], words: Sequence[str]) -> str | N
     near = nearest_settings(option)
     behind = [after for word, after in pairwise(words) if word == option and not after.startswith("--")]
     behind += [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
-    value = behind[0] if behind else "VALUE"
+    value = next(iter(behind), "VALUE")
     return "type " + " or ".join(f"--set {path}={shlex.quote(value)}" for path in near) if near else None
 
 

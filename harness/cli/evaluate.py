@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, format_table
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, format_table
 from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
 from harness.utils.errors import BenchError
 
@@ -55,9 +55,7 @@ def evaluate(
         Path | None, typer.Option(help="YAML that says what is known of each system, by file name.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write scores, also per image, as JSON."),
-        OutFile(rb'\{"(agreement|bootstrap)":'),
+        Path | None, Out(help="Write scores, also per image, as JSON."), OutFile(rb'\{"(agreement|bootstrap)":')
     ] = None,
     report: Annotated[
         Path | None,
@@ -137,15 +135,15 @@ def evaluate(
         of_rows = {"images"} if as_rows else set()  # a gallery shows them
         of_more = [name for name in ("clip", "bert", "instances", "images", "sets") if name not in of_rows]
         refuse_typed(context, of_more, "read by --more alone", "add --more, or leave it out")
-    settings_of_more = MoreSettings.parse(clip, bert, instances or ())
+    more_settings = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
         other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor")
         why = "works with one file and no --report; otherwise all images are scored, as by bench run"
         refuse_typed(context, other, why, "leave it out, or give one file")
         if others:
             raise BenchError("--scores: for one file", "name them on the card of each file: scores: {NAME: FILE}")
-        more_of_rows = settings_of_more if more else None
-        _compare(predictions, references, images, report, cards, more_of_rows, allow_subset=allow_subset)
+        settled = more_settings if more else None
+        _compare(predictions, references, images, report, cards, settled, allow_subset=allow_subset)
         return
     [captions_file] = predictions
     wanted = read_references(references, split=split)
@@ -176,60 +174,66 @@ def evaluate(
     _print(scored, wanted)
     found = None
     if more:
-        found = _measure(settings_of_more, references, wanted, chosen, captions, images=images, sets=sets)
+        found = _measure(more_settings, references, wanted, chosen, captions, images=images, sets=sets)
         _print_more(found)
-    if out is not None:
-        from harness.utils.hashing import canonical_json
-
-        deliver(canonical_json(scored.to_json() | ({} if found is None else _more_json(found))) + "\n", out)
-        typer.echo(f"written to {out}")
-    lacking = found is not None and settings_of_more.lacking(found.values, *(["self-CIDEr"] if sets else ()))
-    if lacking or any(
-        scored.quantity(metric).value is None for metric in ("BLEU-4", *([] if no_meteor else ["METEOR"]))
-    ):
+    content = scored.to_json()
+    if found is not None:
+        per_image = {name: {str(image): value for image, value in of.items()} for name, of in found.per_image.items()}
+        content |= {
+            "more": {name: each.value for name, each in found.values.items()},
+            "more_reasons": {name: each.reason for name, each in found.values.items() if each.value is None},
+            "more_intervals": {
+                name: [each.low, each.high] for name, each in found.values.items() if each.low is not None
+            },
+            "more_per_image": per_image,
+        }
+    _write_json(content, out)
+    lacking = found is not None and more_settings.lacking(found.values, *(["self-CIDEr"] if sets else ()))
+    needed = ("BLEU-4", *([] if no_meteor else ["METEOR"]))
+    if lacking or any(scored.quantity(metric).value is None for metric in needed):
         raise typer.Exit(1)
+
+
+def _write_json(content: Mapping[str, Any], out: Path | None) -> None:
+    from harness.utils.hashing import canonical_json
+
+    if out is not None:
+        deliver(canonical_json(content) + "\n", out)
+        typer.echo(f"written to {out}")
 
 
 def _metrics_of(options: Sequence[str] | None) -> dict[str, Path]:
     """Files of scores by metric."""
     from harness.metrics.contract import METRICS
 
-    pairs = [option.partition("=") for option in options or ()]
-    for name, equals, file in pairs:
-        if not (name and equals and file) or name in METRICS:
-            raise BenchError(
-                f"--scores {name}{equals}{file} names no further metric", "write --scores Polos=polos.json"
-            )
-    return {name: Path(file) for name, _, file in pairs}
+    found = {}
+    for option in options or ():
+        name, _, file = option.partition("=")
+        if not (name and file) or name in METRICS:
+            raise BenchError(f"--scores {option} names no further metric", "write --scores Polos=polos.json")
+        found[name] = Path(file)
+    return found
 
 
 def _judge(
-    file: Path,
-    references: Path | None,
-    others: Mapping[str, Path],
-    out: Path | None,
-    settings: EvaluationSettings,
+    file: Path, references: Path | None, others: Mapping[str, Path], out: Path | None, settings: EvaluationSettings
 ) -> None:
     """Print and write how far each metric agrees with people; exit code 1 where one could not be computed."""
     from harness.metrics.contract import OVERALL
     from harness.metrics.evaluator import Evaluator
     from harness.metrics.judgements import agreements, read_judgements, scores_in_order
-    from harness.utils.hashing import canonical_json
     from results.statistics.agreement import differences
 
-    judged, numbers = read_judgements(file, references), dict[str, Mapping[int, float]]()
-    for name, path in others.items():
-        numbers[name] = scores_in_order(path, name, judged)
+    judged = read_judgements(file, references)
+    numbers = {name: scores_in_order(path, name, judged) for name, path in others.items()}
+    texts = dict(enumerate(judged.references)), dict(enumerate(judged.captions))
     with Evaluator(settings=settings) as evaluator:
-        scored = evaluator.evaluate(
-            dict(enumerate(judged.references)), dict(enumerate(judged.captions)), others=numbers
-        )
+        scored = evaluator.evaluate(*texts, others=numbers)
     found = agreements(judged, scored.per_image)
     names = list(next(iter(found.values())))
     gaps = {name: differences({metric: of[name] for metric, of in found.items()}) for name in names}
     reasons = {metric: each.reason for metric, each in scored.scores[OVERALL].items() if each.value is None}
-    of_images = f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images"
-    typer.echo(f"{of_images}, {file.name}")
+    typer.echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
     told = {
         metric: {name: None if isnan(each.value) else [each.value, each.low, each.high] for name, each in of.items()}
         for metric, of in found.items()
@@ -248,17 +252,15 @@ def _judge(
     typer.echo(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
     for metric, reason in reasons.items():
         typer.echo(f"{metric}: {reason}")
-    if out is not None:
-        content = {
-            "agreement": told,
-            "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
-            "n": len(judged.captions),
-            "images": len(set(judged.images)),
-            "ratings": len(judged.ratings),
-            "reasons": reasons,
-        }
-        deliver(canonical_json(content) + "\n", out)
-        typer.echo(f"written to {out}")
+    content = {
+        "agreement": told,
+        "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
+        "n": len(judged.captions),
+        "images": len(set(judged.images)),
+        "ratings": len(judged.ratings),
+        "reasons": reasons,
+    }
+    _write_json(content, out)
     if "CIDEr-D" in reasons or (settings.meteor and "METEOR" in reasons):
         raise typer.Exit(1)
 
@@ -273,11 +275,7 @@ def _compare(
     *,
     allow_subset: bool,
 ) -> None:
-    """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left.
-
-    Raises:
-        BenchError: a file cannot be used, or a row failed.
-    """
+    """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left."""
     from tempfile import TemporaryDirectory
 
     from harness.benchmark.benchmark import run_benchmark
@@ -327,11 +325,11 @@ def _print(report: Report, references: References) -> None:
 
     rows = []
     for metric in dict.fromkeys([*overall, *(name for domain in domains for name in report.evaluation.scores[domain])]):
-        row = [metric, "", ""]  # of domains alone
+        own = ["", ""]  # of domains alone
         if metric in overall:
             found = report.quantity(metric)
-            row = [metric, cell(metric), bounds(found.low, found.high, percent)]
-        rows.append([*row, *(cell(metric, domain) for domain in domains)])
+            own = [cell(metric), bounds(found.low, found.high, percent)]
+        rows.append([metric, *own, *(cell(metric, domain) for domain in domains)])
     typer.echo(f"{len(report.evaluation.ids)} images of {references.name}")
     header = ["metric", "score", "95 % interval", *(f"{domain} ({len(ids)})" for domain, ids in domains.items())]
     typer.echo(format_table(header, rows, "table"), nl=False)
@@ -354,26 +352,15 @@ def _measure(
     images: Path | None,
     sets: Path | None,
 ) -> Measured:
-    """Every further metric of the captions that are scored.
-
-    Args:
-        file: of the references; the embedded data set's tells what its images show.
-        images: the folder of the images.
-        sets: several captions of each image.
-
-    Raises:
-        BenchError: a file or folder cannot be used, or `sets` lacks images.
-    """
+    """Every further metric of the captions that are scored; the embedded data set's `file` tells what images show."""
     from harness.data.predictions import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
     several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)
     if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
-        raise BenchError(
-            f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)",
-            "give captions of every image that is scored",
-        )
+        said = f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)"
+        raise BenchError(said, "give captions of every image that is scored")
     system = ScoredCaptions(
         {image_id: captions[image_id] for image_id in references},
         references,
@@ -393,42 +380,24 @@ def _print_more(found: Measured) -> None:
     from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
     table = Table(title="More metrics", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
-    table.add_column("better", no_wrap=True)
+    for heading in ("metric", "value", "95 % interval", "better"):
+        numbers = heading in ("value", "95 % interval")
+        table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
     table.add_column("what it is")
-    for name in more_order(found.values):
+    order = more_order(found.values)
+    for name in order:
         quantity, metric = found.values[name], MORE_METRICS[base_name(name)]
         show = "{:.4g}".format if not metric.share else lambda share: f"{100 * share:.2f}"
         value = "-" if quantity.value is None else show(quantity.value)
         interval = bounds(quantity.low, quantity.high, show)
         table.add_row(base_name(name), value, interval, BETTER[metric.better], metric.meaning)
     Console(highlight=False).print(table)
-    by_model: dict[str, list[str]] = {}
-    for name in more_order(found.values):
-        by_model.setdefault(depends_on(name), []).append(base_name(name))
-    for model, names in by_model.items():
-        if model:
-            typer.echo(f"{', '.join(names)} by {model}")
-    for name in more_order(found.values):
+    for model in dict.fromkeys(filter(None, map(depends_on, order))):
+        typer.echo(f"{', '.join(base_name(name) for name in order if depends_on(name) == model)} by {model}")
+    for name in order:
         if (reason := found.values[name].reason) is not None:
             typer.echo(f"{name}: {reason}")
     typer.echo("fractions x100, words and vocabulary as counted")
-
-
-def _more_json(found: Measured) -> dict[str, Any]:
-    """What scores.json holds of them: values as `scores` does, and why some are null."""
-    intervals = {name: [each.low, each.high] for name, each in found.values.items() if each.low is not None}
-    return {
-        "more": {name: each.value for name, each in found.values.items()},
-        "more_reasons": {name: each.reason for name, each in found.values.items() if each.value is None},
-        "more_intervals": intervals,
-        "more_per_image": {
-            name: {str(image_id): value for image_id, value in by_image.items()}
-            for name, by_image in found.per_image.items()
-        },
-    }
 
 
 def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from harness.cli import options
 from harness.cli.inputs import open_results, open_split
-from harness.cli.options import (
-    DatabaseOption,
-    DataOption,
-    ImagesOption,
-    MarginOption,
-    PlaceUnfinishedOption,
-    PluginOption,
-    RankingMetricOption,
-    SameMachineOption,
-    WorkspaceOption,
-    refuse_typed,
-)
-from harness.cli.output import OutFile, OutFolder, check_out, deliver, format_table, write_errors
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, format_table, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
-
-if TYPE_CHECKING:
-    from results.runs.standings import Judging
-    from results.store.store import Store
 
 EXAMPLES = """
 bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
@@ -41,26 +25,20 @@ bench export encodings image_transformer image_transformer/baseline --out encodi
 """
 
 
-Format = Literal["markdown", "csv", "latex", "json"]
-Server = Literal["coco", "nocaps"]
-
-
 def submission(
     context: typer.Context,
     predictions: Annotated[
         str, typer.Argument(help="A file of captions, or the key of a stored run.", metavar="FILE|RUN")
     ],
-    server: Annotated[Server, typer.Option(help="The server whose format and rules hold.")],
+    server: Annotated[Literal["coco", "nocaps"], typer.Option(help="The server whose format and rules hold.")],
     images: Annotated[Path, typer.Option(help="The server's own list of its images; each needs a caption.")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write to."), OutFolder(rb'PK\x03\x04|\[\{"image_id":')
-    ],
+    out: Annotated[Path, Out(help="Folder to write to."), OutFolder(rb'PK\x03\x04|\[\{"image_id":')],
     split: Annotated[
         str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.  [default: the test split]")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
-    workspace: WorkspaceOption = DEFAULT,
-    db: DatabaseOption = None,
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
 ) -> None:
     """Write the file that COCO's or nocaps's evaluation server takes, of a file's or a stored run's captions."""
     from harness.data.predictions import read_predictions
@@ -68,9 +46,8 @@ def submission(
 
     wanted = read_image_list(images, server)
     if Path(predictions).is_file():
-        refuse_typed(
-            context, ("workspace", "db"), f"{predictions} is a file, and no run of a benchmark", "leave these out"
-        )
+        why = f"{predictions} is a file, and no run of a benchmark"
+        options.refuse_typed(context, ("workspace", "db"), why, "leave these out")
         found = read_predictions(Path(predictions), wanted)
     else:
         from results.errors import StoreError
@@ -80,10 +57,11 @@ def submission(
             with Store(Workspace(workspace, db).database, read_only=True) as store:
                 found = run_predictions(store, predictions, images)
         except StoreError as error:
-            raise BenchError(
-                f"{predictions} is neither a file nor a run that can be exported: {error}",
-                f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}",
-            ) from error
+            hint = (
+                f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}"
+            )
+            what = f"{predictions} is neither a file nor a run that can be exported"
+            raise BenchError(f"{what}: {error}", hint) from error
     with write_errors(out):
         written = write_submission(
             found, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
@@ -95,10 +73,11 @@ def submission(
 
 
 def leaderboard(
-    workspace: WorkspaceOption = DEFAULT,
-    db: DatabaseOption = None,
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
     format: Annotated[
-        Format, typer.Option("--format", "-f", help="latex needs the packages booktabs and threeparttable.")
+        Literal["markdown", "csv", "latex", "json"],
+        typer.Option("--format", "-f", help="latex needs the packages booktabs and threeparttable."),
     ] = "markdown",
     columns: Annotated[
         str | None,
@@ -106,13 +85,13 @@ def leaderboard(
             metavar="NAMES", help="For markdown and latex: names of columns, such as CIDEr-D,place,parameters, or all."
         ),
     ] = None,
-    metric: RankingMetricOption = "CIDEr-D",
-    margin: MarginOption = None,
-    place_unfinished: PlaceUnfinishedOption = False,
-    same_machine: SameMachineOption = False,
+    metric: options.RankingMetricOption = "CIDEr-D",
+    margin: options.MarginOption = None,
+    place_unfinished: options.PlaceUnfinishedOption = False,
+    same_machine: options.SameMachineOption = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File to write; without it, print."),
+        Out(help="File to write; without it, print."),
         OutFile(rb'## |No run has finished|group,dataset,|% needs \\usepackage|\[\s*(\{\s*"dataset":|\]$)'),
     ] = None,
 ) -> None:
@@ -122,26 +101,32 @@ def leaderboard(
     every reason and condition; its scores are fractions, and its control pairs are in points.
     """
     if columns is not None and format in {"csv", "json"}:
-        raise BenchError(
-            f"--columns is not used by --format {format}, which has every column", "leave it out, or write latex"
-        )
-    from results.runs import standings
+        why = f"--columns is not used by --format {format}, which has every column"
+        raise BenchError(why, "leave it out, or write latex")
+    from reports.tables.contents import Contents
+    from reports.text import markup
+    from results.frames import leaderboard_frame
+    from results.runs.standings import Judging
 
-    judging = standings.Judging(margin, place_unfinished, same_machine)
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    judging = Judging(margin, place_unfinished, same_machine)
+    names = markup.DEFAULT if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
-        text = _written(store, format, names, metric, judging)
+        if format == "csv":
+            text = markup.as_csv(leaderboard_frame(store, None, metric, judging))
+        elif format == "json":
+            text = markup.as_json(Contents.read(store, metric, judging))
+        else:
+            write = markup.markdown if format == "markdown" else markup.latex
+            text = write(Contents.read(store, metric, judging), names)
     deliver(text, out)
     if out is not None:
         typer.echo(out)
 
 
 def figures(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write to; files of other names stay."), OutFolder(rb"<svg ")
-    ],
-    workspace: WorkspaceOption = DEFAULT,
-    db: DatabaseOption = None,
+    out: Annotated[Path, Out(help="Folder to write to; files of other names stay."), OutFolder(rb"<svg ")],
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
 ) -> None:
     """Write the report's trade-offs and learning curves, one SVG file a plot."""
     from reports.html.report import figures as drawn_figures
@@ -161,16 +146,12 @@ def encodings(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN...", help="Keys or folders of runs, or models, of each the newest run.")
     ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="Folder to write to; files of other names stay."),
-        OutFolder(rb'<svg |\{"data":'),
-    ],
-    data: DataOption = "scenes",
-    images: ImagesOption = None,
+    out: Annotated[Path, Out(help="Folder to write to; files of other names stay."), OutFolder(rb'<svg |\{"data":')],
+    data: options.DataOption = "scenes",
+    images: options.ImagesOption = None,
     split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
-    workspace: WorkspaceOption = DEFAULT,
-    plugin: PluginOption = None,
+    workspace: options.WorkspaceOption = DEFAULT,
+    plugin: options.PluginOption = None,
 ) -> None:
     """Write what encoders make of images: the trace of the vectors' covariance as JSON, and their t-SNE as SVG.
 
@@ -210,20 +191,6 @@ def encodings(
     rows = [[f"{row[name]:.2f}" if "trace" in name else str(row[name]) for name in columns] for row in told]
     typer.echo(format_table(["run", "images", "vectors", "channels", "trace", "within"], rows, "table"), nl=False)
     typer.echo(out / "encodings.svg")
-
-
-def _written(store: Store, format: Format, columns: Sequence[str] | None, metric: str, judging: Judging) -> str:
-    from reports.tables.contents import Contents
-    from reports.text.markup import DEFAULT, as_csv, as_json, latex, markdown
-    from results.frames import leaderboard_frame
-
-    if format == "csv":
-        return as_csv(leaderboard_frame(store, None, metric, judging))
-    contents = Contents.read(store, metric, judging)
-    if format == "json":
-        return as_json(contents)
-    write = markdown if format == "markdown" else latex
-    return write(contents, DEFAULT if columns is None else columns)
 
 
 COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures, "encodings": encodings}

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from harness.cli import options
 from harness.cli.inputs import optional_preset, progress_aside
-from harness.cli.options import (
-    ChangeOption,
-    HubOption,
-    ImageSizeOption,
-    PluginOption,
-    RowsOption,
-    TableFormatOption,
-    VocabularySizeOption,
-    complete_preset,
-)
 from harness.cli.output import TableFormat, format_table, print_notes
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
@@ -59,15 +50,15 @@ _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; train
 
 
 def flops(
-    models: RowsOption = "all",
+    models: options.RowsOption = "all",
     preset: Annotated[
         str | None,
         typer.Option(
             help=f"Sizes of a preset of bench run, or {TABLE_VI}. Without it, each paper's.",
-            autocompletion=complete_preset,
+            autocompletion=options.complete_preset,
         ),
     ] = None,
-    change: ChangeOption = None,
+    change: options.ChangeOption = None,
     caption_length: Annotated[
         int | None,
         typer.Option(
@@ -87,14 +78,14 @@ def flops(
     visual_dim: Annotated[
         int | None, typer.Option(min=1, max=MAX_CHANNELS, help=f"Channels of the features.  [default: {_DIM}]")
     ] = None,
-    vocab_size: VocabularySizeOption = 10_000,
+    vocab_size: options.VocabularySizeOption = 10_000,
     with_backbone: Annotated[bool, typer.Option("--with-backbone", help="Count the backbone too.")] = False,
     backbone: Annotated[str | None, typer.Option(help=f"The backbone: a timm model.  [default: {_BACKBONE}]")] = None,
-    image_size: ImageSizeOption = None,
-    output: TableFormatOption = "table",
+    image_size: options.ImageSizeOption = None,
+    output: options.TableFormatOption = "table",
     operators: Annotated[bool, typer.Option("--operators", help="List counted and uncounted operators.")] = False,
-    hub: HubOption = None,
-    plugin: PluginOption = None,
+    hub: options.HubOption = None,
+    plugin: options.PluginOption = None,
 ) -> None:
     """Count parameters and multiply-accumulates (GMAC) of one image, by part.
 
@@ -136,10 +127,8 @@ def flops(
     tokens = caption_length or (settings.decoding.max_len if settings else 20)
     width = beam or (settings.decoding.beam_size if settings else 5)
     if position is not None and position > tokens:
-        raise BenchError(
-            f"--position {position} is behind the last of {tokens} tokens",
-            f"give a longer --caption-length, or --position {tokens} at most",
-        )
+        hint = f"give a longer --caption-length, or --position {tokens} at most"
+        raise BenchError(f"--position {position} is behind the last of {tokens} tokens", hint)
     looked_through = None
     if with_backbone:
         from harness.measure.flops.counting import count_backbone
@@ -222,8 +211,7 @@ def model_row(name: str, count: FlopCounts | str, backbone: BackboneCount | None
     if isinstance(count, str):
         return [name, "failed", *["-"] * (len(_PARTS) + (backbone is not None))]
     macs = [getattr(count, part).macs for part in _PARTS]
-    if backbone is not None:
-        macs.append(with_backbone_macs(name, count, backbone))
+    macs += [] if backbone is None else [with_backbone_macs(name, count, backbone)]
     return [name, f"{count.parameters / 1e6:.2f} M", *map(gmac, macs)]
 
 
@@ -231,8 +219,7 @@ def checkpoint_row(name: str, count: CheckpointCount | str) -> list[str]:
     """One checkpoint; "-" where it has no module of its own that sees."""
     if isinstance(count, str):
         return [name, "failed", *["-"] * 5]
-    counts = count.counts
-    macs = (counts.vision, counts.prefill, counts.step, counts.greedy, counts.beam)
+    macs = (getattr(count.counts, part) for part in ("vision", "prefill", "step", "greedy", "beam"))
     return [name, f"{count.parameters / 1e6:.2f} M", *("-" if number is None else gmac(number) for number in macs)]
 
 
@@ -277,11 +264,7 @@ def as_csv(
     of_hub: Mapping[str, CheckpointCount | str],
     backbone: BackboneCount | None,
 ) -> str:
-    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end.
-
-    Args:
-        shown: the names of rows, by the words that models were asked for by.
-    """
+    """Exact multiply-accumulates, one line a model; with checkpoints of `hf:`, one column more at the end."""
     header = ["model", "parameters", *(f"{part}_mac" for part in _PARTS), "beam_and_backbone_mac"]
     header += ["uncounted", "uncounted_share", "failure", *["start_mac"] * bool(of_hub)]
     rows = []
@@ -317,16 +300,9 @@ MEAN_SQUARE = MEAN_LENGTH**2 + 10.0
 
 ROWS = (
     "transformer_base",
-    "expansionnet_v2/static-16",
-    "expansionnet_v2/static-32",
-    "expansionnet_v2/static-64",
-    "expansionnet_v2/dynamic-4",
-    "expansionnet_v2/dynamic-8",
-    "expansionnet_v2/dynamic-16",
-    "expansionnet_v2/static-64-dynamic-16",
-    "expansionnet_v2/static-128x5-dynamic-16",
-    "expansionnet_v2/static-256x5-dynamic-16",
-    "expansionnet_v2/static-512x5-dynamic-16",
+    *(f"expansionnet_v2/{name}" for name in ("static-16", "static-32", "static-64")),
+    *(f"expansionnet_v2/{name}" for name in ("dynamic-4", "dynamic-8", "dynamic-16", "static-64-dynamic-16")),
+    *(f"expansionnet_v2/static-{lengths}-dynamic-16" for lengths in ("128x5", "256x5", "512x5")),
     "expansionnet_v2",
 )
 """The table's rows in its order, by their names in the zoo."""
@@ -338,12 +314,9 @@ def macs_as_printed(name: str) -> float:
 
 
 def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: float) -> float:
-    """The same for captions of a mean length (tokens, begin or end token included) and mean square length.
+    """The same for captions of a mean `length` (tokens, begin or end token included) and mean `square` of it.
 
-    Args:
-        arguments: as a card of ExpansionNet has them.
-        length: mean of the lengths.
-        square: mean of their squares, since attention and dynamic expansion relate every position to every other.
+    Attention and dynamic expansion relate every position to every other. `arguments` are as on ExpansionNet's card.
     """
     width, hidden = arguments["d_model"], arguments["d_ff"]
     static, dynamic = arguments["encoder"] == "static", arguments["decoder"] == "dynamic"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
@@ -24,19 +24,9 @@ if TYPE_CHECKING:
     from harness.utils.progress import Reporter
     from results.store.store import Store
 
-T = TypeVar("T")
-
-WORKSPACE = "workspace"
-"""Of `--tuned`: the values of the workspace's own studies."""
-
 
 def open_results(workspace: Path, db: str | None) -> Store:
-    """The results of `--workspace` or `--db`, read-only.
-
-    Raises:
-        BenchError: the workspace has none yet.
-        StoreError: the database cannot be read.
-    """
+    """The results of `--workspace` or `--db`, read-only; BenchError where the workspace has none yet."""
     from results.store.store import Store
 
     place = Workspace(workspace, db)
@@ -78,11 +68,7 @@ def warn(text: str, hint: str) -> None:
 
 
 def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:
-    """The preset of `--preset` with the changes of `--set`; None where none is named.
-
-    Raises:
-        BenchError: `--set` without `--preset`, or a preset that cannot be loaded.
-    """
+    """The preset of `--preset` with the changes of `--set`; None where neither is given."""
     from harness.config.load import load_preset
 
     if preset is None and change:
@@ -98,16 +84,12 @@ def refuse_undecodable(options: RunOptions) -> None:
                 require_utf8(Path(each), f"--{option.replace('_', '-')}", "runs are stored as text: give another")
 
 
-def chosen_features(options: RunOptions, preset: Preset) -> FeatureConfig:
-    """The features that models are trained on; on the embedded data the preset's, where no option names others.
-
-    Raises:
-        BenchError: there are no such data; data that are not drawn need a backbone; an option cannot be understood.
-    """
-    features = _image_features(options, preset)
-    if options.sentence_graphs is None:
+def chosen_features(given: RunOptions, preset: Preset) -> FeatureConfig:
+    """The features that models are trained on; on the embedded data the preset's, where no option names others."""
+    features = _image_features(given, preset)
+    if given.sentence_graphs is None:
         return features
-    path = expanded(options.sentence_graphs)
+    path = expanded(given.sentence_graphs)
     require_file(path, "--sentence-graphs", "its format is in docs/graph_models.md")
     return features.model_copy(update={"sentence_graphs": path})
 
@@ -128,39 +110,25 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     seen = region_config(given.regions, given.region_count, given.region_bins)
     related = graph_config(*graphs, seen)
     blind = all(map(looks_at_nothing, split_patterns(given.models)))
-    if (
-        given.backbone is None
-        and not blind
-        and given.data != "scenes"
-        and (seen is None or needs_backbone(seen.source))
-    ):
+    from_pictures = seen is None or needs_backbone(seen.source)
+    if given.backbone is None and not blind and given.data != "scenes" and from_pictures:
         raise BenchError(
             f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
-    return feature_config(
-        given.backbone or "filterbank",
-        given.backbone_weights,
-        tuple(given.backbone_option or ()),
-        given.image_size,
-        given.normalisation,
-        seen,
-        related,
-    )
+    backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
+    sizes = given.image_size, given.normalisation
+    return feature_config(backbone, given.backbone_weights, settings, *sizes, seen, related)
 
 
 def find_tuned(workspace: Workspace, where: Sequence[str]) -> FindTuned | None:
-    """What finds the tuned values that `--tuned` names, if it names any.
-
-    Raises:
-        BenchError: it names the workspace's and a file's.
-    """
+    """What finds the tuned values that `--tuned` names, if it names any; those of the workspace stand alone."""
     from harness.benchmark.tune.study import from_file, from_workspace, one_after_other
 
-    if WORKSPACE in where:
+    if "workspace" in where:
         if len(where) > 1:
-            raise BenchError(f"--tuned {WORKSPACE} is all that is tuned here: files contradict it", "leave one out")
+            raise BenchError("--tuned workspace is all that is tuned here: files contradict it", "leave one out")
         return from_workspace(workspace)
     return reduce(one_after_other, map(from_file, where)) if where else None
 
@@ -170,10 +138,8 @@ def number_of_jobs(text: str) -> int:
     if text == "auto":
         return AUTO
     if not (text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_PROCESSES):
-        raise BenchError(
-            f"--jobs {text!r} must be a positive integer, {MAX_PROCESSES} at most, or 'auto'",
-            "write --jobs 2, or --jobs auto",
-        )
+        what = f"a positive integer, {MAX_PROCESSES} at most, or 'auto'"
+        raise BenchError(f"--jobs {text!r} must be {what}", "write --jobs 2, or --jobs auto")
     return int(text)
 
 
@@ -184,8 +150,6 @@ def positive_integers(text: str, option: str, most: int) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or min(found) < 1 or max(found) > most:
-        raise BenchError(
-            f"{option} {shortened(text)!r} is not a list of positive integers of {most} at most",
-            f"for example {option} 1,16",
-        )
+        what = f"a list of positive integers of {most} at most"
+        raise BenchError(f"{option} {shortened(text)!r} is not {what}", f"for example {option} 1,16")
     return found

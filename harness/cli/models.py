@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from harness.utils.errors import BenchError
-
-if TYPE_CHECKING:
-    from zoo.registry import Pretraining
 
 EXAMPLES = """
 bench models
@@ -80,17 +77,21 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
     entry = card.entry if isinstance(card.entry, str) else f"{card.entry.__module__}:{card.entry.__qualname__}"
     console = Console(highlight=False)
     console.print(f"[bold]{escape(card.name)}[/]: {escape(card.summary)}\n")
+    said = {
+        "paper": card.paper,
+        "year": str(card.year),
+        "source": card.source,
+        "licence": f"{card.licence} (the authors' code)",
+        "sees": f"{card.visual}: {_VISUAL_KINDS[card.visual]}",
+    }
+    if card.graph != "none":
+        said["reads"] = f"a scene graph beside them, as {card.graph} (--graphs)"
+    said["code here"] = entry
+    if (seen := card.pretraining) is not None:
+        said |= {"pretrained on": "; ".join(seen.data_sets) or "not documented", "captions seen": seen.captions}
+        said |= {f"images of {name}": why for name, why in seen.overlap.items()} | {"stated in": seen.source}
     facts = Table.grid(padding=(0, 2))
-    for label, value in (
-        ("paper", card.paper),
-        ("year", str(card.year)),
-        ("source", card.source),
-        ("licence", f"{card.licence} (the authors' code)"),
-        ("sees", f"{card.visual}: {_VISUAL_KINDS[card.visual]}"),
-        *([("reads", f"a scene graph beside them, as {card.graph} (--graphs)")] if card.graph != "none" else []),
-        ("code here", entry),
-        *_pretraining_facts(card.pretraining),
-    ):
+    for label, value in said.items():
         facts.add_row(f"[dim]{label}[/]", escape(value))
     console.print(facts)
     if card.arguments:
@@ -99,18 +100,6 @@ def show(name: Annotated[str, typer.Argument(help="A model's name, as `bench mod
     for argument, value in card.arguments.items():
         arguments.add_row(f"  {escape(argument)}", escape(repr(value)))
     console.print(arguments)
-
-
-def _pretraining_facts(pretraining: Pretraining | None) -> list[tuple[str, str]]:
-    """What the weights saw before any run, as label and text."""
-    if pretraining is None:
-        return []
-    return [
-        ("pretrained on", "; ".join(pretraining.data_sets) or "not documented"),
-        ("captions seen", pretraining.captions),
-        *((f"images of {name}", why) for name, why in pretraining.overlap.items()),
-        ("stated in", pretraining.source),
-    ]
 
 
 COMMANDS = {"list": list_models, "show": show}

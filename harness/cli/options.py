@@ -7,7 +7,6 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, get_args, get_type_hints
 
@@ -37,12 +36,7 @@ def durable(value: str | None) -> str | None:
 
 
 def refuse_typed(context: typer.Context, parameters: Iterable[str], why: str, hint: str) -> None:
-    """BenchError where any of these parameters was typed, as it would have no effect.
-
-    Args:
-        parameters: names of the command's parameters.
-        why: what the message says behind the options' names.
-    """
+    """BenchError where any of these parameters was typed, as it would have no effect; it says `why` behind them."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     sources = {name: context.get_parameter_source(name) for name in parameters}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
@@ -93,10 +87,6 @@ ModelsOption = Annotated[
         metavar="NAMES", help="Names or globs, separated by commas, or 'all'.", autocompletion=complete_models
     ),
 ]
-PresetOption = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="Sizes, schedule and decoding of all models.", autocompletion=complete_preset),
-]
 RowsOption = Annotated[
     str,
     typer.Option(
@@ -120,8 +110,7 @@ BertOption = Annotated[
     str | None, typer.Option(metavar="MODEL", help="For BERTScore: a BERT model, as FOLDER or ORG/NAME[@REVISION].")
 ]
 InstancesOption = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="For CHAIR: COCO's instances_*.json; may be repeated."),
+    list[Path] | None, typer.Option(metavar="FILE", help="For CHAIR: COCO's instances_*.json; may be repeated.")
 ]
 ChangeOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change the preset, as size.d_model=128.")
@@ -144,27 +133,9 @@ RankingMetricOption = Annotated[str, typer.Option("--metric", help="Sort and pla
 DataOption = Annotated[
     str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
 ]
-PrecisionOption = Annotated[Literal["auto", "fp32", "bf16"], typer.Option("--precision", help="Of computation.")]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
-JobsOption = Annotated[
-    str, typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU.")
-]
-
 StorageOption = Annotated[
     str | None, typer.Option(metavar="URL", help="For machines that share no disk: s3://, gs:// or file://.")
-]
-
-# Where runs are executed, and what each gets of a cluster.
-CpusPerRunOption = Annotated[
-    float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]")
-]
-GpusPerRunOption = Annotated[
-    float | None,
-    typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"),
-]
-MemoryPerRunOption = Annotated[
-    float | None,
-    typer.Option(metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run. [default: estimated]"),
 ]
 
 # Images and the features that are extracted from them.
@@ -177,15 +148,6 @@ BackboneSettingOption = Annotated[
     list[str] | None,
     typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model; precision=bf16."),
 ]
-BackboneOption = Annotated[
-    str | None, typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model.")
-]
-RegionsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--regions", metavar="REGIONS", help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder."
-    ),
-]
 GraphsOption = Annotated[
     str | None,
     typer.Option("--graphs", metavar="GRAPHS", help="Scene graphs: scenes, scenes:noise=0.3, or a JSON file."),
@@ -195,10 +157,6 @@ GraphWordsOption = Annotated[
 ]
 GraphLabelsOption = Annotated[
     int, typer.Option("--graph-labels", min=1, max=10_000, help="Most frequent predicates that have a label.")
-]
-SentenceGraphsOption = Annotated[
-    str | None,
-    typer.Option("--sentence-graphs", metavar="FILE", help="JSON of captions' scene graphs, for a stage on them."),
 ]
 ImageSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_SIDE, help="Pixels a side, if not the backbone's.")]
 NormalisationOption = Annotated[str | None, typer.Option(metavar="NAME", help="imagenet, half or clip.")]
@@ -211,14 +169,6 @@ SkipBadImagesOption = Annotated[
 # Sizes that costs are counted or measured at, and how the table is written.
 VocabularySizeOption = Annotated[int, typer.Option(min=5, max=MAX_WORDS, help="Words, special tokens included.")]
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to write the table.")]
-
-
-class Reuse(StrEnum):
-    """Which finished runs are re-used."""
-
-    same = "same"
-    any = "any"
-    none = "none"
 
 
 @dataclass(frozen=True)
@@ -237,11 +187,7 @@ class RunOptions:
         Path | None, typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems.")
     ] = None
     allow_subset: Annotated[
-        bool,
-        typer.Option(
-            "--allow-subset",
-            help="Score a captions:FILE that lacks images, in a table of its own.",
-        ),
+        bool, typer.Option("--allow-subset", help="Score a captions:FILE that lacks images, in a table of its own.")
     ] = False
     margin: MarginOption = None
     place_unfinished: PlaceUnfinishedOption = False
@@ -250,19 +196,31 @@ class RunOptions:
     data: DataOption = "scenes"
     images: ImagesOption = None
     skip_bad_images: SkipBadImagesOption = False
-    backbone: BackboneOption = None
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", metavar="NAME", help="'filterbank', 'scenesnet' or a timm model.")
+    ] = None
     backbone_weights: BackboneWeightsOption = None
     backbone_option: BackboneSettingOption = None
     image_size: ImageSizeOption = None
     normalisation: NormalisationOption = None
-    regions: RegionsOption = None
+    regions: Annotated[
+        str | None,
+        typer.Option(metavar="REGIONS", help="Regions: boxes, windows:4, or a JSON, TSV, HDF5 file or folder."),
+    ] = None
     region_count: RegionCountOption = "all"
     region_bins: RegionBinsOption = 1
     graphs: GraphsOption = None
     graph_words: GraphWordsOption = 10
     graph_labels: GraphLabelsOption = 20
-    sentence_graphs: SentenceGraphsOption = None
-    preset: PresetOption = "quick"
+    sentence_graphs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="JSON of captions' scene graphs, for a stage on them.")
+    ] = None
+    preset: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Sizes, schedule and decoding of all models.", autocompletion=complete_preset
+        ),
+    ] = "quick"
     change: ChangeOption = None
     seeds: Annotated[
         int | None,
@@ -283,7 +241,7 @@ class RunOptions:
         list[str] | None,
         typer.Option(metavar="WHERE", help="With values of bench tune: 'workspace', or files of its --export."),
     ] = None
-    precision: PrecisionOption = "auto"
+    precision: Annotated[Literal["auto", "fp32", "bf16"], typer.Option("--precision", help="Of computation.")] = "auto"
     log: Annotated[
         list[str] | None,
         typer.Option(metavar="TRACKER", help="Also show runs in tensorboard, wandb or mlflow; may be repeated."),
@@ -292,13 +250,26 @@ class RunOptions:
     devices: Annotated[
         int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together. [default: 1]")
     ] = None
-    jobs: JobsOption = "auto"
+    jobs: Annotated[
+        str,
+        typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU."),
+    ] = "auto"
     on: Annotated[
         str, typer.Option("--on", metavar="WHERE", help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.")
     ] = "here"
-    cpus_per_run: CpusPerRunOption = None
-    gpus_per_run: GpusPerRunOption = None
-    memory_per_run: MemoryPerRunOption = None
+    cpus_per_run: Annotated[
+        float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]")
+    ] = None
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"),
+    ] = None
+    memory_per_run: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run. [default: estimated]"
+        ),
+    ] = None
     hours_per_run: Annotated[
         float | None, typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time. [default: 24]")
     ] = None
@@ -312,7 +283,9 @@ class RunOptions:
     clip: ClipOption = None
     bert: BertOption = None
     instances: InstancesOption = None
-    reuse: Annotated[Reuse, typer.Option(help="Finished runs that count: of the same code, any, or none.")] = Reuse.same
+    reuse: Annotated[
+        Literal["same", "any", "none"], typer.Option(help="Finished runs that count: of the same code, any, or none.")
+    ] = "same"
     accept_mixed: Annotated[
         bool, typer.Option("--accept-mixed", help="Add seeds to rows that other versions of torch or numpy made.")
     ] = False
@@ -333,11 +306,9 @@ _PANELS = {
 def with_run_options(
     command: Callable[Concatenate[RunOptions, P], None], without: Collection[str] = ()
 ) -> Callable[..., None]:
-    """A command whose first parameter becomes the options of `RunOptions`; Typer reads its signature.
+    """A command whose first parameter becomes the options of `RunOptions`, `without` some; Typer reads its signature.
 
-    Args:
-        command: its other parameters are options too; one of the same name is both, with its own help and default.
-        without: options of `RunOptions` that the command does not have.
+    Its other parameters are options too; one of the same name is both, with its own help and default.
     """
     kinds, panel, declared = get_type_hints(RunOptions, include_extras=True), "", {}
     for each in fields(RunOptions):
@@ -357,13 +328,11 @@ def with_run_options(
         options = RunOptions(**{name: given[name] for name in shared})
         command(options, **{parameter.name: given[parameter.name] for parameter in own})  # type: ignore[call-arg]
 
-    signature = inspect.Signature(
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
             for name, (kind, default) in declared.items()
-        ],
-        return_annotation=None,
+        ]
     )
-    run.__signature__ = signature  # type: ignore[attr-defined]
     run.__annotations__ = {name: kind for name, (kind, _) in declared.items()}
     return run

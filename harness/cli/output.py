@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FILE_COLUMNS = 80
+Out = functools.partial(typer.Option, "--out", "-o")
 _Force = Annotated[
     bool, typer.Option("--force", help="Replace a text file that is no earlier version of what is written.")
 ]
@@ -48,12 +48,10 @@ _BEGINNING = 4096  # bytes
 
 @dataclass(frozen=True, slots=True)
 class OutFile:
-    """Marks a parameter that names a file to write.
+    """Marks a parameter that names a file to write; without the parameter `only_with`, nothing is written.
 
-    Attributes:
-        begins: a regular expression, how every such file begins: one that is there is then an earlier version, and
-            replaced. None where the command itself sees to that.
-        only_with: the parameter without which nothing is written.
+    `begins` is a regular expression, how every such file begins: one that is there is then an earlier version, and
+    replaced. None where the command itself sees to that.
     """
 
     begins: bytes | None = None
@@ -62,24 +60,14 @@ class OutFile:
 
 @dataclass(frozen=True, slots=True)
 class OutFolder(OutFile):
-    """Marks a parameter that names a folder to write into; `begins` is of the files in it.
-
-    Attributes:
-        whole: the folder is replaced as a whole, and so must not hold what the command reads.
-    """
+    """Marks a folder to write into, `whole` where it is replaced as such; `begins` is of the files in it."""
 
     whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The command that runs.
-
-    Attributes:
-        outputs: by the names of their options.
-        named: the files and folders that each option or argument names, outputs too.
-        force: whether --force was given.
-    """
+    """The command that runs: its `outputs`, and the paths that its options and arguments name, outputs too."""
 
     outputs: Mapping[str, OutFile]
     named: Mapping[str, tuple[Path, ...]]
@@ -94,7 +82,7 @@ def paths_in(value: object) -> Iterator[Path]:
     if isinstance(value, list | tuple):
         for each in value:
             yield from paths_in(each)
-    elif isinstance(value, str | Path) and not isinstance(value, Enum):
+    elif isinstance(value, str | Path):
         text = str(value)
         for part in dict.fromkeys((text, *_BETWEEN.split(text))):
             with suppress(OSError, RuntimeError, ValueError):  # a text, or the home folder of nobody
@@ -137,7 +125,7 @@ def refuse_loss(path: Path, option: str, *, folder: bool = False) -> None:
 
 
 def _kept(place: Path, workspaces: list[Path]) -> str | None:
-    """What of which workspace lies, or would lie, at this place."""
+    """What of which workspace lies, or would lie, here."""
     known = {Path(os.path.realpath(each)) for each in workspaces}
     for folder in place.parents:
         if folder in known or (folder / _DATABASE).is_file():
@@ -232,9 +220,6 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
     """Print a text or what a function prints; with `out`, write that file instead, whole or not at all.
 
     Links are followed. A device or a pipe, as /dev/stdout, is written into and stays what it is.
-
-    Raises:
-        BenchError: the file cannot be written.
     """
     from rich.console import Console
 
@@ -253,18 +238,14 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
     check_out(out, option)
     mode = _mode(out, option)
     with write_errors(out, option):
-        if mode is not None and (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
-            _write_into(out, findings)
-        else:
+        if mode is None or not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
             write_text(out, findings)
-
-
-def _write_into(path: Path, text: str) -> None:
-    """Write to a character device or a pipe; OSError, instead of a wait for ever, where nothing reads the pipe."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    os.set_blocking(descriptor, True)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+            return
+        # A pipe that nothing reads is an error, instead of a wait for ever.
+        descriptor = os.open(out, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(findings)
 
 
 def _mode(path: Path, option: str) -> int | None:
@@ -287,14 +268,10 @@ def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchEr
 
 
 TableFormat = Literal["table", "markdown", "csv", "latex"]
-"""How a table is written."""
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:
-    """A table as text that ends with a line break; the first column holds names, the others numbers.
-
-    `latex` is a tabular of booktabs.
-    """
+    """A table, of booktabs for `latex`, that ends with a line break: a column of names, the others of numbers."""
     from reports.text.grid import Grid
 
     grid = Grid(header, rows)

@@ -85,37 +85,26 @@ def plan(
     from harness.measure.estimate import KNOWN
 
     if detect is not None:
-        unused = set(context.params) - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
-        refuse_typed(
-            context, sorted(unused), "not used by --detect, which is about scores alone", "leave --detect or these out"
-        )
+        unused = sorted({*context.params} - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"})
+        why = "not used by --detect, which is about scores alone"
+        refuse_typed(context, unused, why, "leave --detect or these out")
         if options.data not in KNOWN:
-            raise BenchError(
-                f"--data {options.data}: the sizes of this data set are unknown", f"choose one of: {', '.join(KNOWN)}"
-            )
+            hint = f"choose one of: {', '.join(KNOWN)}"
+            raise BenchError(f"--data {options.data}: the sizes of this data set are unknown", hint)
         show_power(detect, seed_deviation, image_deviation, options.data, options.workspace, options.db)
         return
-    refuse_typed(
-        context,
-        ("seed_deviation", "image_deviation"),
-        "what a difference is told from, but none is asked for",
-        "add --detect 1.0, for example",
-    )
+    why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
+    refuse_typed(context, deviations, why, "add --detect 1.0, for example")
     # What models see may be stated before the features are here, whether or not the data are.
     stated = cells and channels and options.backbone is None and options.regions is None
     here = options.data == "scenes" or (expanded(options.data).exists() and not (stated and options.data in KNOWN))
     if not here and options.data not in KNOWN:
-        raise BenchError(
-            f"--data {options.data} does not exist, and the sizes of this data set are unknown",
-            f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}",
-        )
+        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}"
+        raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
     if not here:
-        refuse_typed(
-            context,
-            (*_SEEN, "store"),
-            f"not read, since of {options.data} the sizes alone are looked at",
-            "say what models see by --cells and --channels, or name data that are here: --data FOLDER",
-        )
+        why = f"not read, since of {options.data} the sizes alone are looked at"
+        hint = "say what models see by --cells and --channels, or name data that are here: --data FOLDER"
+        refuse_typed(context, (*_SEEN, "store"), why, hint)
     request = make_request(options, by_size=not here)
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()
@@ -133,11 +122,8 @@ def plan(
         found = preview(request, asked, reporter, here=here)
         left = [spec for spec in found.specs if spec.key not in found.finished]
         if store and found.record is None:
-            raise BenchError(
-                f"--store: {found.unknown}",
-                f"type first: bench data features {request.data}, with the same --workspace, --images, --regions or "
-                "--backbone",
-            )
+            same = "with the same --workspace, --images, --regions or --backbone"
+            raise BenchError(f"--store: {found.unknown}", f"type first: bench data features {request.data}, {same}")
         if store and not left:
             raise BenchError("--store: no run is left to do", "leave --store out")
         shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
@@ -185,7 +171,7 @@ def _show(
     for each in taken[: len(budgets)]:
         after = f", after the first {each.trunk} epochs of the budget before" if each.trunk else ""
         for stage in each.stages:
-            epochs = "1 epoch" if stage.epochs == 1 else f"{stage.epochs:,} epochs"
+            epochs = f"{stage.epochs:,} epoch{'s' * (stage.epochs != 1)}"
             sizes = f"{epochs}, {stage.steps:,} steps, {stage.images:,} images{after}"
             say(f"stage {_row(stage.stage, each.budget)}: {sizes}")
     by_row = {_row(each.model, each.budget): each for each in taken}
@@ -219,6 +205,11 @@ def _print_table(
     from reports.tables.numbers import count, macs
     from reports.text.grid import Grid
 
+    def shortened(name: str, width: int) -> str:
+        """A name in so many columns: its middle is left out, since variants differ at their ends."""
+        kept = max(width - 1, 2)
+        return name if len(name) <= width else f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
+
     header, rows = ("Model", "New", "Re-used", "Parameters", "Work", "Time"), []
     for name, number in runs.items():
         told = ("-", "-", "-")
@@ -228,8 +219,7 @@ def _print_table(
         rows.append((name, f"{number - done[name]}", f"{done[name]}" if known else "?", *told))
     numbers = sum(2 + max(map(len, column)) for column in list(zip(header, *rows, strict=True))[1:])
     # A name alone may be cut, so that a model has one line and every number is whole.
-    shown = [(_shortened(name, console.width - numbers), *told) for name, *told in rows]
-    console.print(Grid(header, shown).rich())
+    console.print(Grid(header, [(shortened(name, console.width - numbers), *told) for name, *told in rows]).rich())
     shared = ", less what the budget before it trains" if any(each.trunk for each in taken.values()) else ""
     console.print(f"Work and time are of one run: training, validation and captioning{shared}.")
 
@@ -244,7 +234,7 @@ def _print_time(
         span = [sum(count * seconds[end] for count, seconds in known) for end in (0, 1)]
         sources = Counter(each.told for each in taken.values() if each.seconds is not None)
         told = "; ".join(
-            _SOURCES[source].format(device=device) + (f" ({number} models)" if len(sources) > 1 else "")
+            _SOURCES[source].format(device=device) + f" ({number} models)" * (len(sources) > 1)
             for source, number in sources.items()
         )
         hours = _span(*(f"{seconds * devices / 3600:,.2f}" for seconds in span))
@@ -254,7 +244,7 @@ def _print_time(
             console.print(
                 f"The least: every step takes as long as one of {MOMENT_IMAGES} images, as where a GPU waits for small "
                 "models. The most: all work at the rate of these, as on a processor. Extraction of features, scoring "
-                "and waiting for data come on top.",
+                "and waiting for data come on top."
             )
     unknown: dict[str, list[str]] = {}
     for row, each in taken.items():
@@ -277,22 +267,10 @@ def _rough(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _shortened(name: str, width: int) -> str:
-    """A name in so many columns: its middle is left out, since variants differ at their ends."""
-    if len(name) <= width:
-        return name
-    kept = max(width - 1, 2)
-    return f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
-
-
 def show_power(
     points: float, seed: float | None, image: float | None, data: str, workspace: Path, db: str | None
 ) -> None:
-    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored.
-
-    Raises:
-        BenchError: a deviation is neither stated nor stored.
-    """
+    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored."""
     from harness.data.dataset import SCENES
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
@@ -311,57 +289,50 @@ def show_power(
         except BenchError as error:
             raise BenchError(str(error), _HINT) from error
         if stored is None:
-            raise BenchError(
-                f"no model in the results database has two seeds on {data} {SPLIT}: how much they vary is not known",
-                _HINT,
-            )
+            where = f"in the results database has two seeds on {data} {SPLIT}"
+            raise BenchError(f"no model {where}: how much they vary is not known", _HINT)
         if image is None and stored.image_deviation is None:
-            raise BenchError(
-                "how much images vary is not known: one model alone has several stored seeds",
-                "state it: --image-deviation 40; or run another model with --seeds 3 first",
-            )
+            hint = "state it: --image-deviation 40; or run another model with --seeds 3 first"
+            raise BenchError("how much images vary is not known: one model alone has several stored seeds", hint)
         images, together = stored.images, stored.interaction_deviation
         models = f"{stored.models} stored model{'s' * (stored.models > 1)}, {stored.runs} runs"
-        low, high = deviation_bounds(stored.seed_deviation, stored.degrees)
+        of_seeds, of_images = (f"{what:g} points: as stated" if what else "" for what in (seed, image))
+        if seed is None:
+            seed = stored.seed_deviation
+            low, high = deviation_bounds(seed, stored.degrees)
+            of_seeds = f"{seed:.2f} points (95 %: {low:.2f} to {high:.2f}): {models}"
+        if image is None:
+            image = stored.image_deviation or 0.0
+            of_images = f"{image:.2f} points: {models}"
         sources = [
-            f"Seeds deviate by {stored.seed_deviation:.2f} points (95 %: {low:.2f} to {high:.2f}): {models}."
-            if seed is None
-            else f"Seeds deviate by {seed:g} points: as stated.",
+            f"Seeds deviate by {of_seeds}.",
             f"Seed and image together deviate by {together:.2f} points; this part falls with images.",
-            f"Images deviate by {stored.image_deviation or 0.0:.2f} points: {models}."
-            if image is None
-            else f"Images deviate by {image:g} points: as stated.",
+            f"Images deviate by {of_images}.",
         ]
-        seed = stored.seed_deviation if seed is None else seed
-        image = (stored.image_deviation or 0.0) if image is None else image
         more = MORE_IMAGES * images
         columns = {images: seed, more: seed_deviation_over(more, seed, together, images)}
-    rows = [
-        [f"{seeds}", *(f"{detectable(seeds, many, deviation, image):,.2f}" for many, deviation in columns.items())]
-        for seeds in SEEDS
-    ]
+    rows = []
+    for seeds in SEEDS:
+        least = (detectable(seeds, many, deviation, image) for many, deviation in columns.items())
+        rows.append([f"{seeds}", *(f"{each:,.2f}" for each in least)])
     typer.echo("The smallest difference of two models that is found four times in five,")
     typer.echo(f"in CIDEr-D points; two-sided 5 %; {data} {SPLIT} has {images:,} images:")
     header = ["Seeds of each model", *(f"{many:,} images" for many in columns)]
     typer.echo(format_table(header, rows, "table"), nl=False)
-    for line in (*_verdict(points, images, seed, image), *sources):
+    for line in (_verdict(points, images, seed, image), *sources):
         typer.echo(line)
 
 
-def _verdict(points: float, images: int, seed: float, image: float) -> list[str]:
+def _verdict(points: float, images: int, seed: float, image: float) -> str:
     from results.statistics.power import MAX_SEEDS, detectable_at_best, least_images, least_seeds
 
     what = "1 point" if points == 1 else f"{points:g} points"
-    needed = least_seeds(points, images, seed, image)
-    if needed is not None:
-        return [f"{what}: {needed:,} seeds of each model or more."]
-    best = detectable_at_best(images, image)
-    if best <= points:
-        return [f"{what}: more than {MAX_SEEDS:,} seeds of each model."]
-    return [
-        f"{what}: not with any number of seeds:",
-        f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed.",
-    ]
+    if (needed := least_seeds(points, images, seed, image)) is not None:
+        return f"{what}: {needed:,} seeds of each model or more."
+    if (best := detectable_at_best(images, image)) <= points:
+        return f"{what}: more than {MAX_SEEDS:,} seeds of each model."
+    many = f"{images:,} images suffice only for {best:,.2f} points; {least_images(points, image):,} would be needed."
+    return f"{what}: not with any number of seeds:\n{many}"
 
 
 COMMAND = with_run_options(plan)

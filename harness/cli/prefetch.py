@@ -45,13 +45,11 @@ def model(
     if name.startswith(PREFIX):
         if source is not None:
             raise BenchError("--from is for models of the zoo", f"write the repository itself: {PREFIX}{source}")
-        typer.echo(f"{name} is in {prefetch_hub(name)}")
-        typer.echo(f"Next: bench run --models {name}")
-        return
-    folder = prefetch_model(name, source)
+        folder = prefetch_hub(name)
+    else:
+        folder = prefetch_model(name, source)
     typer.echo(f"{name} is in {folder}")
-    chosen = f" --pretrained {name}={source}" if source else ""
-    typer.echo(f"Next: bench run --models {name}{chosen}")
+    typer.echo(f"Next: bench run --models {name}{f' --pretrained {name}={source}' if source else ''}")
 
 
 COMMANDS = {"spice": spice, "model": model}

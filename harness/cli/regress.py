@@ -45,8 +45,6 @@ bench regress --train --workspace gate --tolerance CIDEr-D=1
 """
 _PRESET = "first-steps"
 _WORKFLOW = Path(".github/workflows/captionbench.yml")
-
-
 _TEMPLATE = """\
 # Written by bench regress --init: judges pull requests against {baseline}.
 name: captionbench
@@ -80,9 +78,7 @@ jobs:
 
 def regress(
     baseline: Annotated[
-        Path,
-        typer.Option(help="The baseline: a folder of numbers and small weights."),
-        OutFolder(only_with="update"),
+        Path, typer.Option(help="The baseline: a folder of numbers and small weights."), OutFolder(only_with="update")
     ] = Path("baselines/gate"),
     plugin: PluginOption = None,
     update: Annotated[bool, typer.Option("--update", help="Write the baseline instead of judging.")] = False,
@@ -126,7 +122,15 @@ def regress(
     from results.comparison.recording import ENDS, FILE, Recording
 
     update = update or init
-    _check_options(update, init, train, against, bool(models or preset or change), plugin)
+    if against is not None and (update or train):
+        raise BenchError("--against compares two commits, and needs no baseline", "leave out --update and --train")
+    if (models or preset or change) and not (update or against is not None):
+        raise BenchError(
+            "--models, --preset and --set define a new baseline",
+            "leave them out to judge; with --update they replace the baseline",
+        )
+    if init and not plugin:
+        raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
     if update and findings:
         raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
     tolerances = _tolerances(tolerance or ())
@@ -136,8 +140,7 @@ def regress(
     judged: Judged | None = None
     ends: GateResult | None = None
     if against is not None:
-        ends = _against(against, _asked(request, models, preset or "gate", change, plugin), seeds)
-        _tell(None, ends, findings)
+        _tell(None, _against(against, _asked(request, models, preset or "gate", change, plugin), seeds), findings)
     if update and (models or request or not train):
         wanted = _asked(request, models, preset, change, plugin)
         if init:
@@ -159,43 +162,21 @@ def regress(
             runs = finished_with_images(store)
             measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
         if unknown := sorted(tolerances.keys() - set(metrics)):
-            raise BenchError(
-                f"--tolerance {unknown[0]}: the baseline has no per-image scores of this metric",
-                f"it has: {', '.join(metrics)}",
-            )
+            why = "the baseline has no per-image scores of this metric"
+            raise BenchError(f"--tolerance {unknown[0]}: {why}", f"it has: {', '.join(metrics)}")
         if update:
             _update_ends(file, expected, measured, unfinished)
             return
         assert expected is not None
         ends = judge(expected, measured, unfinished, tolerances)
     if not update:
-        again = ["bench", "regress", "--update", "--baseline", str(baseline)]
-        again += [word for name in plugin or () for word in ("--plugin", name)]
+        again = ["bench", "regress", "--update", "--baseline", str(baseline), *_options("--plugin", plugin or ())]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
         _tell(judged, ends, findings, without_passwords(shlex.join(again)))
 
 
-def _check_options(
-    update: bool, init: bool, train: bool, against: str | None, asked: bool, plugin: list[str] | None
-) -> None:
-    """BenchError for options that say nothing together."""
-    if against is not None and (update or train):
-        raise BenchError("--against compares two commits, and needs no baseline", "leave out --update and --train")
-    if asked and not (update or against is not None):
-        raise BenchError(
-            "--models, --preset and --set define a new baseline",
-            "leave them out to judge; with --update they replace the baseline",
-        )
-    if init and not plugin:
-        raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
-
-
 def _asked(
-    request: Request | None,
-    models: str | None,
-    preset: str | None,
-    change: list[str] | None,
-    plugin: list[str] | None,
+    request: Request | None, models: str | None, preset: str | None, change: list[str] | None, plugin: list[str] | None
 ) -> Request:
     """What is asked for: where options say nothing, what the baseline has."""
     from harness.config.model_patterns import expand_models, split_patterns
@@ -234,9 +215,6 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
     """Train small weights, record what they say and the first steps, and put each file in place when all are made.
 
     Weights of the models of `old`, and no others, are replaced or removed.
-
-    Raises:
-        BenchError: the folder cannot be written into, or has other weights by such a name.
     """
     from harness.benchmark.gate import Gate, loosest, record, train_weights, weights_of
     from harness.utils.processes import on_threads
@@ -268,7 +246,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
 
 
 def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
-    """Write the workflow that judges pull requests of a repository of one's own; one that is there stays."""
+    """Write the workflow that judges pull requests of one's own repository; one that is there stays."""
     if _WORKFLOW.exists():
         typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
         return
@@ -283,9 +261,12 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
 
 def workflow(baseline: Path, plugins: Sequence[str]) -> str:
     """The workflow's YAML."""
-    words = ["bench", "regress", "--baseline", baseline.as_posix()]
-    words += [word for name in plugins for word in ("--plugin", name)]
+    words = ["bench", "regress", "--baseline", baseline.as_posix(), *_options("--plugin", plugins)]
     return _TEMPLATE.format(baseline=baseline.as_posix(), requirement=requirement(), command=shlex.join(words))
+
+
+def _options(name: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (name, value)]
 
 
 def requirement() -> str:
@@ -301,11 +282,7 @@ def requirement() -> str:
 
 
 def _against(commit: str, request: Request, seeds: int) -> GateResult:
-    """Train a commit and this tree by the same command on this machine, and judge the second by the first.
-
-    Raises:
-        BenchError: there is no such commit, or either cannot be trained.
-    """
+    """Train a commit and this tree by the same command on this machine, and judge the second by the first."""
     from results.comparison.baseline import baseline_of
     from results.comparison.gate import judge
     from results.runs.reading import failures, finished_with_images
@@ -316,11 +293,9 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
         try:
             for name, place in {"before": tree, "after": Path.cwd()}.items():
                 words = ["run", "--preset", request.preset, "--seeds", str(seeds), "--models", ",".join(request.models)]
-                words += [word for each in request.changes for word in ("--set", each)]
-                words += [word for each in request.plugins for word in ("--plugin", each)]
-                typer.echo(
-                    f"{name}: bench {shlex.join(words)}, in {commit if place is tree else 'this tree'}", err=True
-                )
+                words += _options("--set", request.changes) + _options("--plugin", request.plugins)
+                where = commit if place is tree else "this tree"
+                typer.echo(f"{name}: bench {shlex.join(words)}, in {where}", err=True)
                 command = [sys.executable, "-m", "harness.cli", *words, "--workspace", str(Path(scratch) / name)]
                 ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
                 if not (Path(scratch) / name / "bench.sqlite").is_file():
@@ -359,22 +334,19 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
     if ends is not None:
         code = 1 if 1 in (code, ends.exit_code) else ends.exit_code
     both: dict[str, tuple[Any, Any]] = {"recording": (recording, judged), "ends": (regression, ends)}
-    parts = {name: part for name, part in both.items() if part[1] is not None}
+    parts = [part for part in both.values() if part[1] is not None]
 
     def show(console: Console) -> None:
-        for words, found in parts.values():
+        for words, found in parts:
             words.print_findings(found, console)
 
     if folder is not None:
-        content = {
-            "exit_code": code,
-            "conclusion": " ".join(words.conclusion(found) for words, found in parts.values()),
-        }
-        content |= {name: words.content(found) if name in parts else None for name, (words, found) in both.items()}
+        content = {"exit_code": code, "conclusion": " ".join(words.conclusion(found) for words, found in parts)}
+        content |= {name: found and words.content(found) for name, (words, found) in both.items()}
         files: dict[str, str | Callable[[Console], None]] = {
             "txt": show,
-            "md": "\n".join(words.markdown(found) for words, found in parts.values()),
-            "xml": regression.junit(words.junit_suite(found) for words, found in parts.values()),
+            "md": "\n".join(words.markdown(found) for words, found in parts),
+            "xml": regression.junit(words.junit_suite(found) for words, found in parts),
             "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
         }
         for ending, text in files.items():
@@ -404,12 +376,7 @@ def _tolerances(given: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _update_ends(
-    path: Path,
-    old: Baseline | None,
-    new: Baseline | None,
-    unfinished: Sequence[Run],
-) -> None:
+def _update_ends(path: Path, old: Baseline | None, new: Baseline | None, unfinished: Sequence[Run]) -> None:
     """Keep what the trained runs gave, unless that would lose what the old baseline expects."""
     from results.comparison.baseline import compare_baselines, write_out
 

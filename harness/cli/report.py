@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.cli import options
 from harness.cli.inputs import open_results, warn
-from harness.cli.options import (
-    DatabaseOption,
-    MarginOption,
-    PlaceUnfinishedOption,
-    RankingMetricOption,
-    SameMachineOption,
-    WorkspaceOption,
-)
-from harness.cli.output import OutFolder, check_out
+from harness.cli.output import Out, OutFolder, check_out
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -31,30 +22,14 @@ bench report --terminal
 """
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the search for cycles: of a million objects few are in one, and the search takes a tenth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def report(
-    workspace: WorkspaceOption = DEFAULT,
-    db: DatabaseOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder to write; files of other names stay."),
-        OutFolder(whole=True),
-    ] = None,
-    metric: RankingMetricOption = "CIDEr-D",
-    margin: MarginOption = None,
-    place_unfinished: PlaceUnfinishedOption = False,
-    same_machine: SameMachineOption = False,
+    workspace: options.WorkspaceOption = DEFAULT,
+    db: options.DatabaseOption = None,
+    out: Annotated[Path | None, Out(help="Folder to write; files of other names stay."), OutFolder(whole=True)] = None,
+    metric: options.RankingMetricOption = "CIDEr-D",
+    margin: options.MarginOption = None,
+    place_unfinished: options.PlaceUnfinishedOption = False,
+    same_machine: options.SameMachineOption = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Print the leaderboard here; write nothing.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
@@ -74,16 +49,19 @@ def report(
     folder = out or Workspace(workspace).report
     if not terminal:
         check_out(folder, folder=True)
-    with _uncollected(), open_results(workspace, db) as store:
-        if terminal:
-            from reports.text.terminal import print_leaderboard
+    gc.disable()  # of a million objects few are in a cycle, and the search for them takes a tenth of the time
+    try:
+        with open_results(workspace, db) as store:
+            if terminal:
+                from reports.text.terminal import print_leaderboard
 
-            console = Console(highlight=False)
-            print_leaderboard(store, console, metric, judging)
-            return
-        from reports.html.report import write_report
+                print_leaderboard(store, Console(highlight=False), metric, judging)
+                return
+            from reports.html.report import write_report
 
-        index = write_report(store, folder, metric, judging)
+            index = write_report(store, folder, metric, judging)
+    finally:
+        gc.enable()
     typer.echo(index)
     if show:
         import webbrowser

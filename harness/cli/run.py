@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
 from harness.cli.inputs import chosen_features, find_tuned, number_of_jobs, refuse_undecodable
-from harness.cli.options import Reuse, RunOptions, with_run_options
+from harness.cli.options import RunOptions, with_run_options
 from harness.config.limits import MAX_COUNT, MAX_SEED
 from harness.training.launch import every_rank, in_every_process, is_launched, process_count
 from harness.utils.errors import BenchError
@@ -64,11 +64,9 @@ def run(options: RunOptions) -> None:
     if processes > 1 and not is_launched():
         where = choose_device(options.device)
         request.execution.check(where)
-        if where.type == "cpu" and processes > max(usable_cores(), _MIN_PROCESSES):
-            raise BenchError(
-                f"--devices {processes}, but this machine has {usable_cores()} CPU cores for as many processes",
-                f"write --devices {usable_cores()}",
-            )
+        if where.type == "cpu" and processes > max(cores := usable_cores(), _MIN_PROCESSES):
+            why = f"--devices {processes}, but this machine has {cores} CPU cores for as many processes"
+            raise BenchError(why, f"write --devices {cores}")
     with every_rank(processes), LiveReporter() as reporter:
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
@@ -88,14 +86,9 @@ def run(options: RunOptions) -> None:
 
 
 def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = False) -> Request:
-    """The request of these options; imports torch once the options are known to agree.
+    """The request of these options, of trials if it is for `tuning`; imports torch once the options are known to agree.
 
-    Args:
-        by_size: of the data only the sizes are known, so that no options of features are looked at.
-        tuning: it is for trials.
-
-    Raises:
-        BenchError: options contradict each other, or name what is not there.
+    With `by_size`, of the data only the sizes are known, so that no options of features are looked at.
     """
     from harness.config.features import FeatureConfig
     from harness.config.load import load_preset
@@ -105,34 +98,26 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig() if by_size else chosen_features(options, settings)
     at_once = number_of_jobs(options.jobs)
-    rerun = options.reuse is Reuse.none
+    rerun = options.reuse == "none"
     if rerun and options.storage is not None:
-        raise BenchError(
-            "--reuse none and --storage contradict each other: checkpoints would be fetched from there",
-            "leave out --storage, or write another URL",
-        )
+        why = "--reuse none and --storage contradict each other: checkpoints would be fetched from there"
+        raise BenchError(why, "leave out --storage, or write another URL")
     seeds = options.seeds or settings.seeds
     of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
     if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):
         raise BenchError(f"{', '.join(unread)}: read by --more-metrics alone", "add --more-metrics, or leave it out")
     needed = seeds * (2 if options.control else 1)
     if options.first_seed + needed - 1 > MAX_SEED:
-        raise BenchError(
-            f"--first-seed {options.first_seed} leaves no room for {needed} seeds up to {MAX_SEED}",
-            "begin lower: --first-seed 1000",
-        )
+        why = f"leaves no room for {needed} seeds up to {MAX_SEED}"
+        raise BenchError(f"--first-seed {options.first_seed} {why}", "begin lower: --first-seed 1000")
     processes = process_count(options.devices)
     if options.on != HERE and is_launched():
         raise BenchError(
             f"--on {options.on}, but this is one of {processes} processes that were started together",
             "start one process, with --devices where several devices are to train each model",
         )
-    given = {
-        "--cpus-per-run": options.cpus_per_run,
-        "--gpus-per-run": options.gpus_per_run,
-        "--memory-per-run": options.memory_per_run,
-        "--hours-per-run": options.hours_per_run,
-    }
+    per_run = {name: getattr(options, f"{name}_per_run") for name in ("cpus", "gpus", "memory", "hours")}
+    given = {f"--{name}-per-run": value for name, value in per_run.items()}
     check_engine(options.on, given, processes, tuning=tuning)
     load_plugins(options.plugin)
     if tuning:
@@ -156,6 +141,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     place.check_name()
     cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
     resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
+    plugins, trackers = absolute_plugins(options.plugin), tuple(options.log or ())
+    execution = ExecutionConfig(processes, at_once, plugins, trackers, plugin_digests(), options.accept_mixed)
     return Request(
         models=split_patterns(options.models),
         data=options.data,
@@ -171,15 +158,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,
         rerun=rerun,
-        accept_code_changes=options.reuse is Reuse.any,
-        execution=ExecutionConfig(
-            processes,
-            at_once,
-            absolute_plugins(options.plugin),
-            tuple(options.log or ()),
-            plugin_digests(),
-            options.accept_mixed,
-        ),
+        accept_code_changes=options.reuse == "any",
+        execution=execution,
         pretrained=parse_places(tuple(options.pretrained or ())),
         hub=hub_options(options.hub or ()),
         more=MoreSettings.parse(options.clip, options.bert, options.instances or ()) if options.more_metrics else None,
@@ -195,10 +175,8 @@ def _budgets(given: str, preset: Preset) -> tuple[int, ...]:
     words = [word.strip() for word in given.split(",")]
     budgets = [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) <= len(str(MAX_COUNT))]
     if len(budgets) < len(words) or min(budgets) < 1 or budgets != sorted(set(budgets)):
-        raise BenchError(
-            f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on",
-            "name multiples of the preset's epochs: --budgets 1,2,4",
-        )
+        hint = "name multiples of the preset's epochs: --budgets 1,2,4"
+        raise BenchError(f"--budgets {shortened(given)!r} is no list of ascending whole numbers from 1 on", hint)
     stages = preset.schedule.stages
     if budgets != [1] and len(stages) > 1:
         raise BenchError(

@@ -30,15 +30,13 @@ _NOT_OF_TRIALS = (
     "same_machine", "pretrained", "hub", "more_metrics", "clip", "bert",
     "instances", "cards", "allow_subset", "log",
 )  # fmt: skip
-"""Options of `bench run` that trials have no use for."""
 
 
 def tune(
     options: RunOptions,
     models: ModelsOption = "all",  # noqa: ARG001 - of the options
     on: Annotated[  # noqa: ARG001
-        str,
-        typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT]."),
+        str, typer.Option("--on", metavar="WHERE", help="Where trials are trained: here or ray[:HOST:PORT].")
     ] = HERE,
     trials: Annotated[int, typer.Option(min=1, help="Trainings of each model, the untuned one included.")] = 12,
     finalists: Annotated[

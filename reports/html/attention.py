@@ -53,20 +53,13 @@ Maps = tuple[dict[int, tuple[CaptionAttention, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class AttentionPage:
-    """The images of one split whose maps are shown, hardest first, with captions and the script of their panels."""
+    """The images of one split whose maps are shown, hardest first, and by file the scripts of their panels."""
 
     file: str
     gallery: GalleryPage
     images: tuple[tuple[GalleryItem, tuple[CaptionAttention, ...], str], ...]
     left_out: int
-
-    @property
-    def scripts(self) -> dict[str, str]:
-        """The scripts of all images by file: captions in the page's order, each a list of its words' panels."""
-        return {
-            data: script_call("attention", data, [each.panels for each in captions])
-            for _, captions, data in self.images
-        }
+    scripts: dict[str, str]
 
 
 def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]) -> dict[tuple[str, str], Maps]:
@@ -86,7 +79,7 @@ def stored_maps(store: Store, groups: Sequence[Group], labels: Mapping[str, str]
                 for row, of_row in records
                 if image_id in of_row
             )
-            left -= sum(_size(panel) for each in of_image for panel in each.panels)
+            left -= sum(50 + len(panel[2]) + 30 * len(panel[3]) for each in of_image for panel in each.panels)
             if left < 0:
                 break
             captions[image_id] = of_image
@@ -106,31 +99,34 @@ def attention_pages(
             for item in gallery.items
             if item.image_id in captions
         )
-        pages.append(AttentionPage(gallery.attention, gallery, images, left_out))
+        scripts = {file: script_call("attention", file, [each.panels for each in of]) for _, of, file in images}
+        pages.append(AttentionPage(gallery.attention, gallery, images, left_out, scripts))
     return pages
 
 
 def _panels(record: AttentionRecord) -> list[Panel]:
-    return [_panel(word, weights, record) for word, weights in zip(record.words, record.weights, strict=True)]
+    words = zip(map(printable, record.words), record.weights, strict=True)
+    return [[word, *_looked(weights, record)] for word, weights in words]
 
 
-def _panel(word: str, weights: Sequence[float], record: AttentionRecord) -> Panel:
-    greatest, word = max(weights), printable(word)
+def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
+    """A panel without its word."""
+    greatest = max(weights)
     if not greatest:
-        return [word, "nowhere", "", []]
+        return ["nowhere", "", []]
     most, shares = weights.index(greatest), [weight / greatest for weight in weights]
     if record.grid is not None:
         height, width = record.grid
-        where = _where((most % width + 0.5) / width, (most // width + 0.5) / height)
-        return [word, where, _heat(shares, width, height), []]
+        return [_where((most % width + 0.5) / width, (most // width + 0.5) / height), _heat(shares, width, height), []]
     boxes = record.boxes or ()
     left, top, right, bottom = boxes[most]
-    regions = [
-        [*_area(box), round(_STRONGEST * share, 2), int(number == most)]
-        for number, (box, share) in enumerate(zip(boxes, shares, strict=True))
-        if share >= _SHOWN
-    ]
-    return [word, _where((left + right) / 2, (top + bottom) / 2), "", regions]
+    regions: Panel = []
+    for number, (box, share) in enumerate(zip(boxes, shares, strict=True)):
+        if share >= _SHOWN:
+            x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
+            across, down = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
+            regions.append([x1, y1, across, down, round(_STRONGEST * share, 2), int(number == most)])
+    return [_where((left + right) / 2, (top + bottom) / 2), "", regions]
 
 
 def _heat(shares: Iterable[float], width: int, height: int) -> str:
@@ -143,17 +139,7 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
 
 
-def _area(box: Sequence[float]) -> tuple[float, ...]:
-    x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
-    width, height = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
-    return x1, y1, width, height
-
-
 def _where(x: float, y: float) -> str:
     column = ("left", "", "right")[min(max(int(3 * x), 0), 2)]
     row = ("top", "", "bottom")[min(max(int(3 * y), 0), 2)]
     return f"most at the {row} {column}".rstrip() if row or column else "most in the middle"
-
-
-def _size(panel: Panel) -> int:
-    return 50 + len(panel[2]) + 30 * len(panel[3])

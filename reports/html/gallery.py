@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import snowballstemmer
 
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
@@ -67,6 +68,7 @@ _IRREGULAR = {
     "wives": "wife",
 }
 """Plurals that captions use and no suffix tells."""
+_STEMMER = snowballstemmer.stemmer("english")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +112,16 @@ def gallery_pages(
     known = {dataset.fingerprint: dataset for dataset in contents.datasets}
     pages: dict[tuple[str, str], GalleryPage] = {}
     left = PICTURE_BUDGET
-    for fingerprint, split in dict.fromkeys((group.fingerprint, group.split) for group in contents.groups):
-        dataset = known[fingerprint]
-        number = len(pages) + 1
+    places = dict.fromkeys((group.fingerprint, group.split) for group in contents.groups)
+    for number, (fingerprint, split) in enumerate(places, start=1):
+        dataset, prefix = known[fingerprint], f"gallery/{number}-"
         items = gallery(store, fingerprint, split, contents.finished)
         shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
-        pictures, left = _write_pictures(shown, attended, Path(dataset.root), left, folder, f"gallery/{number}-")
+        pictures, left = _write_pictures(shown, attended, Path(dataset.root), left, folder, prefix)
         suffix = f"-{number}" if pages else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
-        data = gallery_data(shown, pictures, labels, f"gallery/{number}-", (attention, attended)) if shown else {}
+        data = gallery_data(shown, pictures, labels, prefix, (attention, attended)) if shown else {}
         pages[fingerprint, split] = GalleryPage(
             file=f"gallery{suffix}.html",
             title=f"{dataset.name} {split}",
@@ -149,7 +151,9 @@ def gallery_data(
     """
     speakers = {caption.key: caption for item in items for caption in item.captions}
     names = Counter(caption.model for caption in speakers.values())
-    words = _dictionary(items)
+    texts = [text for item in items for text in (*item.references, *(each.caption for each in item.captions))]
+    counted = Counter(word for text in texts for word in printable(text).split(" "))
+    words = [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
     codes = {word: np.base_repr(number, 36).lower() for number, word in enumerate(words)}
     places = {key: place for place, key in enumerate(speakers)}
     index = {
@@ -169,9 +173,7 @@ def gallery_data(
         "attention": [attention[0], sorted(attention[1])],
         "kinds": KINDS if any(caption.wrong is not None for item in items for caption in item.captions) else [],
         "words": words,
-        "forms": forms(
-            text for item in items for text in (*item.references, *(each.caption for each in item.captions))
-        ),
+        "forms": forms(texts),
     }
     files = {f"{prefix}index.js": script_call("index", index)}
     for number, start in enumerate(range(0, len(items), IMAGES_A_FILE)):
@@ -197,7 +199,7 @@ def disagreement(item: GalleryItem) -> float | None:
 def stem(word: str) -> str:
     """The stem of a word in any case, by Snowball's English stemmer, which METEOR compares by too."""
     lower = word.lower()
-    return str(_stemmer().stemWord(_IRREGULAR.get(lower, lower)))
+    return str(_STEMMER.stemWord(_IRREGULAR.get(lower, lower)))
 
 
 def stems(texts: Iterable[str]) -> frozenset[str]:
@@ -226,10 +228,7 @@ def pieces(caption: str, known: frozenset[str]) -> tuple[tuple[str, bool], ...]:
 def _write_pictures(
     items: Sequence[GalleryItem], first: Iterable[int], root: Path, budget: int, folder: Path, prefix: str
 ) -> tuple[dict[int, tuple[str, str]], int]:
-    """Pictures as (file, "") or ("", reason) by image id, and what they left of the budget.
-
-    Those of the `first` come first, then of the hardest and most disputed, until `budget` bytes are filled.
-    """
+    """Pictures as (file, "") or ("", reason) by image id, `first`, hardest and most disputed, and the bytes left."""
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
     turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
     wanted = list(dict.fromkeys((*first, *turns)))[:MAX_PICTURES]
@@ -247,53 +246,30 @@ def _write_pictures(
     return found, budget
 
 
-def _dictionary(items: Iterable[GalleryItem]) -> list[str]:
-    counted: Counter[str] = Counter()
-    for item in items:
-        for text in (*item.references, *(caption.caption for caption in item.captions)):
-            counted.update(printable(text).split(" "))
-    return [word for word, times in counted.most_common() if times > 1 and 0 < len(word) <= LONGEST_WORD]
-
-
 def _image(
     item: GalleryItem, pictures: Mapping[int, tuple[str, str]], codes: Mapping[str, str], places: Mapping[str, int]
 ) -> list[Any]:
     texts = list(dict.fromkeys(caption.caption for caption in item.captions))
-    numbers = {text: number for number, text in enumerate(texts)}
-    which = [-1] * len(places)
+    which, wrong = [-1] * len(places), [0] * len(places)
     scores: list[int | None] = [None] * len(places)
-    wrong = [0] * len(places)
     for caption in item.captions:
-        which[places[caption.key]] = numbers[caption.caption]
-        scores[places[caption.key]] = _rounded(caption.cider)
-        wrong[places[caption.key]] = caption.wrong or 0
-    return [
-        printable(item.file),
-        printable(item.domain or ""),
-        *pictures[item.image_id],
-        [_coded(text, codes) for text in item.references],
-        [_coded(text, codes) for text in texts],
-        which,
-        scores,
-        wrong if any(wrong) else [],
-    ]
+        place = places[caption.key]
+        which[place] = texts.index(caption.caption)
+        scores[place] = _rounded(caption.cider)
+        wrong[place] = caption.wrong or 0
 
+    def coded(text: str) -> str:
+        """The text's words as their numbers; one without a number is itself after an equals sign."""
+        return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
 
-def _coded(text: str, codes: Mapping[str, str]) -> str:
-    """The text's words as their numbers; one without a number is itself after an equals sign."""
-    return " ".join(codes.get(word) or f"={word}" for word in printable(text).split(" "))
+    shown = [printable(item.file), printable(item.domain or ""), *pictures[item.image_id]]
+    said = [list(map(coded, item.references)), list(map(coded, texts))]
+    return [*shown, *said, which, scores, wrong if any(wrong) else []]
 
 
 def _rounded(value: float | None) -> int | None:
     """A score times 1000, of the digits that pages show."""
     return None if value is None else round(10 * float(percent(value)))
-
-
-@cache
-def _stemmer() -> Any:
-    import snowballstemmer
-
-    return snowballstemmer.stemmer("english")
 
 
 def thumbnail(root: Path, file: str) -> tuple[bytes | None, str]:

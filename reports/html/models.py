@@ -24,13 +24,8 @@ from results.runs.run import Run
 from results.runs.spreads import Spread
 
 _COSTS = (
-    "parameters",
-    "train_seconds",
-    "train_images_per_second",
-    "latency_median",
-    "train_peak_memory_host",
-    "train_peak_memory_device",
-    "energy_per_image",
+    *("parameters", "train_seconds", "train_images_per_second", "latency_median"),
+    *("train_peak_memory_host", "train_peak_memory_device", "energy_per_image"),
 )
 _SHARES = (("lowest", 0.0), ("median", 0.5), ("highest", 1.0))
 
@@ -59,26 +54,18 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRun:
-    run: Run
-    objective: str
-    split: str
-    score: Cell
-
-
-@dataclass(frozen=True, slots=True)
 class ModelPage:
     """Everything about one model.
 
-    `presets` are those that its runs were planned with, and what they changed. `beside` names the nearest printed score
-    of each of its scores, and the conditions that differ.
+    `runs` are with their objective, one split and its score. `presets` are those that they were planned with, and what
+    they changed. `beside` names the nearest printed score of each of its scores, and the conditions that differ.
     """
 
     file: str
     name: str
     card: ModelFacts
     level: str
-    runs: list[ModelRun]
+    runs: list[tuple[Run, str, str, Cell]]
     results: tuple[Result, ...]
     costs: list[tuple[str, str, Cell]]
     presets: tuple[Deviations, ...]
@@ -88,7 +75,7 @@ class ModelPage:
 
     @property
     def is_reference(self) -> bool:
-        return all(each.run.role == "reference" for each in self.runs)
+        return all(run.role == "reference" for run, *_ in self.runs)
 
 
 def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesByRun]) -> list[ModelPage]:
@@ -106,7 +93,7 @@ def model_pages(contents: Contents, examples: Mapping[tuple[str, str], ExamplesB
                 name=name,
                 card=next((found for found in map(card, members) if found.pretraining), card(members[0])),
                 level=ROLES.get(name, ("", ""))[1],
-                runs=[_run(run) for run in members],
+                runs=list(map(_run, members)),
                 results=tuple(_result(row, group, contents, examples) for row, group in rows),
                 costs=next(filter(None, (_costs(row) for row, _ in rows)), []),
                 presets=tuple(dict.fromkeys(changed for run in members if (changed := deviations(run.config)))),
@@ -144,7 +131,8 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         elif isinstance(entry, list) and any(isinstance(item, Mapping) for item in entry):
             found += flat({str(number): item for number, item in enumerate(entry, start=1)}, f"{prefix}{name}.")
         else:
-            found.append((f"{prefix}{name}", _text(entry)))
+            text = json.dumps(entry, ensure_ascii=False) if isinstance(entry, list | dict) else str(entry)
+            found.append((f"{prefix}{name}", numbers.DASH if entry is None else text))
     return found
 
 
@@ -161,22 +149,18 @@ def _result(row: Row, group: Group, contents: Contents, examples: Mapping[tuple[
 
 
 def _costs(row: Row) -> list[tuple[str, str, Cell]]:
-    wanted = (numbers.caption_count(row.costs), *_COSTS)
-    return cost_list(
-        {name: row.costs[name] for name in wanted if name in row.costs and row.costs[name].value is not None}
-    )
+    found = {name: row.costs.get(name) for name in (numbers.caption_count(row.costs), *_COSTS)}
+    return cost_list({name: cost for name, cost in found.items() if cost is not None and cost.value is not None})
 
 
 def _place(row: Row, group: Group) -> str:
     if row.role == "reference":
         return "Reference, not ranked."
-    rows = f"{len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed"
     shown = standing_cell(row.standings.get(group.metric))
-    if not shown.text:
-        return f"No place; {rows}."
+    place = f"Place {shown.text} by {group.metric}"
     if shown.value is None:
-        return f"No place: {shown.reason or shown.text}; {rows}."
-    return f"Place {shown.text} by {group.metric}; {rows}."
+        place = f"No place: {shown.reason or shown.text}" if shown.text else "No place"
+    return f"{place}; {len(group.rows)} {'model' if len(group.rows) == 1 else 'models'} listed."
 
 
 def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage) -> tuple[Example, ...]:
@@ -197,14 +181,8 @@ def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage
     return tuple(chosen.values())
 
 
-def _text(entry: object) -> str:
-    if entry is None:
-        return numbers.DASH
-    return json.dumps(entry, ensure_ascii=False) if isinstance(entry, list | dict) else str(entry)
-
-
-def _run(run: Run) -> ModelRun:
+def _run(run: Run) -> tuple[Run, str, str, Cell]:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.state}")
     score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
-    return ModelRun(run, objective(run), split, score_cell(score))
+    return run, objective(run), split, score_cell(score)

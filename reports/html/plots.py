@@ -81,10 +81,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A series in pixels: its points, the path through them, and its name where it has one in the plot.
-
-    `uncertainty` is the path of a point's bars or of a line's band.
-    """
+    """A series in pixels; `uncertainty` is the path of a point's bars or of a line's band."""
 
     series: Series
     points: tuple[tuple[float, float], ...]
@@ -99,10 +96,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A finished plot; `front` is the path of the best trade-offs, empty where there is none.
-
-    `best` are the places in `drawn` of the points on it.
-    """
+    """A finished plot; `front` is the path of the best trade-offs, or "", and `best` their places in `drawn`."""
 
     title: str
     x_label: str
@@ -118,10 +112,7 @@ class Plot:
 def line_plot(
     title: str, x_label: str, y_label: str, series: Sequence[Series], *, x_range: tuple[float, float], y_from: float
 ) -> Plot | None:
-    """Lines over a common x axis, each named at its end; series without points are left out, None when nothing is left.
-
-    The y axis begins at `y_from` or below.
-    """
+    """Lines over a common x axis, each named at its end, the y axis from `y_from` or below; None without points."""
     series = [one for one in series if one.points]
     if not series:
         return None
@@ -133,9 +124,8 @@ def line_plot(
     labels = _end_labels([points[-1] for points in paths], frame)
     drawn = []
     for one, points, label in zip(series, paths, labels, strict=True):
-        upper = [(round(x_scale(x), 1), round(y_scale(high), 1)) for x, _, high in one.band]
-        lower = [(round(x_scale(x), 1), round(y_scale(low), 1)) for x, low, _ in one.band]
-        band = _path([*upper, *lower[::-1]]) if upper else ""
+        around = [(x, high) for x, _, high in one.band] + [(x, low) for x, low, _ in reversed(one.band)]
+        band = _path([(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in around]) if around else ""
         drawn.append(Drawn(one, points, _path(points), label, uncertainty=band))
     return Plot(title, x_label, y_label, x_ticks, y_ticks, tuple(drawn), frame=frame)
 
@@ -198,14 +188,13 @@ def _named_frame(series: Sequence[Series]) -> Frame:
 
 
 def _bars(one: Series, spot: tuple[float, float], x_scale: Scale, y_scale: Scale) -> str:
-    x, y = spot
     path = ""
     if one.x_bounds:
         low, high = (round(x_scale(bound), 1) for bound in one.x_bounds)
-        path += f"M{low:g} {y:g}H{high:g}"
+        path += f"M{low:g} {spot[1]:g}H{high:g}"
     if one.y_bounds:
         low, high = (round(y_scale(bound), 1) for bound in one.y_bounds)
-        path += f"M{x:g} {low:g}V{high:g}"
+        path += f"M{spot[0]:g} {low:g}V{high:g}"
     return path
 
 
@@ -268,10 +257,7 @@ def _round_step(rough: float) -> float:
 
 
 def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame: Frame) -> Label:
-    """The nearest place beside a point that covers nothing placed before, or else what covers least; it is then taken.
-
-    Further off, a leader joins it to its point.
-    """
+    """The nearest place beside a point that covers nothing placed before, or what covers least; it is then taken."""
     width = _LARGE_LETTER * len(name)
     best: tuple[int, Box, float] | None = None
     for away in _AWAY:
@@ -282,15 +268,14 @@ def _point_label(name: str, spot: tuple[float, float], placed: list[Box], frame:
             box = (left, baseline - LABEL_HEIGHT + 2, left + width, baseline + 2)
             if box[1] < frame.top - 14 or box[3] > frame.bottom:
                 continue
-            hit = sum(_overlap(box, other) for other in placed)
+            hit = sum(box[0] < x2 and x1 < box[2] and box[1] < y2 and y1 < box[3] for x1, y1, x2, y2 in placed)
             if best is None or hit < best[0]:
                 best = hit, box, away
             if hit == 0:
                 break
         if best is not None and best[0] == 0:
             break
-    if best is None:  # a plot is higher than a label: some side of every point has room
-        raise AssertionError(f"no room in a plot of {frame.height} pixels")
+    assert best is not None, "a plot is higher than a label: some side of every point has room"
     _, box, away = best
     placed.append(box)
     anchor = "start" if box[0] >= spot[0] else "end"
@@ -328,7 +313,3 @@ def _leader(spot: tuple[float, float], box: Box) -> str:
         return ""
     start = [at + 6 * (to - at) / length for at, to in zip(spot, (x, y), strict=True)]
     return f"M{start[0]:.1f} {start[1]:.1f}L{x:.1f} {y:.1f}"
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -90,9 +90,8 @@ def linked(text: str) -> Markup:
 def _printable(value: Any) -> Any:
     """Text without characters that HTML forbids; `Markup` is made of such text."""
     # Most text is printable as Python has it, which is stricter, and much quicker to find out.
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
-        return value
-    return printable(value)
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return printable(value) if is_text and not value.isprintable() else value
 
 
 def _places(by_metric: Mapping[str, Cell]) -> str:

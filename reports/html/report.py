@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,10 @@ from markupsafe import Markup
 from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
-from reports.html.method import method
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
-from reports.html.plots import LETTER_WIDTH, Plot, Series, colours, shortened
+from reports.html.plots import LETTER_WIDTH, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
-from reports.html.sections import cost_sections, domain_sections, facets, scale, summary
+from reports.html.sections import cost_sections, domain_sections, facets, method, scale, summary
 from reports.html.trade_offs import curve_plots, curve_sections, trade_off_sections, training_end
 from reports.tables.boards import boards, row_labels, signature_text
 from reports.tables.columns import cost_list
@@ -69,20 +68,16 @@ def figures(store: Store) -> dict[str, str]:
     template = template_environment(()).get_template("figure.svg.j2")
     style = Markup(asset("figure.css"))
 
-    def svg(plot: Plot, of: str, names: Sequence[Series] = ()) -> str:
-        legend = [
-            replace(each, name=shortened(each.name) + (" (still learning)" if each.open_end else "")) for each in names
-        ]
-        beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
-        height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
-        width = plot.frame.width + beside
-        return template.render(plot=plot, of=of, legend=legend, line=_LINE, width=width, height=height, style=style)
-
     drawn: dict[str, str] = {}
-    for section in trade_off_sections(contents, colour):
-        drawn |= {_file(section.id, plot): svg(plot, section.title, section.legend) for plot in section.plots}
-    for curves in curve_sections(contents, colour):  # lines have their names at their ends
-        drawn |= {_file(curves.id, plot): svg(plot, curves.title) for plot in curves.plots}
+    for section in (*trade_off_sections(contents, colour), *curve_sections(contents, colour)):
+        names = () if section.id.startswith("curves") else section.legend  # lines have their names at their ends
+        legend = [replace(each, name=shortened(each.name) + " (still learning)" * each.open_end) for each in names]
+        beside = round(_MARGIN + LETTER_WIDTH * max(len(each.name) for each in legend)) if legend else 0
+        content = {"of": section.title, "legend": legend, "line": _LINE, "style": style}
+        for plot in section.plots:
+            height = max(plot.frame.height, plot.frame.top + _LINE * len(legend))
+            file = f"{section.id}-{plot.title.lower().replace(' ', '-')}.svg"
+            drawn[file] = template.render(plot=plot, width=plot.frame.width + beside, height=height, **content)
     return drawn
 
 
@@ -94,7 +89,11 @@ def replaced(folder: Path) -> Iterator[Path]:
     that were put into a report by others stay in it.
     """
     folder = folder.absolute()
-    _refuse_foreign(folder)
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ReportError(f"{folder} is not a folder", "choose another with --out DIR")
+    if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
+        why = "holds files that are not a report; writing one would delete them"
+        raise ReportError(f"{folder} {why}", "choose a new or empty folder with --out DIR")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
@@ -187,11 +186,10 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
 def _run_content(
     run: Run, colour: Mapping[str, int], examples: Mapping[tuple[str, str], ExamplesByRun]
 ) -> dict[str, Any]:
-    described = card(run)
-    seen = {split: contamination(described.pretraining, run.dataset, split) for split in run.scores}
+    seen = {split: contamination(run.pretraining, run.dataset, split) for split in run.scores}
     return {
         "run": run,
-        "card": described,
+        "card": card(run),
         "deviations": deviations(run.config),
         "contamination": {split: found for split, found in seen.items() if found},
         "signature": signature_text(run.signature),
@@ -203,10 +201,6 @@ def _run_content(
         "environment": flat(run.environment),
         "config": json.dumps(run.config, indent=2, ensure_ascii=False),
     }
-
-
-def _file(section: str, plot: Plot) -> str:
-    return f"{section}-{plot.title.lower().replace(' ', '-')}.svg"
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -228,16 +222,6 @@ def _remove_abandoned(folder: Path) -> None:
             shutil.rmtree(work, ignore_errors=True)
         finally:
             os.close(held)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ReportError(f"{folder} is not a folder", "choose another with --out DIR")
-    if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
-        raise ReportError(
-            f"{folder} holds files that are not a report; writing one would delete them",
-            "choose a new or empty folder with --out DIR",
-        )
 
 
 def _files(folder: Path) -> set[str]:

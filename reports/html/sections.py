@@ -1,20 +1,24 @@
-"""What pages of tables show: the leaderboard's summary, filters and whiskers, scores by domain, and costs."""
+"""What pages of tables show: the leaderboard's summary, filters and whiskers, scores by domain, costs, and method."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reports.html.plots import Plot, Series
 from reports.tables import numbers
-from reports.tables.boards import Board, apart
+from reports.tables.boards import Board, apart, signature_text
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
+from reports.tables.facts import control_sentences
+from reports.tables.fields import FIELDS, METRICS, ROLES
 from reports.tables.numbers import percent
 from reports.tables.table import Cell, Column, Table, table_of
+from results.runs.controls import Controls
 from results.runs.leaderboard import Group, Row
+from results.runs.standings import Comparisons
 
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""
@@ -30,10 +34,7 @@ _BLIND = "blind"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The common scale of a table's scores, from 0 to `most`.
-
-    `ticks` is the path of a tick for each floor and level that the rows are seen against, and `meaning` names them.
-    """
+    """The common scale of a table's scores, with `ticks`, a path, of the floors and levels that `meaning` names."""
 
     most: float
     ticks: str
@@ -43,8 +44,7 @@ class Scale:
         return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     name: str
     macs: str
     counted: str
@@ -53,10 +53,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one set of rows shows: plots with their legend, tables by title, and by model the counted parts.
-
-    `apart` is what separates it from others of its data.
-    """
+    """Plots with their legend, tables by title, and by model the counted parts; `apart` separates it from others."""
 
     id: str
     title: str
@@ -95,8 +92,8 @@ def facets(shown: Sequence[Board]) -> dict[str, list[str]]:
         for line in board.table.all_lines:
             for name, value in line.facets.items():
                 found[name].add(value)
-    last = ONE_MODEL  # the rest comes last
-    ordered = {name: sorted(values, key=lambda value: (value == last, value)) for name, values in found.items()}
+    # The rest comes last.
+    ordered = {name: sorted(values, key=lambda value: (value == ONE_MODEL, value)) for name, values in found.items()}
     return {name: values for name, values in ordered.items() if len(values) > 1}
 
 
@@ -122,10 +119,9 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
     """The groups that have domains, those of most rows first, a table a metric."""
     found: list[Section] = []
     for group in contents.groups:
-        images = counts.get((group.fingerprint, group.split), {})
-        made = {name: by_domain(group, name, images, contents.runs, contents.facets) for name in _BY_DOMAIN}
-        tables = {}
-        for name, table in made.items():
+        images, tables = counts.get((group.fingerprint, group.split), {}), {}
+        for name in _BY_DOMAIN:
+            table = by_domain(group, name, images, contents.runs, contents.facets)
             if table and any(table.values(place) for place in range(len(table.columns))):
                 tables[name] = table
             elif table:
@@ -143,26 +139,23 @@ def cost_sections(contents: Contents) -> list[Section]:
         seen.setdefault(frozenset(key for row in group.rows for key in row.keys), group)  # splits rank them otherwise
     found = []
     for number, group in enumerate((group for keys, group in seen.items() if keys), start=1):
-        counted = [(row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows]
         if tables := cost_tables(group, contents.facets):
+            counted = ((row.model, counted_parts(contents.runs[row.keys[0]].operators)) for row in group.rows)
             parts = [(model, of) for model, of in counted if of]
-            section = Section(f"costs-{number}", group.dataset, group.track, apart(group), tables, operators=parts)
-            found.append(section)
+            place = f"costs-{number}", group.dataset, group.track, apart(group)
+            found.append(Section(*place, tables, operators=parts))
     return found
 
 
 def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
     """Traced parts as the counter of multiply-accumulates leaves them; entries of another form are not parts."""
-    return [
-        Part(
-            name=name.replace("_", " "),
-            macs=numbers.macs(part["macs"]),
-            counted=_amounts(part["by_operator"], numbers.macs),
-            uncounted=_amounts(part["uncounted"], lambda times: f"×{times:,.0f}"),
-        )
-        for name, part in operators.items()
-        if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys()
-    ]
+    found = []
+    for name, part in operators.items():
+        if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys():
+            counted = _amounts(part["by_operator"], numbers.macs)
+            left_out = _amounts(part["uncounted"], lambda times: f"×{times:,.0f}")
+            found.append(Part(name.replace("_", " "), numbers.macs(part["macs"]), counted, left_out))
+    return found
 
 
 def _amounts(by_name: Mapping[str, float], show: Callable[[float], str]) -> str:
@@ -175,10 +168,7 @@ def _many(number: int, noun: str) -> str:
 
 
 def cost_tables(group: Group, facets: Facets) -> dict[str, Table]:
-    """What the group's rows cost, by theme: size and computation, time, memory; themes without a cost are left out.
-
-    Latencies that are noise are marked, in the place of a column that says so.
-    """
+    """What the group's rows cost, by theme, noisy latencies marked; themes without a cost are left out."""
     rows = [row for row in (*group.rows, *group.references) if row.costs]
     by_theme: dict[str, list[str]] = {theme: [] for theme in numbers.THEMES}
     for name in numbers.cost_order(name for row in rows for name in row.costs if name != NOISY):
@@ -225,9 +215,14 @@ def _ratio(column: Column, group: Group) -> list[Column]:
 
 def _told(table: Table) -> Table:
     """The table without columns that are empty or the same in every row, which become sentences."""
+
+    def is_same(place: int) -> bool:
+        beside = any(line.cells[place].value is not None for line in table.references)
+        return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1
+
     places = range(len(table.columns))
     empty = [place for place in places if not table.values(place)]
-    same = [place for place in places if table.columns[place].key in _CONDITIONS and _is_same(table, place)]
+    same = [place for place in places if table.columns[place].key in _CONDITIONS and is_same(place)]
     by_reason: dict[str, list[str]] = {}
     for place in empty:
         reasons = [line.cells[place].reason or "" for line in table.lines or table.references]
@@ -242,6 +237,62 @@ def _told(table: Table) -> Table:
     return replace(table.only(kept), sentences=tuple(sentences))
 
 
-def _is_same(table: Table, place: int) -> bool:
-    beside = any(line.cells[place].value is not None for line in table.references)
-    return len(table.lines) > 1 and not beside and len({line.cells[place].text for line in table.lines}) == 1
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions of one table; `fields` are name, value, meaning, and whether one separates the table."""
+
+    id: str
+    title: str
+    models: tuple[str, ...]
+    fields: list[tuple[str, str, str, bool]]
+    signature: str
+    comparisons: Comparisons | None
+    controls: tuple[str, ...]
+    tuning: str
+
+
+def method(contents: Contents) -> dict[str, Any]:
+    """What the page shows: the conditions of every table, and what its metrics, levels and costs mean."""
+    groups, runs = contents.groups, contents.runs
+    shown = [row for group in groups for row in (*group.rows, *group.references)]
+    scored = (scores for row in shown for scores in (row.scores, *row.domains.values()))
+    metrics = numbers.metric_order(name for scores in scored for name in scores)
+    models = {row.model for row in shown}
+    units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
+    kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
+    ranked = ((group, of) for group, of in zip(groups, contents.controls, strict=True) if group.rows)
+    return {
+        "tables": [
+            _conditions(f"conditions-{number}", group, contents, found)
+            for number, (group, found) in enumerate(ranked, start=1)
+        ],
+        "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
+        "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
+        "costs": [(kind.label, kind.meaning) for kind in kinds],
+    }
+
+
+def _tuning(label: str | None) -> str:
+    """The field `tuned` of a signature, such as "12x300+2x2#1a2b3c", in words; "" where nothing was tuned."""
+    if label is None:
+        return ""
+    searched, _, finals = label.partition("#")[0].partition("+")
+    count, _, updates = searched.partition("x")
+    finalists, _, seeds = finals.partition("x")
+    again = f"; then the best {finalists} and the preset again, with {seeds} further seeds" if finals else ""
+    return f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}"
+
+
+def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> Conditions:
+    track = {} if "track" in group.signature else {"track": group.track}
+    values = {"split": group.split} | track | group.signature
+    return Conditions(
+        id=id,
+        title=contents.title(group),
+        models=tuple(dict.fromkeys(row.model for row in group.rows)),
+        fields=[(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
+        signature=signature_text(group.signature, group.split),
+        comparisons=group.comparisons,
+        controls=control_sentences(controls),
+        tuning=_tuning(group.signature.get("tuned")),
+    )

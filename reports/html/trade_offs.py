@@ -63,8 +63,10 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
         }
         plots: list[Plot] = []
         best: dict[tuple[str, ...], list[str]] = {}
+        scored = [row for row in group.rows if row.mean("CIDEr-D") is not None]
         for axis in axes:
-            shown = [row for row in group.rows if _is_drawn(row, axis.cost, costs[row.keys][axis.cost])]
+            measured = [row for row in scored if costs[row.keys][axis.cost].value is not None]
+            shown = [row for row in measured if not is_of_other_machine(row, axis.cost)]
             unit, label = axis.scale(costs[row.keys][axis.cost] for row in shown)
             series = [_series(row, costs[row.keys][axis.cost], axis.cost, unit, label, colour) for row in shown]
             plot = trade_off_plot(axis.title, label, "CIDEr-D", series)
@@ -73,18 +75,12 @@ def trade_off_sections(contents: Contents, colour: Mapping[str, int]) -> list[Se
                 for number in sorted(plot.best):
                     best.setdefault(shown[number].keys, []).append(axis.title.lower())
         if plots:
+            names = (one.series.name for plot in plots for one in plot.drawn)
+            learning = {row.model for row in group.rows if row.still_learning}
             found.append(
                 Section(
-                    id=f"trade-offs-{len(found) + 1}",
-                    title=contents.title(group),
-                    track=group.track,
-                    apart=apart(group),
-                    legend=legend(
-                        (one.series.name for plot in plots for one in plot.drawn),
-                        [row.model for row in group.rows],
-                        colour,
-                        {row.model for row in group.rows if row.still_learning},
-                    ),
+                    *(f"trade-offs-{len(found) + 1}", contents.title(group), group.track, apart(group)),
+                    legend=legend(names, [row.model for row in group.rows], colour, learning),
                     plots=plots,
                     tables={"": _table(group, axes, costs, best, contents)},
                 )
@@ -109,12 +105,6 @@ def bounded_cost(row: Row, name: str, runs: Mapping[str, Run]) -> Quantity:
     if cost.low is not None or min(values) == max(values):
         return cost
     return Quantity(cost.value, None, cost.unit, min(values), max(values))
-
-
-def _is_drawn(row: Row, name: str, cost: Quantity) -> bool:
-    score = row.scores.get("CIDEr-D")
-    measured = score is not None and score.mean is not None and cost.value is not None
-    return measured and not is_of_other_machine(row, name)
 
 
 def _series(row: Row, cost: Quantity, name: str, unit: float, label: str, colour: Mapping[str, int]) -> Series:
@@ -150,20 +140,15 @@ def _table(
         _, meaning = axis.scale(each[axis.cost] for each in costs.values())
         return Column(heading, read, meaning, axis.title, descending=False)
 
-    columns = (
-        score_column("CIDEr-D"),
-        Column(
-            *("Best trade-off in", lambda row, _: Cell(", ".join(best.get(row.keys, ())))),
-            *("the plots on whose front the row lies", "Best"),
-            sortable=False,
-        ),
-        *map(column, axes),
-    )
+    def front(row: Row, _: Group) -> Cell:
+        return Cell(", ".join(best.get(row.keys, ())))
+
+    on_front = Column("Best trade-off in", front, "the plots on whose front the row lies", "Best", sortable=False)
+    columns = (score_column("CIDEr-D"), on_front, *map(column, axes))
     return table_of(replace(group, references=()), columns, contents.facets)
 
 
 Points = dict[int, list[float]]
-_Conditions = tuple[str, str, frozenset[tuple[str, str]]]
 _COLUMNS = tuple(
     Column(name, lambda *_: Cell(""), meaning, name, key != "loss", sortable=key != "ended", key=key)
     for key, name, meaning in (
@@ -186,7 +171,7 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
     ranked = {key for keys in rows for key in keys}
     rows |= {(key,): "" for key in runs if key not in ranked}
     ranking = [row.model for group in contents.groups for row in group.rows]
-    sections: dict[_Conditions, list[list[Run]]] = {}
+    sections: dict[tuple[str, str, frozenset[tuple[str, str]]], list[list[Run]]] = {}
     differing: dict[str, str] = {}
     for keys, differs in rows.items():
         members = [runs[key] for key in keys if runs[key].epochs]
@@ -195,31 +180,22 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
             conditions = first.dataset, first.track, frozenset(first.signature.items())
             sections.setdefault(conditions, []).append(members)
             differing |= {run.key: differs for run in members}
-    return [
-        Section(
-            id=f"curves-{number}",
-            title=conditions[0],
-            track=conditions[1],
-            apart=_curves_apart(conditions, sections),
-            legend=legend(
-                (members[0].model for members in found),
-                ranking,
-                colour,
-                {members[0].model for members in found if _is_open(members)},
-            ),
-            plots=curve_plots(found, colour),
-            tables={"": Table(_COLUMNS, tuple(_line(run, differing[run.key]) for of in found for run in of))},
+    made = []
+    for number, ((dataset, track, signature), found) in enumerate(sections.items(), start=1):
+        common = frozenset.intersection(*(other for data, _, other in sections if data == dataset))
+        separating = in_order(dict(sorted(signature - common)))
+        differs = ", ".join(f"{name}: {value}" for name, value in separating.items() if name != "track")
+        learning = {members[0].model for members in found if _is_open(members)}
+        lines = tuple(_line(run, differing[run.key]) for members in found for run in members)
+        made.append(
+            Section(
+                *(f"curves-{number}", dataset, track, differs),
+                legend=legend((members[0].model for members in found), ranking, colour, learning),
+                plots=curve_plots(found, colour),
+                tables={"": Table(_COLUMNS, lines)},
+            )
         )
-        for number, (conditions, found) in enumerate(sections.items(), start=1)
-    ]
-
-
-def _curves_apart(own: _Conditions, sections: Iterable[_Conditions]) -> str:
-    """The fields that differ between the sections of a data set, with this one's values."""
-    rivals = [set(signature) for dataset, _, signature in sections if dataset == own[0]]
-    common = set.intersection(*rivals)
-    separating = in_order(dict(sorted(set(own[2]) - common)))
-    return ", ".join(f"{name}: {value}" for name, value in separating.items() if name != "track")
+    return made
 
 
 def curve_plots(rows: Sequence[Sequence[Run]], colour: Mapping[str, int]) -> list[Plot]:
@@ -257,22 +233,16 @@ def _line(run: Run, differs: str) -> Line:
     scored = [(epoch.val_cider, number) for number, epoch in enumerate(run.epochs, 1) if epoch.val_cider is not None]
     best, at = max(scored, key=lambda pair: pair[0]) if scored else (None, 0)
     loss, unscored = run.epochs[-1].train_loss, Cell(DASH, reason="no epoch was validated")
-    cells = (
-        Cell(str(len(run.epochs)), len(run.epochs)),
-        Cell(f"{loss:.3f}", loss),
-        unscored if best is None else Cell(percent(best), best),
-        unscored if best is None else Cell(str(at), at),
-        Cell(training_end(run)),
-    )
-    return Line(run.model, differs, ((run.seed, run.key),), cells)
+    scores = (unscored, unscored) if best is None else (Cell(percent(best), best), Cell(str(at), at))
+    trained = Cell(str(len(run.epochs)), len(run.epochs)), Cell(f"{loss:.3f}", loss)
+    return Line(run.model, differs, ((run.seed, run.key),), (*trained, *scores, Cell(training_end(run))))
 
 
 def _by_epoch(runs: Iterable[Run], value: Callable[[EpochRecord], float | None]) -> Points:
     found: Points = {}
     for run in runs:
         for number, epoch in enumerate(run.epochs, start=1):
-            seen = value(epoch)
-            if seen is not None:
+            if (seen := value(epoch)) is not None:
                 found.setdefault(number, []).append(seen)
     return dict(sorted(found.items()))
 

@@ -36,7 +36,6 @@ class Board:
     data: str
     metric: str
     table: Table
-    several_seeds: bool
     remarks: tuple[str, ...]
     beside: tuple[Titled, ...]
     groups: int = 1
@@ -51,6 +50,10 @@ class Board:
     @property
     def apart(self) -> str:
         return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
+
+    @property
+    def several_seeds(self) -> bool:
+        return any(len(line.runs) > 1 for line in self.table.all_lines)
 
 
 def boards(contents: Contents) -> list[Board]:
@@ -69,12 +72,7 @@ def boards(contents: Contents) -> list[Board]:
         beside = (ladder, more_metrics([group], contents.facets), people(group, contents.facets))
         found.append(
             Board(
-                id=f"group-{len(found) + 1}",
-                title=contents.title(group),
-                data=group.dataset,
-                metric=group.metric,
-                table=table,
-                several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
+                *(f"group-{len(found) + 1}", contents.title(group), group.dataset, group.metric, table),
                 remarks=tuple(filter(None, (absent, absent_levels(group)))),
                 beside=tuple(filter(None, beside)),
                 track=group.track if group.rows else "",
@@ -95,21 +93,19 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
     """What separates a group from the other groups of its split `in_order`, with the values on both sides."""
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
-    for name, own in in_order({name: field_value(group, name) for name in group.separating}).items():
-        others = dict.fromkeys(field_value(other, name) for other in rivals if other is not group)
+    for name, own in _separating(group).items():
+        others = dict.fromkeys(other.fields.get(name, "none") for other in rivals if other is not group)
         found.append(Separation(name, own, tuple(value for value in others if value != own)))
     return tuple(found)
 
 
+def _separating(group: Group) -> dict[str, str]:
+    return in_order({name: group.fields.get(name, "none") for name in group.separating})
+
+
 def separated_by(group: Group, between: str = ", ") -> str:
     """The fields that separate a group from others of its split `in_order`, with its values."""
-    fields = in_order({name: field_value(group, name) for name in group.separating})
-    return between.join(f"{name}: {own}" for name, own in fields.items())
-
-
-def field_value(group: Group, name: str) -> str:
-    known = {"data": group.fingerprint, "track": group.track} | group.signature
-    return known.get(name, "none")
+    return between.join(f"{name}: {own}" for name, own in _separating(group).items())
 
 
 def apart(group: Group) -> str:
@@ -139,19 +135,9 @@ def _together(id: str, title: str, members: Sequence[Group], contents: Contents)
     """Small groups in one table, a body each, whose title says what separates it; references are left out."""
     alone = [replace(group, references=()) for group in members]
     tables, absent = leaderboards(alone, contents.runs, contents.facets)
-    bodies = []
-    for number, (group, table) in enumerate(zip(members, tables, strict=True), start=1):
-        bodies.append(Body(separated_by(group, "; "), table.lines, f"{id}-{number}"))
+    numbered = enumerate(zip(members, tables, strict=True), start=1)
+    bodies = (Body(separated_by(group, "; "), table.lines, f"{id}-{number}") for number, (group, table) in numbered)
     table = Table(tables[0].columns, (), (), tuple(bodies))
-    more = more_metrics(alone, contents.facets)
-    return Board(
-        id=id,
-        title=title,
-        data=members[0].dataset,
-        metric=members[0].metric,
-        table=table,
-        several_seeds=any(len(line.runs) > 1 for line in table.all_lines),
-        remarks=(absent,) if absent else (),
-        beside=(more,) if more else (),
-        groups=len(members),
-    )
+    remarks, more = (absent,) if absent else (), more_metrics(alone, contents.facets)
+    place = id, title, members[0].dataset, members[0].metric
+    return Board(*place, table, remarks, (more,) if more else (), groups=len(members))

@@ -65,19 +65,12 @@ def leaderboards(
     scores = dict.fromkeys((*_SCORES, *numbers.metric_order(stored)))
     measured = {name for row in rows for name in row.costs}
     costs = ("parameters", numbers.caption_count(measured), "latency_median", "train_seconds")
-    columns = (
-        _PLACE,
-        score_column(main),
-        _INTERVAL,
-        *(
-            # The only thing beside captions of other systems that is known of them.
-            [replace(published_column(runs), more=groups[0].track != "captions")]
-            if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups)
-            else []
-        ),
-        *(score_column(name) for name in scores if name in stored and name != main),
-        *(cost_column(name, rows) for name in costs if name in measured),
-    )
+    columns = [_PLACE, score_column(main), _INTERVAL]
+    if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups):
+        # The only thing beside captions of other systems that is known of them.
+        columns.append(replace(published_column(runs), more=groups[0].track != "captions"))
+    columns += [score_column(name) for name in scores if name in stored and name != main]
+    columns += [cost_column(name, rows) for name in costs if name in measured]
     whole = [table_of(group, columns, facets) for group in groups]
     kept = [at for at in range(len(columns)) if columns[at].key == main or any(table.shows(at) for table in whole)]
     absent: dict[str, list[str]] = {}
@@ -117,8 +110,17 @@ def by_domain(
 
 def people(group: Group, facets: Facets) -> Titled | None:
     """The models beside `human`, scored against one reference less each; None where either lacks such scores."""
-    humans = [row for row in group.references if row.model == "human" and row.held_out and _scored_alike(row)]
-    models = sorted((row for row in group.rows if row.held_out), key=_held_out_cider, reverse=True)
+
+    def held_out(row: Row) -> float:
+        spread = row.held_out.get(RANKING_METRIC)
+        return float("-inf") if spread is None or spread.mean is None else spread.mean
+
+    def scored_alike(row: Row) -> bool:
+        return {name for name, own in row.differs.items() if own not in (None, "none")} <= _MAY_DIFFER
+
+    there = (row for row in group.references if row.model == "human" and row.held_out)
+    humans = list(filter(scored_alike, there))
+    models = sorted((row for row in group.rows if row.held_out), key=held_out, reverse=True)
     if not humans or not models:
         return None
     nrefs = humans[0].differs.get("nrefs") or group.signature.get("nrefs", "")
@@ -135,9 +137,9 @@ def people(group: Group, facets: Facets) -> Titled | None:
         f"Against {by_split.get(group.split, nrefs)} references per image: the mean over leaving out each of its "
         "references in turn. The captions of human are the references left out."
     )
-    first = (line_of(replace(row, differs={}), group, columns, facets) for row in humans)
-    lines = (*first, *(line_of(row, group, columns, facets) for row in models))
-    return Titled("Against the same references as people", note, Table(tuple(columns), lines))
+    shown = [*(replace(row, differs={}) for row in humans), *models]
+    table = Table(tuple(columns), tuple(line_of(row, group, columns, facets) for row in shown))
+    return Titled("Against the same references as people", note, table)
 
 
 def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
@@ -155,19 +157,12 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
     for name in (each for each in stored if base_name(each) not in bases):
         reason = next((row.more[name].reason for row in rows if name in row.more), None)
         absent.setdefault(reason or "no row has it", []).append(name)
-    columns = [_more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown]
+    columns = tuple(_more_column(name, alone=bases.count(base_name(name)) == 1) for name in shown)
     whole = [table_of(group, columns, facets, lambda row: bool(row.more)) for group in groups]
-    sentences = (
-        *(column.meaning for column in columns),
-        *(f"{', '.join(names)}: {why}" for why, names in absent.items()),
-    )
-    table = Table(
-        tuple(columns),
-        tuple(line for each in whole for line in each.lines),
-        tuple(line for each in whole for line in each.references),
-        sentences=sentences,
-    )
-    return Titled("More metrics", "", table)
+    sentences = [column.meaning for column in columns] + [f"{', '.join(of)}: {why}" for why, of in absent.items()]
+    lines = tuple(line for each in whole for line in each.lines)
+    references = tuple(line for each in whole for line in each.references)
+    return Titled("More metrics", "", Table(columns, lines, references, sentences=tuple(sentences)))
 
 
 def absent_levels(group: Group) -> str:
@@ -231,17 +226,12 @@ def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = 
     value = spread.value if isinstance(spread, Quantity) else spread.mean
     if value is None:
         return noted(DASH, spread.reason or "no seed has it")
+    interval = numbers.bounds(spread.low, spread.high, show)
     if isinstance(spread, Quantity):
-        return Cell(show(value), value, interval=numbers.bounds(spread.low, spread.high, show))
-    return Cell(
-        show(value),
-        value,
-        "" if spread.sd is None else show(spread.sd),
-        numbers.bounds(spread.low, spread.high, show),
-        spread.reason,
-        spread.reason or "",
-        None if spread.low is None or spread.high is None else (spread.low, spread.high),
-    )
+        return Cell(show(value), value, interval=interval)
+    deviation = "" if spread.sd is None else show(spread.sd)
+    bounds = None if spread.low is None or spread.high is None else (spread.low, spread.high)
+    return Cell(show(value), value, deviation, interval, spread.reason, spread.reason or "", bounds)
 
 
 def interval_cell(spread: Spread | None, *, as_given: bool = False) -> Cell:
@@ -258,10 +248,7 @@ def interval_cell(spread: Spread | None, *, as_given: bool = False) -> Cell:
 
 
 def place_cell(row: Row, group: Group) -> Cell:
-    """The row's place on the group's metric, and those on the others for tables that are sorted by these.
-
-    A row alone in its group has none to be compared with, but may be below a floor.
-    """
+    """The row's place on the group's metric, and those on the others for tables that are sorted by these."""
     standing, alone = row.standings.get(group.metric), len(group.rows) < 2
     shown = standing_cell(standing if not alone or (standing and standing.not_above) else None)
     others = {} if alone else {name: standing_cell(each) for name, each in row.standings.items()}
@@ -365,15 +352,6 @@ def _not_above(tests: Sequence[FloorTest]) -> str:
         verdict = "significantly worse than" if test.significant else "not significantly better than"
         by_verdict.setdefault(verdict, []).append(f"{test.floor} (p = {test.p:.2g})")
     return ", ".join(f"{verdict} {' and '.join(floors)}" for verdict, floors in by_verdict.items())
-
-
-def _scored_alike(row: Row) -> bool:
-    return {name for name, value in row.differs.items() if value not in (None, "none")} <= _MAY_DIFFER
-
-
-def _held_out_cider(row: Row) -> float:
-    spread = row.held_out.get(RANKING_METRIC)
-    return float("-inf") if spread is None or spread.mean is None else spread.mean
 
 
 def _more_column(name: str, *, alone: bool) -> Column:

@@ -62,21 +62,16 @@ class Deviations:
 
 
 def deviations(config: Mapping[str, Any]) -> Deviations | None:
+    """What a run changed of the preset that it was planned with, if of any: settings with both values."""
     if "shipped_preset" not in config:
         return None
-    return Deviations(config["preset"]["name"], tuple(map(_changed, config["shipped_preset"]["deviations"])))
-
-
-def _changed(said: str) -> tuple[str, str, str]:
-    """ "size.max_len: 74 → 20" in its three parts; what is said in another form has no values."""
-    setting, _, values = said.partition(": ")
-    before, arrow, after = values.partition(" → ")
-    return (setting, _short(before), _short(after)) if arrow else (said, "", "")
-
-
-def _short(value: str) -> str:
-    """Without the digits by which a binary fraction misses a decimal one."""
-    return _LONG.sub(lambda number: f"{float(number[0]):.6g}", value)
+    changed = []
+    for said in config["shipped_preset"]["deviations"]:
+        # Without the digits by which a binary fraction misses a decimal one.
+        setting, _, values = _LONG.sub(lambda number: f"{float(number[0]):.6g}", said).partition(": ")
+        before, arrow, after = values.partition(" → ")
+        changed.append((setting, before, after) if arrow else (said, "", ""))
+    return Deviations(config["preset"]["name"], tuple(changed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,32 +97,20 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
     evaluated = _NOCAPS if split == _NOCAPS or _plain(dataset).startswith(_NOCAPS) else trained_on
     captions = _found(pretraining.captions_of, trained_on)
     images = None if dataset == _DRAWN else _found(pretraining.overlap, evaluated)
-    if images:
-        label = "images possibly seen"
-    elif captions:
-        label = f"{captions} captions seen"
-    else:
-        label = "other captions seen" if pretraining.captions_of else "pretrained"
-    sentences = (_caption_sentence(pretraining, dataset, captions), _image_sentence(pretraining, dataset, images))
-    return Badge(label, " ".join(sentences))
-
-
-def _caption_sentence(pretraining: StoredPretraining, dataset: str, captions: str | None) -> str:
-    if not pretraining.captions_of:
-        return f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     others = ", ".join(name for name in pretraining.captions_of if name != captions)
-    if captions is None:
-        return f"Before this run the model was trained on captions of other data sets: {others}."
-    beside = f", and of others: {others}" if others else ""
-    return f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
-
-
-def _image_sentence(pretraining: StoredPretraining, dataset: str, images: str | None) -> str:
+    if not pretraining.captions_of:
+        label, trained = "pretrained", f"without captions, on {'; '.join(pretraining.data_sets)}"
+    elif captions is None:
+        label, trained = "other captions seen", f"on captions of other data sets: {others}"
+    else:
+        beside = f", and of others: {others}" if others else ""
+        label, trained = f"{captions} captions seen", f"on captions of {dataset}, the run's own data set{beside}"
+    seen = "No overlap with the images of this split is documented."
     if images:
-        return f"It may have seen images of this split. {pretraining.overlap[images]}"
-    if dataset == _DRAWN:
-        return f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
-    return "No overlap with the images of this split is documented."
+        label, seen = "images possibly seen", f"It may have seen images of this split. {pretraining.overlap[images]}"
+    elif dataset == _DRAWN:
+        seen = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
+    return Badge(label, f"Before this run the model was trained {trained}. {seen}")
 
 
 def _found(names: Iterable[str], dataset: str) -> str | None:
@@ -150,20 +133,12 @@ def learning_label(row: Row) -> Badge | None:
         return None
     if row.training_end == "rate near zero":
         return Badge("rate near zero", NEAR_ZERO)
-    sentence = _rise_sentence(row)
-    return Badge("still learning", sentence) if sentence else None
-
-
-def _rise_sentence(row: Row) -> str:
-    """How far the row's validation was from flat; "" where it was not still learning."""
     found = mean_learning(row.learning.values())
     if not row.still_learning or found.rise is None or found.error is None:
-        return ""
+        return None
     seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
-    return (
-        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
-        f"(standard error {percent(found.error)})"
-    )
+    rose = f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations"
+    return Badge("still learning", f"{rose} (standard error {percent(found.error)})")
 
 
 def control_sentences(controls: Controls) -> tuple[str, ...]:
@@ -187,15 +162,13 @@ def _pair(pair: ControlPair) -> str:
     else:
         p = "p below 0.001" if pair.p < 0.001 else f"p {pair.p:.3f}"
         measured = f"95 % {_points(pair.low)} to {_points(pair.high)}, {p}, {counts}"
-    return f"{_control(pair)} differs by {_points(pair.difference)} points ({measured})"
-
-
-def _control(pair: ControlPair) -> str:
     if pair.change is None:
-        return "with other seeds"
-    if pair.change.startswith("rescaled:"):
-        return f"with images scaled by {pair.change.removeprefix('rescaled:')} first"
-    return f"with the resize filter {pair.change}"
+        how = "with other seeds"
+    elif pair.change.startswith("rescaled:"):
+        how = f"with images scaled by {pair.change.removeprefix('rescaled:')} first"
+    else:
+        how = f"with the resize filter {pair.change}"
+    return f"{how} differs by {_points(pair.difference)} points ({measured})"
 
 
 def _points(value: float) -> str:

@@ -25,9 +25,13 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     for row in (row for rung in rungs for row in rung.rows):
         seeds.setdefault(row.model, []).append(row.seeds)
     columns = [column for rung in rungs for column in _columns(rung, seeds)]
-    before = {row.model: row for row in rungs[-2].rows}
+    gains = {row.model: row.gain.difference for row in rungs[-2].rows if row.gain}
+
+    def gain(row: Row, _: Group) -> Cell:
+        return Cell(f"{100 * gains[row.model]:+.1f}", gains[row.model]) if row.model in gains else Cell("")
+
     meaning = f"what {updates(rungs[-1])} updates gave over {updates(rungs[-2])}, in points"
-    columns.append(Column("Gain", lambda row, _: _gain(before.get(row.model)), meaning, "Gain"))
+    columns.append(Column("Gain", gain, meaning, "Gain"))
     newest: dict[str, tuple[Row, Group]] = {row.model: (row, rung) for rung in rungs for row in rung.rows}
     ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
     lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
@@ -77,12 +81,6 @@ def _columns(rung: Group, seeds: Mapping[str, Sequence[tuple[int, ...]]]) -> tup
 
 def _at_chance(row: Row) -> str:
     return AT_CHANCE if row.training_end == "at chance" else ""
-
-
-def _gain(row: Row | None) -> Cell:
-    if row is None or row.gain is None:
-        return Cell("")
-    return Cell(f"{100 * row.gain.difference:+.1f}", row.gain.difference)
 
 
 def _held(rungs: Sequence[Group]) -> list[str]:

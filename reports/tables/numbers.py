@@ -18,16 +18,16 @@ METRICS = ("CIDEr-D", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L
 DOMAINS = ("in-domain", "near-domain", "out-domain")
 
 
-def metric_order(names: Iterable[str]) -> list[str]:
+def metric_order(names: Iterable[str], known: Sequence[str] = METRICS) -> list[str]:
+    """The known names in their order, then the others by name."""
     found = set(names)
-    return [name for name in METRICS if name in found] + sorted(found - set(METRICS))
+    return [name for name in known if name in found] + sorted(found - set(known))
 
 
 def domain_order(names: Iterable[str]) -> list[str]:
     """Domains from near to far, then any others by name, "overall" last."""
-    found = set(names) - {"overall"}
-    known = [name for name in DOMAINS if name in found] + sorted(found - set(DOMAINS))
-    return known + (["overall"] if "overall" in names else [])
+    found = set(names)
+    return metric_order(found - {"overall"}, DOMAINS) + ["overall"] * ("overall" in found)
 
 
 def printable(text: str) -> str:

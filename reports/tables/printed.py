@@ -9,19 +9,8 @@ from functools import cache
 from reports.tables import numbers
 from reports.tables.facts import NOT_STATED
 from reports.tables.table import Cell, noted
-from results.published.scores import (
-    METRICS,
-    PAPERS,
-    PublishedMatch,
-    PublishedScore,
-    best_match,
-    domain_footnote,
-    footnotes,
-    measured_conditions,
-    printed_rows,
-    printed_split,
-    published_for,
-)
+from results.published import scores as published
+from results.published.scores import METRICS, PAPERS, PublishedMatch, PublishedScore
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 
@@ -47,7 +36,7 @@ class PrintedRow:
 def has_published(group: Group, runs: Mapping[str, Run]) -> bool:
     """Whether a group's table has the column of printed scores: of papers' data sets and splits, or of a row's card."""
     cards = any(_of_card(runs[row.keys[0]]) for row in group.rows)
-    return cards or (bool(group.rows) and printed_split(group.dataset, group.split) is not None)
+    return cards or (bool(group.rows) and published.printed_split(group.dataset, group.split) is not None)
 
 
 def _of_card(run: Run) -> float | None:
@@ -59,10 +48,7 @@ def _of_card(run: Run) -> float | None:
 def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Cell:
     """The printed CIDEr-D whose conditions are nearest to the row's, with those conditions as its note.
 
-    Where it is of nocaps, those of `domains` stand before it.
-
-    Args:
-        domains: how many images each domain has here, by name; 0 where that is not known.
+    Where it is of nocaps, those of `domains` stand before it: how many images each has here, by name; 0: not known.
     """
     if row.role == "reference":
         return Cell("")
@@ -75,22 +61,17 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
 
     if (told := _of_card(run)) is not None:
         return Cell(beside(told), told / 100, reason=run.config["card"].get("printed_in") or "the card of its captions")
-    match = nearest(row, group, runs)
+    match = nearest(run, group.split)
     if match is None:
         return noted(numbers.DASH, _NOWHERE)
     note, matches = published_note(match), []
     if domains and match.score.split == _NOCAPS:
-        matches = [nearest(row, group, runs, domain=name) for name in domains]
-        other = domain_footnote(domains)
+        matches = [nearest(run, group.split, name) for name in domains]
+        other = published.domain_footnote(domains)
         note += f" {other}" if other else ""
     texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in matches]
     texts.append(beside(match.score.value))
     return Cell(" / ".join(texts), match.score.fraction, reason=source(match.score), note=note)
-
-
-def nearest(row: Row, group: Group, runs: Mapping[str, Run], *, domain: str = "overall") -> PublishedMatch | None:
-    """The printed CIDEr-D of the group's split with the conditions nearest to the row's; None where there is none."""
-    return _nearest(runs[row.keys[0]], group.split, domain)
 
 
 def published_beside(run: Run) -> list[str]:
@@ -100,7 +81,7 @@ def published_beside(run: Run) -> list[str]:
     """
     if (told := _of_card(run)) is not None:
         return [f"CIDEr-D {told:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
-    found = {split: _nearest(run, split, "overall") for split in run.scores}
+    found = {split: nearest(run, split) for split in run.scores}
     return [
         f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
         for split, match in found.items()
@@ -108,14 +89,17 @@ def published_beside(run: Run) -> list[str]:
     ]
 
 
-def _nearest(run: Run, split: str, domain: str) -> PublishedMatch | None:
+def nearest(run: Run, split: str, domain: str = "overall") -> PublishedMatch | None:
+    """The printed CIDEr-D of a split with the conditions nearest to a run's; None where there is none."""
     model = (run.config.get("card") or {}).get("model", run.model)
-    return best_match(model, "CIDEr-D", measured_conditions(split, run.signature, run.config), domain=domain)
+    return published.best_match(
+        model, "CIDEr-D", published.measured_conditions(split, run.signature, run.config), domain=domain
+    )
 
 
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:
     """Every printed score of a model, by paper one line a printed row, and the metrics that are the columns."""
-    found = printed_rows(score for score in published_for(model) if score.unit == "percent")
+    found = published.printed_rows(score for score in published.published_for(model) if score.unit == "percent")
     metrics = tuple(name for name in METRICS if any(name in row for row in found))
     by_paper: dict[str, list[PrintedRow]] = {}
     for row in found:
@@ -132,7 +116,7 @@ def source(score: PublishedScore) -> str:
 
 def _row(row: Mapping[str, PublishedScore], metrics: Sequence[str]) -> PrintedRow:
     first = next(iter(row.values()))
-    known = dict.fromkeys(text for score in row.values() for text in footnotes(score))
+    known = dict.fromkeys(text for score in row.values() for text in published.footnotes(score))
     read = dict.fromkeys(score.note for score in row.values() if score.note)
     scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
     return PrintedRow(first.table, _conditions(first), scores, (*read, *known))
@@ -142,15 +126,14 @@ def _conditions(score: PublishedScore) -> tuple[tuple[str, str], ...]:
     """A printed number's conditions by name, "not stated" where the paper does not state one."""
     several = f"of {score.ensemble_size}" if score.ensemble_size else "yes"
     split = _SPLITS.get(score.split or "", score.split or NOT_STATED)
-    found = {
-        "split": split + (f", {score.domain}" if score.domain else ""),
-        "objective": score.objective or NOT_STATED,
-        "beam": NOT_STATED if score.beam is None else str(score.beam),
-        "ensemble": NOT_STATED if score.ensemble is None else (several if score.ensemble else "no"),
-        "features": score.features or NOT_STATED,
-        "backbone": score.backbone or NOT_STATED,
-    }
-    return tuple(found.items())
+    return (
+        ("split", split + (f", {score.domain}" if score.domain else "")),
+        ("objective", score.objective or NOT_STATED),
+        ("beam", NOT_STATED if score.beam is None else str(score.beam)),
+        ("ensemble", NOT_STATED if score.ensemble is None else (several if score.ensemble else "no")),
+        ("features", score.features or NOT_STATED),
+        ("backbone", score.backbone or NOT_STATED),
+    )
 
 
 def published_note(match: PublishedMatch) -> str:

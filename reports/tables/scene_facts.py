@@ -69,11 +69,13 @@ def what_is_wrong(group: Group, facets: Facets) -> Titled | None:
     if not any(row.facts for row in group.rows):
         return None
     table = table_of(group, fact_columns("F", kinds_of(group)), facets, lambda row: bool(row.facts), badged=False)
+    what, shares = "facts", "of stated facts that are true, and of the pictures' facts that are told"
     if any(WORDS in row.facts.get("overall", {}) for row in group.rows):
-        shares = "of a caption's words that a reference has, and of the references' words that captions use"
-        return Titled("F of words", f"F: the harmonic mean of the shares {shares}.", table)
-    shares = "of stated facts that are true, and of the pictures' facts that are told"
-    return Titled("F of facts", f"F: the harmonic mean of the shares {shares}.", table)
+        what, shares = (
+            "words",
+            "of a caption's words that a reference has, and of the references' words that captions use",
+        )
+    return Titled(f"F of {what}", f"F: the harmonic mean of the shares {shares}.", table)
 
 
 def answers(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> list[tuple[str, str]]:
@@ -90,15 +92,11 @@ def answers(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> list[tuple[
     blind_to_places = [name for name in sees if name not in WITH_POSITIONS]
     pooled = [name for name, visual in sees.items() if visual == "pooled"]
     attending = [name for name, visual in sees.items() if visual not in ("pooled", "none", "")]
+    relating = _compared(table, "relation", (placed, "that read where boxes lie"), (blind_to_places, "that do not"))
+    counting = _compared(table, "count", (attending, "that attend"), (pooled, "of pooled features"))
     return [
-        (
-            "Do models with boxes or graphs relate better?",
-            _compared(table, "relation", (placed, "that read where boxes lie"), (blind_to_places, "that do not")),
-        ),
-        (
-            "Do attention models count better than pooled ones?",
-            _compared(table, "count", (attending, "that attend"), (pooled, "of pooled features")),
-        ),
+        ("Do models with boxes or graphs relate better?", relating),
+        ("Do attention models count better than pooled ones?", counting),
         ("Does reward training trade facts for phrases?", _rewarded(tables, runs)),
         ("Which kind has the largest gap to people?", _gap_to_people(table)),
     ]
@@ -123,11 +121,8 @@ def _compared(table: FactTable, kind: str, first: tuple[list[str], str], second:
     assert found.low is not None
     assert found.high is not None
     sides = " and ".join(f"{len(names)} {which} ({', '.join(names)})" for names, which in (first, second))
-    return f"{_verdict(found.low, found.high)}: {_points(found.difference, found.low, found.high)} between {sides}"
-
-
-def _verdict(low: float, high: float) -> str:
-    return "yes" if low > 0 else "no, worse" if high < 0 else _UNKNOWN
+    verdict = "yes" if found.low > 0 else "no, worse" if found.high < 0 else _UNKNOWN
+    return f"{verdict}: {_points(found.difference, found.low, found.high)} between {sides}"
 
 
 def _rewarded(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> str:
@@ -147,10 +142,8 @@ def _rewarded(tables: Sequence[FactTable], runs: Mapping[str, Run]) -> str:
                 continue
             sides = [np.array([_numbers(table, both, kind) for kind in KINDS]) for table in (after, before)]
             changes = sides[0] - sides[1]  # (kinds, models, images)
-            cider = [
-                np.mean([_models(table)[name].scores["CIDEr-D"].mean or 0.0 for name in both])
-                for table in (after, before)
-            ]
+            rows = ([_models(table)[name] for name in both] for table in (after, before))
+            cider = [np.mean([row.mean("CIDEr-D") or 0.0 for row in of]) for of in rows]
             by_kind = ", ".join(f"{kind} {_bounded(change)}" for kind, change in zip(KINDS, changes, strict=True))
             bounds = architecture_mean(changes.mean(axis=0)) or (-1.0, 1.0)
             verdict = "yes" if bounds[1] < 0 else "no" if bounds[0] > 0 else _UNKNOWN
@@ -222,12 +215,8 @@ def fact_sections(
     tables = [found for group in contents.groups if (found := fact_table(store, group, contents.runs))]
     sections: list[FactSection] = []
     for number, found in enumerate(tables, start=1):
-        group, images, kinds, by = (
-            found.group,
-            found.images,
-            kinds_of(found.group),
-            judged_by(found.group, contents.runs),
-        )
+        group, images = found.group, found.images
+        kinds, by = kinds_of(group), judged_by(group, contents.runs)
         meanings = WORD_MEANING if by else MEANING
         columns = {measure: fact_columns(measure, kinds) for measure in meanings}
         matrices = [
@@ -240,9 +229,7 @@ def fact_sections(
             named = [f"{name.removesuffix('-domain')}, {images[name]}" for name in domains]
             meaning = f"{meanings['precision']}, by the domain of the picture"
             matrices.insert(1, Matrix("By domain", meaning, table, kinds, domains=named))
-        title = contents.title(group)
-        sections.append(
-            FactSection(f"facts-{number}", title, group.track, apart(group), matrices, found.leading, by),
-        )
+        place = f"facts-{number}", contents.title(group), group.track, apart(group)
+        sections.append(FactSection(*place, matrices, found.leading, by))
     drawn = [found for found, section in zip(tables, sections, strict=True) if not section.judged_by]
     return sections, answers(drawn, contents.runs)

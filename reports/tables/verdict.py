@@ -91,9 +91,8 @@ def needs_longer_training(groups: Sequence[Group]) -> str:
 def _times_longer(row: Row) -> int:
     """How many times as long a row is to be trained: twice, or until an untrained model has learnt something."""
     steps = row.costs.get("train_steps")
-    if row.training_end != "at chance" or steps is None or not steps.value:
-        return 2
-    return max(2, ceil(_LEARNT / steps.value))
+    at_chance = row.training_end == "at chance" and steps is not None and steps.value
+    return max(2, ceil(_LEARNT / at_chance)) if at_chance else 2
 
 
 def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
@@ -103,11 +102,11 @@ def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
         if number != leader and (pair := found.between(leader, number)):
             verdicts.setdefault(pair[1], []).append(group.rows[number])
     said = []
-    if worse := verdicts.get("better", []):
-        said.append(f"{_counted(worse)} {'is' if len(worse) == 1 else 'are'} worse")
-    if same := verdicts.get("same", []):
-        said.append(f"{_counted(same)} {'is' if len(same) == 1 else 'are'} the same within {_margin(found)}")
-    if unknown := verdicts.get("unknown", []):
+    kinds: dict[Verdict, str] = {"better": "worse", "same": f"the same within {_margin(found)}"}
+    for kind, what in kinds.items():
+        if rows := verdicts.get(kind):
+            said.append(f"{_counted(rows)} {'is' if len(rows) == 1 else 'are'} {what}")
+    if unknown := verdicts.get("unknown"):
         said.append(f"of {_counted(unknown)} it is not known yet")
     name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds" if found.seeds else "one training each"
     if ahead := verdicts.get("worse", []):
@@ -160,13 +159,11 @@ def _cheapest(leaders: Sequence[Row]) -> str:
 
 def _unfinished(placed: Sequence[Row]) -> str:
     """What places of models that were still learning are worth."""
-    gaining = [row for row in placed if row.still_gains]
-    number = sum(row.still_learning and not row.gain for row in placed)
-    said = []
-    if gaining:
-        gains = sorted(100 * row.gain.difference for row in gaining if row.gain)
+    gains = sorted(100 * row.gain.difference for row in placed if row.gain and row.still_gains)
+    number, said = sum(row.still_learning and not row.gain for row in placed), []
+    if gains:
         gave = " to ".join(dict.fromkeys((f"{gains[0]:.1f}", f"{gains[-1]:.1f}")))
-        said.append(f"{len(gaining)} of {len(placed)} placed models still gain by longer training, {gave} points.")
+        said.append(f"{len(gains)} of {len(placed)} placed models still gain by longer training, {gave} points.")
     if number:
         other = f"{number} of {len(placed)} placed models were still learning"
         said.append(f"{other}: longer training may order them otherwise.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
-from reports.text.grid import Grid, escape_markdown, interval, markdown_table, p_value, points
+from reports.text.grid import Grid, bullets, escape_markdown, interval, markdown_table, p_value, points
 from results.comparison.claims import UNTESTABLE, Claim, ClaimRow, Finding
 
 _LEGEND: Final = (
@@ -30,16 +30,10 @@ contradicted here by runs of one setting, often far from the paper's: smaller, o
 
 
 def print_claims(rows: Sequence[ClaimRow], console: Console) -> None:
-    lines = [
-        (
-            _label(row),
-            _published(row.claim),
-            _ours(row),
-            _intervals(row),
-            Text(row.verdict, _STYLES.get(row.verdict, "")),
-        )
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        verdict = Text(row.verdict, _STYLES.get(row.verdict, ""))
+        lines.append((_label(row), _published(row.claim), _ours(row), _intervals(row), verdict))
     console.print(Grid(("Claim", "Published", "Ours", "95 %", "Verdict"), lines, 1, 1).rich())
     console.print()
     for row in rows:
@@ -54,14 +48,11 @@ def print_claims(rows: Sequence[ClaimRow], console: Console) -> None:
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
     """A table of all rows, then each claim's paper, runs and conditions, and the commands that make all runs."""
-    cells = (
-        (
-            escape_markdown(f"{row.number}. {row.claim.sentence}"),
-            escape_markdown(row.data) or "–",
-            *(_published(row.claim), _ours(row), _intervals(row).replace("\n", "<br>"), row.verdict),
-        )
-        for row in rows
-    )
+    cells = []
+    for row in rows:
+        what, data = escape_markdown(f"{row.number}. {row.claim.sentence}"), escape_markdown(row.data) or "–"
+        ours = _ours(row), _intervals(row).replace("\n", "<br>")
+        cells.append((what, data, _published(row.claim), *ours, row.verdict))
     table = markdown_table(("Claim", "Data", "Published", "Ours", "95 %", "Verdict"), cells)
     parts = [_HEAD, table, f"{escape_markdown(_LEGEND)}\n"]
     parts += [_section(list(of)) for _, of in groupby(rows, key=lambda row: row.number)]
@@ -72,29 +63,23 @@ def markdown(rows: Sequence[ClaimRow]) -> str:
 
 def _section(rows: Sequence[ClaimRow]) -> str:
     claim = rows[0].claim
-    after = "" if claim.published.after is None else f", then {claim.published.after:+.1f}"
+    printed, after, (ours, theirs) = claim.published, claim.after, (claim.runs.described(), claim.than.described())
+    then = "" if printed.after is None else f", then {printed.after:+.1f}"
+    number = _published(claim) if printed.difference is None else f"{printed.difference:+.1f}{then} points"
+    claimed = f"{ours} {claim.direction} than {theirs}"
+    if after is not None:
+        claimed = (
+            f"the order of {ours} and {theirs} is reversed for {after.runs.described()} and {after.than.described()}"
+        )
     lines = [
-        f"{claim.paper}. Published, {claim.published.table}: "
-        + (
-            f"{_published(claim)} of {claim.published.metric}."
-            if claim.published.difference is None
-            else f"{claim.published.difference:+.1f}{after} points of {claim.published.metric}."
-        ),
-        f"Claimed: {claim.runs.described()} {claim.direction} than {claim.than.described()}, {claim.metric} on "
-        f"{claim.split}."
-        if claim.after is None
-        else f"Claimed: the order of {claim.runs.described()} and {claim.than.described()} is reversed for "
-        f"{claim.after.runs.described()} and {claim.after.than.described()}, {claim.metric} on {claim.split}.",
+        f"{claim.paper}. Published, {printed.table}: {number} of {printed.metric}.",
+        f"Claimed: {claimed}, {claim.metric} on {claim.split}.",
     ]
-    text = "".join(f"- {escape_markdown(line)}\n" for line in (*lines, *_said(rows)))
-    return f"## {rows[0].number}. {escape_markdown(claim.sentence)}\n\n{text}"
-
-
-def _said(rows: Sequence[ClaimRow]) -> Iterator[str]:
     for row in rows:
-        yield f"{row.data}{': ' * bool(row.data)}{row.verdict}: {_reason(row)}."
+        lines.append(f"{row.data}{': ' * bool(row.data)}{row.verdict}: {_reason(row)}.")
         if row.conditions:
-            yield f"Conditions: {'; '.join(f'{name}:{value}' for name, value in row.conditions)}."
+            lines.append(f"Conditions: {'; '.join(f'{name}:{value}' for name, value in row.conditions)}.")
+    return f"## {rows[0].number}. {escape_markdown(claim.sentence)}\n\n{bullets(lines)}"
 
 
 def _label(row: ClaimRow) -> str:
@@ -112,30 +97,20 @@ def _published(claim: Claim) -> str:
 def _ours(row: ClaimRow) -> str:
     if row.ratio is not None:
         return f"÷{row.ratio[0]:.1f}"
-    return " → ".join(map(_difference, row.findings)) or DASH
-
-
-def _difference(finding: Finding) -> str:
-    return DASH if finding.difference is None else points(finding.difference, "+")
+    gaps = [finding.difference for finding in row.findings]
+    return " → ".join(DASH if gap is None else points(gap, "+") for gap in gaps) or DASH
 
 
 def _intervals(row: ClaimRow) -> str:
     if row.ratio is not None:
         return f"÷{row.ratio[1]:.1f}…÷{row.ratio[2]:.1f}"
-    return "\n".join(map(_interval, row.findings)) or DASH
-
-
-def _interval(finding: Finding) -> str:
-    wide = finding.score.architecture
-    if wide is None or wide.low is None or wide.high is None:
-        return DASH
-    return interval(wide.low, wide.high)
+    tests = (finding.score.architecture for finding in row.findings)
+    return "\n".join(interval(wide.low, wide.high) if wide else DASH for wide in tests) or DASH
 
 
 def _reason(row: ClaimRow) -> str:
     """Why the verdict is what it is, with p-values and seeds of what was compared."""
-    shown = [_compared(finding) for finding in row.findings]
-    return printable("; ".join([row.reason, *shown]))
+    return printable("; ".join([row.reason, *map(_compared, row.findings)]))
 
 
 def _compared(finding: Finding) -> str:

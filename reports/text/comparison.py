@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -11,29 +11,31 @@ from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import DASH, cost_kind, cost_order, printable
-from reports.text.grid import Grid, cost_line, cost_ratio, escape_markdown, indented, interval, p_value, points, ratio
+from reports.text.grid import (
+    Grid,
+    bullets,
+    cost_line,
+    cost_ratio,
+    escape_markdown,
+    indented,
+    interval,
+    p_value,
+    points,
+    ratio,
+)
 from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.runs.more_metrics import depends_on
 from results.statistics.significance import ALPHA
 
 MAIN: Final = "CIDEr-D"
-_COSTS: Final = {
-    "parameters": "Params",
-    "gmac_beam": "GMAC",
-    "train_seconds": "Training",
-    "latency_median": "Latency",
-}
-"""Shown where not all are asked for."""
+_COSTS: Final = {"parameters": "Params", "gmac_beam": "GMAC", "train_seconds": "Training", "latency_median": "Latency"}
 _REFERENCES: Final = 2  # of each image, on a terminal
 _SETTINGS: Final = 8
 _WARNING: Final = "Conditions differ, so the differences are not the models' or the code's alone:"
 
 
 def print_comparison(comparison: Comparison, console: Console, *, all_costs: bool = False) -> None:
-    """Print what is compared, a warning where conditions differ, scores, costs, and captions that changed most.
-
-    Of several pairs only the main metric is shown, and ratios of costs.
-    """
+    """Print sides, warnings, scores, costs and changed captions; of several pairs the main metric and ratios."""
     single = len(comparison.pairs) == 1
     for letter, line in _sides(comparison).items():
         console.print(Text(f"{letter}  {line}", style="bold"))
@@ -60,26 +62,22 @@ def print_comparison(comparison: Comparison, console: Console, *, all_costs: boo
 
 def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
     """Every pair with all its scores and its costs, then the captions that changed most."""
-    parts = [_bullets(map(str.strip, warnings(comparison)))]
+    parts = [bullets(map(str.strip, warnings(comparison)))]
     for pair in comparison.pairs:
-        sides = _bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
+        sides = bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
         grids = (_scores([pair], True), *([_facts(pair)] if pair.facts else []), _spent([pair], True, all_costs))
         tables = "\n".join(grid.markdown() for grid in grids if grid.rows)
         parts.append(f"## {escape_markdown(_title(pair))}\n\n{sides}\n{tables}")
-    parts.append(_bullets(_notes(comparison, everything=True)))
+    parts.append(bullets(_notes(comparison, everything=True)))
     for change in _most_changed(comparison):
         captions = (f"A: {change.before}", f"B: {change.after}", *(f"reference: {t}" for t in change.image.references))
-        parts.append(f"**{escape_markdown(_caption_line(change, comparison))}**\n\n{_bullets(captions)}")
+        parts.append(f"**{escape_markdown(_caption_line(change, comparison))}**\n\n{bullets(captions)}")
     parts.append(f"{escape_markdown(_legend(comparison, all_costs))}\n")
     return "\n".join(filter(None, parts))
 
 
 def as_json(comparison: Comparison) -> str:
     return json.dumps(asdict(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _bullets(lines: Iterable[str]) -> str:
-    return "".join(f"- {escape_markdown(line)}\n" for line in lines)
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -103,25 +101,17 @@ def _notes(comparison: Comparison, *, everything: bool) -> list[str]:
     """What the tests are over, what has none, how many captions differ, and runs without a counterpart."""
     alone = {"A": comparison.only_before, "B": comparison.only_after}
     left_over = [f"Only in {letter}: {', '.join(runs)}" for letter, runs in alone.items() if runs]
-    return [
-        *scopes(comparison, everything),
-        *_untested(comparison, everything),
-        *_kinds_apart(comparison),
-        *caption_counts(comparison),
-        *left_over,
-    ]
+    tests = scopes(comparison, everything) + _untested(comparison, everything)
+    return [*tests, *_kinds_apart(comparison), *caption_counts(comparison), *left_over]
 
 
 def _sides(comparison: Comparison) -> dict[str, str]:
     """What is compared, by letter: the run of a single pair, the code of several."""
+    sides = {"A": [pair.before for pair in comparison.pairs], "B": [pair.after for pair in comparison.pairs]}
     if len(comparison.pairs) == 1:
-        pair = comparison.pairs[0]
-        return {"A": _side(pair.before), "B": _side(pair.after)}
-    codes = [
-        dict.fromkeys(side.code for side in chosen)
-        for chosen in ([pair.before for pair in comparison.pairs], [pair.after for pair in comparison.pairs])
-    ]
-    return {letter: f"captionbench {printable(', '.join(found))}" for letter, found in zip("AB", codes, strict=True)}
+        return {letter: _side(side) for letter, [side] in sides.items()}
+    codes = {letter: ", ".join(dict.fromkeys(side.code for side in of)) for letter, of in sides.items()}
+    return {letter: f"captionbench {printable(found)}" for letter, found in codes.items()}
 
 
 def _side(side: Side) -> str:
@@ -151,33 +141,32 @@ def _cells(score: ScoreChange) -> tuple[str, ...]:
 
 def _untested(comparison: Comparison, everything: bool) -> list[str]:
     """Why scores that are shown, all or the main metric's, have no test, and why tested ones have no interval."""
-    reasons: dict[str, list[str]] = {}
-    for pair in comparison.pairs:
-        for score in _shown(pair, everything):
-            if score.test is None:
-                why = f"Not tested, {score.reason or 'not measured'}"
-            elif score.no_interval:
-                why = f"No 95 % interval, {score.no_interval}"
-            else:
-                continue
-            reasons.setdefault(why, []).append(_named(comparison, pair, score, everything))
-    return [f"{why}: {', '.join(scores)}" for why, scores in reasons.items()]
+
+    def why(score: ScoreChange) -> str | None:
+        if score.test is None:
+            return f"Not tested, {score.reason or 'not measured'}"
+        return f"No 95 % interval, {score.no_interval}" if score.no_interval else None
+
+    found = _by_what(comparison, everything, why)
+    return [f"{reason}: {', '.join(scores)}" for reason, scores in found.items()]
 
 
 def scopes(comparison: Comparison, everything: bool) -> list[str]:
     """What the tests of scores that are shown are over, with the scores' names where it is not the same for all."""
-    found: dict[str, list[str]] = {}
-    for pair in comparison.pairs:
-        for score in _shown(pair, everything):
-            if score.over is not None:
-                found.setdefault(score.over, []).append(_named(comparison, pair, score, everything))
+    found = _by_what(comparison, everything, lambda score: score.over)
     several = len(found) > 1
     return [f"p and 95 %, {over}" + f": {', '.join(scores)}" * several for over, scores in found.items()]
 
 
-def _named(comparison: Comparison, pair: Pair, score: ScoreChange, everything: bool) -> str:
-    parts = [score.metric] * everything + [_title(pair)] * (len(comparison.pairs) > 1)
-    return f"{' of '.join(parts)} on {score.split}"
+def _by_what(comparison: Comparison, everything: bool, of: Callable[[ScoreChange], str | None]) -> dict[str, list[str]]:
+    """The names of the scores that are shown, by what is said of them."""
+    found: dict[str, list[str]] = {}
+    for pair in comparison.pairs:
+        for score in _shown(pair, everything):
+            if (said := of(score)) is not None:
+                parts = [score.metric] * everything + [_title(pair)] * (len(comparison.pairs) > 1)
+                found.setdefault(said, []).append(f"{' of '.join(parts)} on {score.split}")
+    return found
 
 
 def caption_counts(comparison: Comparison) -> list[str]:

@@ -115,6 +115,10 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)
 
 
+def bullets(lines: Iterable[str]) -> str:
+    return "".join(f"- {escape_markdown(line)}\n" for line in lines)
+
+
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is words, the others numbers; cells are Markdown already."""
     lines = (headings, ("---", *["---:"] * (len(headings) - 1)), *rows)
@@ -145,8 +149,8 @@ def points(fraction: float, sign: str = "") -> str:
     return f"{100 * fraction:{sign}.2f}"
 
 
-def interval(low: float, high: float) -> str:
-    return f"{points(low, '+')}…{points(high, '+')}"
+def interval(low: float | None, high: float | None) -> str:
+    return DASH if low is None or high is None else f"{points(low, '+')}…{points(high, '+')}"
 
 
 def p_value(p: float) -> str:

@@ -33,7 +33,20 @@ _NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 def markdown(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
     """One table a group, with verdict, notes and signature."""
-    parts = [_markdown_group(group, table, contents) for group, table in _chosen_tables(contents, columns)]
+    parts: list[str] = []
+    for group, table in _chosen_tables(contents, columns):
+        parts.append(f"## {escape_markdown(_title(group))}\n")
+        if group.separating:
+            apart = escape_markdown(separated_by(group))
+            parts.append(f"Not comparable with the other tables of this split: {apart}.\n")
+        if said := verdict(group):
+            parts.append(escape_markdown(" ".join(said)) + "\n")
+        parts += _markdown_parts(table)
+        if group.rows:
+            parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
+        for beside in _beside(group, contents).values():
+            told = " ".join((beside.note, *beside.table.sentences))
+            parts += [f"### {beside.title}\n", f"{escape_markdown(told)}\n", *_markdown_parts(beside.table)]
     return "\n".join(parts) or "No run has finished yet.\n"
 
 
@@ -75,23 +88,20 @@ def _chosen(table: Table, columns: Sequence[str]) -> Table:
             raise ReportError(f"--columns {column} may be each of: {several}", "write more of its name")
         places += found
     table = table.only([place for place in dict.fromkeys(places) if table.shows(place)])
-    # Rows without a model do not say why they have no cost.
-    blank = [[Cell("") if cell.text == DASH else cell for cell in line.cells] for line in table.references]
-    lines = zip(table.references, blank, strict=True)
-    return replace(table, references=tuple(replace(line, cells=tuple(cells)) for line, cells in lines))
+    references = []
+    for line in table.references:  # rows without a model do not say why they have no cost
+        cells = tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)
+        references.append(replace(line, cells=cells))
+    return replace(table, references=tuple(references))
 
 
 def _named(table: Table, column: str) -> list[int]:
     """The places of the columns that have this name; else of those with this part of a name."""
-    wanted = _plain(column)
-    names = [_plain(each.name) for each in table.columns]
-    return [place for place, name in enumerate(names) if name == wanted] or [
-        place for place, name in enumerate(names) if wanted and wanted in name
-    ]
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    wanted, *names = (
+        re.sub(r"[^a-z0-9]", "", name.lower()) for name in (column, *(each.name for each in table.columns))
+    )
+    exact = [place for place, name in enumerate(names) if name == wanted]
+    return exact or [place for place, name in enumerate(names) if wanted and wanted in name]
 
 
 def _beside(group: Group, contents: Contents) -> dict[str, Titled]:
@@ -111,21 +121,6 @@ def _described(line: Line) -> str:
 
 def _with_spread(cell: Cell) -> str:
     return cell.text + (f" ±{cell.spread}" if cell.spread else "")
-
-
-def _markdown_group(group: Group, table: Table, contents: Contents) -> str:
-    parts = [f"## {escape_markdown(_title(group))}\n"]
-    if group.separating:
-        parts.append(f"Not comparable with the other tables of this split: {escape_markdown(separated_by(group))}.\n")
-    if said := verdict(group):
-        parts.append(escape_markdown(" ".join(said)) + "\n")
-    parts += _markdown_parts(table)
-    if group.rows:
-        parts.append("`{}`\n".format(one_line(signature_text(group.signature, group.split)).replace("`", "'")))
-    for beside in _beside(group, contents).values():
-        said = " ".join((beside.note, *beside.table.sentences))
-        parts += [f"### {beside.title}\n", f"{escape_markdown(said)}\n", *_markdown_parts(beside.table)]
-    return "\n".join(parts)
 
 
 def _markdown_parts(table: Table) -> Iterator[str]:
@@ -195,21 +190,23 @@ def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
 
 def as_csv(leaderboard: DataFrame) -> str:
     """The frame of `Results.leaderboard`, a line a row; blank: not measured."""
+
+    def harmless(value: str) -> str:
+        """Text that a spreadsheet would take for a formula is quoted by an apostrophe."""
+        text = printable(value)
+        return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+
     text = leaderboard.select_dtypes(["category", "string"]).columns
-    harmless = {name: leaderboard[name].astype("string").map(_harmless, na_action="ignore") for name in text}
-    return leaderboard.assign(**harmless).to_csv(index=False, lineterminator="\n")
+    columns = {name: leaderboard[name].astype("string").map(harmless, na_action="ignore") for name in text}
+    return leaderboard.assign(**columns).to_csv(index=False, lineterminator="\n")
 
 
 def as_json(contents: Contents) -> str:
     """Every group with its signature, rows and controls (in points); what was not measured is null with its reason."""
+    shown = ("dataset", "fingerprint", "split", "track", "signature", "separating")
     leaderboards = [
         {
-            "dataset": group.dataset,
-            "fingerprint": group.fingerprint,
-            "split": group.split,
-            "track": group.track,
-            "signature": group.signature,
-            "separating": group.separating,
+            **{name: getattr(group, name) for name in shown},
             "verdict": verdict(group),
             "metric": group.metric,
             "comparisons": asdict(group.comparisons) if group.comparisons else None,
@@ -223,7 +220,7 @@ def as_json(contents: Contents) -> str:
 
 
 def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
-    match = nearest(row, group, contents.runs)
+    match = nearest(contents.runs[row.keys[0]], group.split)
     published = match and {
         "value": match.score.fraction,
         "source": match.score.source,
@@ -239,9 +236,3 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
         if metric != group.metric:  # a row's floors are those of the metric that ranks it
             standing |= {"floors": None, "floors_reason": f"rows are tested against floors on {group.metric} alone"}
     return {**found, "contamination": seen and asdict(seen), "published": published}
-
-
-def _harmless(value: str) -> str:
-    """Text that a spreadsheet would take for a formula is quoted by an apostrophe."""
-    text = printable(value)
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text

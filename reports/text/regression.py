@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Final
 from xml.etree import ElementTree
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from reports.tables.numbers import DASH, printable
-from reports.text.grid import Grid, escape_markdown, indented, interval, p_value, points, ratio
+from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.gate import BLOCKING, IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
 
@@ -49,7 +50,7 @@ def print_findings(result: GateResult, console: Console) -> None:
     """Print every row's outcome, the tests metric by metric, and why what fails does."""
     console.print(Text(f"Baseline of {printable(result.before)}; here {printable(result.after)}", style="dim"))
     console.print(Text(conclusion(result), style=_style(result)))
-    for sentence in _problems(result):
+    for sentence in chain.from_iterable(row.reasons for row in result.rows):
         console.print(indented(sentence, _style(result)))
     for grid in _grids(result):
         console.print()
@@ -66,9 +67,9 @@ def markdown(result: GateResult) -> str:
     code = f"Baseline of {result.before}; here {result.after}."
     parts = [
         f"### {_FAILED if result.failed else mark} {escape_markdown(conclusion(result))}\n",
-        "".join(f"- {escape_markdown(sentence)}\n" for sentence in _problems(result)),
+        bullets(chain.from_iterable(row.reasons for row in result.rows)),
         *(grid.markdown() for grid in _grids(result, marked=True)),
-        "".join(f"- {escape_markdown(sentence)}\n" for sentence in _notes(result)),
+        bullets(_notes(result)),
         f"{escape_markdown(f'{_legend(result)} {code}')}\n",
     ]
     return "\n".join(filter(None, parts))
@@ -93,21 +94,21 @@ def suite(name: str, cases: Sequence[ElementTree.Element]) -> ElementTree.Elemen
 
 
 def junit_suite(result: GateResult) -> ElementTree.Element:
-    """JUnit's suite: a case a row."""
-    return suite("bench regress --train", [_case(row) for row in result.rows])
-
-
-def _case(row: GateRow) -> ElementTree.Element:
-    """A row: its tests as output, and why it fails or could not be judged."""
-    seeds, reasons = ",".join(map(str, row.seeds)), [printable(reason) for reason in row.reasons]
-    case = ElementTree.Element("testcase", classname="trained runs", name=printable(f"{row.model} seed {seeds}"))
-    if row.tests:
-        lines = (f"{each.metric} on {each.split}: {' '.join(_test_cells(each))} ({each.over})" for each in row.tests)
-        ElementTree.SubElement(case, "system-out").text = printable("\n".join(lines))
-    how = "failure" if row.status in BLOCKING else {"refused": "error", "undecided": "skipped"}.get(row.status)
-    if how is not None:
-        ElementTree.SubElement(case, how, message="; ".join(reasons)).text = "\n".join(reasons)
-    return case
+    """JUnit's suite: a case a row, its tests as output, and why it fails or could not be judged."""
+    cases = []
+    for row in result.rows:
+        seeds, reasons = ",".join(map(str, row.seeds)), [printable(reason) for reason in row.reasons]
+        case = ElementTree.Element("testcase", classname="trained runs", name=printable(f"{row.model} seed {seeds}"))
+        if row.tests:
+            tests = (
+                f"{each.metric} on {each.split}: {' '.join(_test_cells(each))} ({each.over})" for each in row.tests
+            )
+            ElementTree.SubElement(case, "system-out").text = printable("\n".join(tests))
+        how = "failure" if row.status in BLOCKING else {"refused": "error", "undecided": "skipped"}.get(row.status)
+        if how is not None:
+            ElementTree.SubElement(case, how, message="; ".join(reasons)).text = "\n".join(reasons)
+        cases.append(case)
+    return suite("bench regress --train", cases)
 
 
 def _test_cells(tested: Tested) -> tuple[str, ...]:
@@ -127,10 +128,6 @@ def _metrics(result: GateResult) -> list[str]:
 
 def _name(row: GateRow) -> str:
     return printable(row.model) + (f" ×{len(row.seeds)}" if len(row.seeds) > 1 else "")
-
-
-def _problems(result: GateResult) -> list[str]:
-    return [reason for row in result.rows for reason in row.reasons]
 
 
 def _notes(result: GateResult) -> list[str]:
@@ -160,8 +157,11 @@ def _legend(result: GateResult) -> str:
 def conclusion(result: GateResult) -> str:
     """One line that explains the exit code."""
     counts = Counter(row.status for row in result.rows)
-    said = ", ".join(f"{counts[status]} {label.lower()}" for status, label in _LABELS.items() if counts[status])
-    doubt = _doubt(result)
+    said, doubt = ", ".join(f"{counts[each]} {label.lower()}" for each, label in _LABELS.items() if counts[each]), ""
+    if result.undecided:
+        known = [tested.detectable for tested in result.undecided if tested.detectable is not None]
+        most = f"of up to {points(max(known))} points" if len(known) == len(result.undecided) else "of any size"
+        doubt = f" UNDECIDED: a fall {most} could have gone unseen."
     if result.failed:
         return f"Failed: {said}.{doubt}{f' {_UPDATE}' if may_be_meant(result) else ''}"
     return f"{'Could not be judged' if result.refused else 'Passed'}: {said}.{doubt}"
@@ -171,16 +171,6 @@ def may_be_meant(result: GateResult) -> bool:
     """Whether runs became different, or better than the baseline asks: a new one would hold what is now."""
     better = not result.exit_code and any(row.status == "improved" for row in result.rows)
     return better or bool(result.failed)
-
-
-def _doubt(result: GateResult) -> str:
-    """What the undecided tests leave open, as a sentence."""
-    if not result.undecided:
-        return ""
-    sizes = [tested.detectable for tested in result.undecided]
-    known = [size for size in sizes if size is not None]
-    most = f"of up to {points(max(known))} points" if len(known) == len(sizes) else "of any size"
-    return f" UNDECIDED: a fall {most} could have gone unseen."
 
 
 def _style(result: GateResult) -> str:
@@ -214,9 +204,11 @@ def _tests(result: GateResult, metric: str) -> Grid:
 
 def _powers(result: GateResult, metric: str) -> Grid:
     """What each test is over, and the fall that it finds four times in five; identical scores need none."""
-    tests = [(row, tested) for row, tested in _tested(result, metric) if tested.over != IDENTICAL]
-    sizes = (DASH if tested.detectable is None else points(tested.detectable) for _, tested in tests)
-    rows = [(_name(row), tested.split, tested.over, size) for (row, tested), size in zip(tests, sizes, strict=True)]
+    rows = []
+    for row, tested in _tested(result, metric):
+        if tested.over != IDENTICAL:
+            size = DASH if tested.detectable is None else points(tested.detectable)
+            rows.append((_name(row), tested.split, tested.over, size))
     return Grid(("", "Split", "Tested", "Smallest fall seen"), rows, 3)
 
 

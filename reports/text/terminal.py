@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.boards import separated_by
-from reports.tables.columns import PLACE, SHORT, Titled, absent_levels, leaderboards, more_metrics, people
+from reports.tables.columns import PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
+from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
-from reports.tables.verdict import (
-    PAIRS_MEANING,
-    PairTable,
-    needs_longer_training,
-    no_places,
-    pair_table,
-    verdict,
-)
+from reports.tables.verdict import PAIRS_MEANING, PairTable, needs_longer_training, no_places, pair_table, verdict
 from reports.text.grid import Grid, folded
-from results.published.scores import PAPERS, AblationTable, ablation_tables
+from results.published.scores import AblationTable, ablation_tables
 from results.runs import reading
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
@@ -44,29 +39,24 @@ def print_leaderboard(
     judging: Judging = JUDGED_AS_USUAL,
     keys: Collection[str] | None = None,
 ) -> None:
-    """Print one table a comparability group with its verdict, references apart, then the runs without a result and why.
-
-    Rows are sorted and placed by `metric`.
-    """
+    """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
     if keys is not None:
-        groups = [
-            group for group in groups if any(set(row.keys) & set(keys) for row in (*group.rows, *group.references))
-        ]
+        of_keys = [any(set(row.keys) & set(keys) for row in (*each.rows, *each.references)) for each in groups]
+        groups = list(compress(groups, of_keys))
         failures = [run for run in failures if run.key in keys]
-    joint, once = no_places(groups), set[str]()
+    joint, once, shown = no_places(groups), set[str](), set[str]()
     for sentence in joint:
         _say(sentence, console, "")
-    shown = {
-        name for group in groups for name in _print_group(group, groups, console, () if joint else verdict(group), once)
-    }
+    for group in groups:
+        shown |= _print_group(group, groups, console, () if joint else verdict(group), once)
     if not groups:
         console.print("No run has finished yet.")
-    for group, found in [(group, group.comparisons) for group in groups if group.comparisons is not None][:1]:
+    if compared := [(each, each.comparisons) for each in groups if each.comparisons is not None]:
         console.print()
-        floors = any(each.comparisons is not None and each.comparisons.floor_tests for each in groups)
-        _say(_legend(found, floors, shown, as_given=group.is_as_given), console)
+        floors = any(found.floor_tests for _, found in compared)
+        _say(_legend(compared[0][1], floors, shown, as_given=compared[0][0].is_as_given), console)
     if longer := needs_longer_training(groups):
         console.print()
         _say(longer, console, "yellow")
@@ -112,7 +102,10 @@ def _print_group(
     ladder = ladder_table(group, groups, {})
     for beside in (ladder, what_is_wrong(group, {}), more_metrics([group], {}), people(group, {})):
         if beside:
-            _print_beside(beside, group, console, once)
+            console.print()
+            _say(f"{beside.title}, {group.name}", console, "bold")
+            print_table(beside.table, console)
+            _say_once((beside.note, *beside.table.sentences), once, console)
     return {column.short for column in shown.columns}
 
 
@@ -162,24 +155,13 @@ def print_table(table: Table, console: Console, main: str = "") -> None:
 
 
 def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
-    for remark in filter(None, remarks):
-        if remark not in once:
-            once.add(remark)
-            _say(remark, console)
-
-
-def _print_beside(beside: Titled, group: Group, console: Console, once: set[str]) -> None:
-    console.print()
-    _say(f"{beside.title}, {group.name}", console, "bold")
-    print_table(beside.table, console)
-    _say_once((beside.note, *beside.table.sentences), once, console)
+    for remark in dict.fromkeys(each for each in remarks if each and each not in once):
+        once.add(remark)
+        _say(remark, console)
 
 
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
-    """The columns that have room beside the names, in their turns, and the headings of the others.
-
-    What is shown first where room is short: a number that is cut is another number.
-    """
+    """The columns that have room, in their turns, and the headings of the others: no number may be cut."""
     room, chosen = console.width - _name_width(table), list[int]()
     wanted = [at for at in range(len(table.columns)) if table.columns[at].turn is not None and table.shows(at)]
     for at in sorted(wanted, key=lambda at: -1 if table.columns[at].key == main else table.columns[at].turn or 0):
@@ -210,14 +192,11 @@ def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_give
         "Latency": "the time of one image's caption by beam search",
         "Training": "the time of all steps",
     }
-    return " ".join(
-        (
-            f"{place}over seeds and images, after "
-            f"these updates; of 100 simulated tables of equal models 1 to 9 falsely tell two apart. {without}"
-            "95 %: interval of the mean over seeds and images. ±: standard deviation over seeds.",
-            *(f"{name}: {said}." for name, said in costs.items() if name in shown),
-        )
+    said = (
+        f"{place}over seeds and images, after these updates; of 100 simulated tables of equal models 1 to 9 falsely "
+        f"tell two apart. {without}95 %: interval of the mean over seeds and images. ±: standard deviation over seeds."
     )
+    return " ".join((said, *(f"{name}: {meaning}." for name, meaning in costs.items() if name in shown)))
 
 
 def _name(line: Line, table: Table, said: int) -> Text:
@@ -247,41 +226,39 @@ def _number(line: Line, at: int, table: Table, main: str) -> Text:
 def _print_failures(failures: Sequence[Run], console: Console) -> None:
     console.print()
     _say("Not finished", console, "bold")
-    waiting = [failure for failure in failures if failure.status == "planned"]
-    for failure in failures:
-        if failure.status == "planned" and len(waiting) > _LISTED_PLANNED:
-            continue
+    waiting = sum(failure.status == "planned" for failure in failures)
+    many = waiting > _LISTED_PLANNED
+    for failure in (each for each in failures if not (many and each.status == "planned")):
         line = Text(f"{failure.state:8}", style=_STYLES.get(failure.state, ""))
         line.append(f" {printable(failure.model)}, seed {failure.seed}", style="not bold default")
         console.print(line)
         what = ": ".join(printable(part) for part in (failure.error_class, failure.reason) if part)
         if what:
             console.print(Padding(Text(what, style="dim"), (0, 0, 0, 9)))
-    if len(waiting) > _LISTED_PLANNED:
-        console.print(Text(f"planned  {len(waiting)} more runs", style=_STYLES["planned"]))
+    if many:
+        console.print(Text(f"planned  {waiting} more runs", style=_STYLES["planned"]))
 
 
 def _print_ablation(table: AblationTable, group: Group, measured: Mapping[str, Row], console: Console) -> None:
-    paper, first = PAPERS[table.paper], table.rows[0].first
+    def show(label: str, values: Iterable[str], style: str = "") -> None:
+        console.print(Text(f"  {label:<20}" + "".join(f"{value:>7}" for value in values), style=style))
+
+    first = table.rows[0].first
     beam = NOT_STATED if first.beam is None else str(first.beam)
     console.print()
-    console.print(Text(f"{table.table} of “{paper.title}” ({paper.year}): printed and measured", style="bold"))
+    console.print(Text(f"{source(first)}: printed and measured", style="bold"))
     printed = f"printed on {first.split or NOT_STATED}, {first.objective or NOT_STATED}, beam {beam}"
     own = f"measured on {group.dataset} {group.split}, beam {group.signature.get('beam', NOT_STATED)}"
     console.print(Text(f"{printed}; {own}; no conclusion where data, features or seeds differ"))
-    console.print(Text(_ablation_line("", (SHORT[metric] for metric in table.metrics)), style="dim"))
+    show("", (SHORT[metric] for metric in table.metrics), "dim")
     for row in table.rows:
         scores = [f"{row.scores[metric].value:.1f}" if metric in row.scores else DASH for metric in table.metrics]
         trained: list[Row | None] = [measured[model] for model in row.models if model in measured]
         # The names of rows are longer than any column: they have lines of their own.
         for own_row in trained or [None]:
             console.print(Text(row.name if own_row is None else f"{row.name} [{own_row.model}]"))
-            console.print(Text(_ablation_line("printed", scores)))
+            show("printed", scores)
             if own_row is not None:
-                label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
                 means = (own_row.mean(metric) for metric in table.metrics)
-                console.print(Text(_ablation_line(label, (DASH if mean is None else percent(mean) for mean in means))))
-
-
-def _ablation_line(label: str, values: Iterable[str]) -> str:
-    return f"  {label:<20}" + "".join(f"{value:>7}" for value in values)
+                label = f"measured, {len(own_row.seeds)} seed{'s' if len(own_row.seeds) > 1 else ''}"
+                show(label, (DASH if mean is None else percent(mean) for mean in means))

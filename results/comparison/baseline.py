@@ -23,11 +23,18 @@ from results.statistics.significance import ByImage
 FORMAT: Final = "captionbench-baseline-1"
 _STEPS: Final = 10_000
 UNKNOWN: Final = "unknown"
-Identity = tuple[Role, str, int, frozenset[tuple[str, str]]]
+Row = tuple[Role, str, frozenset[tuple[str, str]]]
+"""Equal for the seeds of one model under one set of conditions, whatever code made them."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+class Closed(BaseModel):
+    """A part of a file: nothing in it that is not known, no NaN and no infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _Strict(Closed, strict=True):
+    pass
 
 
 class Platform(_Strict):
@@ -44,8 +51,7 @@ class Platform(_Strict):
 
     def differs(self, other: Platform, fields: Sequence[str] | None = None) -> list[str]:
         """The fields (None: all) in which two platforms are not known to be equal, each with both values."""
-        names = tuple(type(self).model_fields) if fields is None else fields
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in fields or type(self).model_fields}
         return [f"{name} {one} → {two}" for name, (one, two) in pairs.items() if one != two or one == UNKNOWN]
 
 
@@ -97,10 +103,7 @@ class Spent(_Strict):
 
 
 class BaselineRun(_Strict):
-    """One run: its conditions, code, platform and results.
-
-    `losses` are (stage, epoch, mean training loss), to the last bit; empty for rows that need no training.
-    """
+    """One run. `losses` are (stage, epoch, mean training loss), to the last bit; empty where nothing was trained."""
 
     model: str
     role: Role
@@ -122,18 +125,13 @@ class BaselineRun(_Strict):
         return self.role, self.model, self.seed
 
     @property
-    def row(self) -> tuple[Role, str, frozenset[tuple[str, str]]]:
-        """Equal for the seeds of one model under one set of conditions."""
-        return self.role, self.model, frozenset(self.conditions.items())
-
-    @property
     def name(self) -> str:
         return f"{self.model} seed {self.seed}"
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> tuple[Row, int]:
         """Equal for runs that should give the same results."""
-        return (*self.who, frozenset(self.conditions.items()))
+        return row_of(self), self.seed
 
 
 class Baseline(_Strict):
@@ -150,8 +148,7 @@ class Baseline(_Strict):
 
     @property
     def metrics(self) -> list[str]:
-        results = (split for run in self.runs for split in run.splits.values())
-        return list(dict.fromkeys(metric for split in results for metric in split.by_image))
+        return list(dict.fromkeys(metric for _, metric in tested_metrics(self.runs)))
 
 
 def tested_metrics(runs: Sequence[BaselineRun]) -> list[tuple[str, str]]:
@@ -176,11 +173,15 @@ def write_out(baseline: Baseline) -> str:
     return json.dumps(baseline.model_dump(mode="json", exclude_none=True), indent=1, ensure_ascii=False) + "\n"
 
 
+def row_of(run: Run | BaselineRun) -> Row:
+    return run.role, run.model, frozenset(without_code(run.conditions).items())
+
+
 def newest_runs(runs: Iterable[Run]) -> list[Run]:
     """The newest of the runs that should give the same results, whatever code made them."""
     newest: dict[object, Run] = {}
     for run in runs:
-        identity = run.role, run.model, run.seed, frozenset(without_code(run.conditions).items())
+        identity = row_of(run), run.seed
         if identity not in newest or newest[identity].ended <= run.ended:
             newest[identity] = run
     return list(newest.values())
@@ -233,18 +234,14 @@ def distinguishing(runs: Sequence[Run]) -> list[str]:
 
 
 def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
-    splits = {
-        split: SplitResults(
-            scores={name: score.value for name, score in domains["overall"].items() if score.value is not None},
-            by_image={
-                metric: PerImage.pack(scores)
-                for metric, scores in run.by_image.get(split, {}).items()
-                if metric in metrics and scores
-            },
-            captions=_digest(run.captions.get(split, {})),
-        )
-        for split, domains in run.scores.items()
-    }
+    splits = {}
+    for split, domains in run.scores.items():
+        scores = {name: score.value for name, score in domains["overall"].items() if score.value is not None}
+        of_images = {name: of for name, of in run.by_image.get(split, {}).items() if name in metrics and of}
+        packed = {name: PerImage.pack(of) for name, of in of_images.items()}
+        captions = sorted(run.captions.get(split, {}).items())
+        listed = json.dumps(captions, ensure_ascii=True, separators=(",", ":")).encode()
+        splits[split] = SplitResults(scores=scores, by_image=packed, captions=hashlib.sha256(listed).hexdigest())
     costs = {
         name: Spent(value=cost.value, unit=cost.unit, low=cost.low, high=cost.high)
         for name, cost in run.costs.items()
@@ -261,11 +258,6 @@ def run_of(run: Run, metrics: Collection[str] = ()) -> BaselineRun:
         splits=splits,
         costs=costs,
     )
-
-
-def _digest(captions: Mapping[int, str]) -> str:
-    listed = json.dumps(sorted(captions.items()), ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _platform(environment: Mapping[str, Any]) -> Platform:

@@ -13,9 +13,9 @@ from itertools import product
 from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from results.comparison.baseline import differing
+from results.comparison.baseline import Closed, differing
 from results.comparison.comparison import ScoreChange, SeedsOfSides, numbers_to_test, with_tests
 from results.errors import StoreError
 from results.published.scores import METRICS
@@ -37,11 +37,7 @@ COSTS: Final = ("train_seconds", "train_gmac")
 UNTESTABLE: Final[tuple[Verdict, ...]] = ("not comparable", "no runs")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Runs(_Strict):
+class Runs(Closed):
     """A set of stored runs: models by name or shell pattern, and the filters that they must pass.
 
     `preset` and `schedule` are names, `stages` those of the schedule's stages, in order; `data` is a data set's name or
@@ -78,14 +74,14 @@ class Runs(_Strict):
         return f"{', '.join(self.models)}{f' ({shown})' * bool(shown)}"
 
 
-class Sides(_Strict):
+class Sides(Closed):
     """The runs of which something is claimed, and those that they are compared with."""
 
     runs: Runs
     than: Runs
 
 
-class PaperDifference(_Strict):
+class PaperDifference(Closed):
     """What the paper prints: `runs` less `than` in points, and of a claim of an order the same of `after`.
 
     Of a cost it is the `ratio`, how many times that of `runs` is in that of `than`.
@@ -131,13 +127,18 @@ class Claim(Sides):
     def of_cost(self) -> bool:
         return self.published.ratio is not None
 
+    @property
+    def ranks_by(self) -> str:
+        """The metric whose leaderboards have the claim's rows."""
+        return RANKING_METRIC if self.of_cost else self.metric
+
     def sides(self) -> Iterator[Sides]:
         yield self
         if self.after is not None:
             yield self.after
 
 
-class ClaimFile(_Strict):
+class ClaimFile(Closed):
     claims: tuple[Claim, ...] = Field(min_length=1)
 
 
@@ -193,20 +194,12 @@ def check_names(store: Store, claims: Sequence[Claim], fields: Collection[str]) 
         "field of the signature": dict.fromkeys((*fields, *(name for run in runs for name in run.conditions))),
     }
     for number, claim in enumerate(claims, 1):
-        for what, name in _named(claim):
-            if name not in known[what]:
-                raise StoreError(
-                    f"claim {number}: there is no {what} {name[:60]!r}", f"choose of: {', '.join(known[what])}"
-                )
-
-
-def _named(claim: Claim) -> Iterator[tuple[str, str]]:
-    yield "metric", claim.metric
-    yield "split", claim.split
-    for sides in claim.sides():
-        for side in (sides.runs, sides.than):
-            yield from (("field of the signature", name) for name in side.signature)
-    yield from (("field of the signature", name) for name in claim.varies)
+        signed = (name for sides in claim.sides() for side in (sides.runs, sides.than) for name in side.signature)
+        named = {"metric": [claim.metric], "split": [claim.split], "field of the signature": [*signed, *claim.varies]}
+        for what, names in named.items():
+            for name in (each for each in names if each not in known[what]):
+                hint = f"choose of: {', '.join(known[what])}"
+                raise StoreError(f"claim {number}: there is no {what} {name[:60]!r}", hint)
 
 
 NO_NUMBERS = "the database has no scores of single images, or of other images on either side"
@@ -236,11 +229,11 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
     Where rows are placed though they were still learning, these have a verdict too, and a remark says so.
     """
     runs = {run.key: run for run in finished(store)}
-    tables = {metric: _rows(store, runs, metric, judging) for metric in set(map(_ranks_by, claims))}
+    tables = {metric: _rows(store, runs, metric, judging) for metric in {claim.ranks_by for claim in claims}}
     cases = [
         (number, claim, pairs)
         for number, claim in enumerate(claims, 1)
-        for pairs in _pairs(claim, tables[_ranks_by(claim)]) or [[]]
+        for pairs in _pairs(claim, tables[claim.ranks_by]) or [[]]
     ]
     keys = {key for _, _, pairs in cases for pair in pairs for one in pair for key in one.row.keys}
     snapshots = {run.key: run for run in finished_with_images(store, sorted(keys))} if keys else {}
@@ -252,18 +245,13 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
     rows = []
     for (number, claim, pairs), found in zip(cases, compared, strict=True):
         if not pairs:
-            rows.append(_without(number, claim, tables[_ranks_by(claim)], bool(runs)))
+            rows.append(_without(number, claim, tables[claim.ranks_by], bool(runs)))
         elif claim.of_cost:
             rows.append(_cost_row(number, claim, pairs[0], runs))
         else:
             findings = [replace(finding, score=scores.get(id(finding), finding.score)) for finding, _ in found]
             rows.append(_row(number, claim, pairs, findings, None if judging.margin is None else judging.margin / 100))
     return rows
-
-
-def _ranks_by(claim: Claim) -> str:
-    """The metric whose leaderboards have the claim's rows."""
-    return RANKING_METRIC if claim.of_cost else claim.metric
 
 
 def _cost_row(number: int, claim: Claim, pair: _Pair, runs: Mapping[str, Run]) -> ClaimRow:
@@ -309,20 +297,14 @@ def _ratio(metric: str, pair: _Pair, runs: Mapping[str, Run]) -> _Ratio | str:
 def _tested(found: Sequence[tuple[Finding, SeedsOfSides | None]]) -> dict[int, ScoreChange]:
     """By finding, its score with a test; what can have no verdict is not corrected together with what can."""
     testable = [(finding, sides) for finding, sides in found if sides is not None]
-    tests = with_tests([(finding.score, sides) for finding, sides in testable])
-    return {
-        id(finding): replace(test, needed=_needed(test, sides, len(testable)))
-        for (finding, sides), test in zip(testable, tests, strict=True)
-    }
-
-
-def _needed(score: ScoreChange, sides: SeedsOfSides, tests: int) -> tuple[int | None, int | None] | None:
-    """How many seeds, or else images, would probably tell the difference that was observed."""
-    wide = score.architecture
-    if wide is None or wide.p is None or score.test is None or score.test.adjusted < ALPHA or not wide.difference:
-        return None
-    before, after = (scores for side in sides if (scores := matrix(side)) is not None)
-    return needed_from(before, after, abs(wide.difference), tests)
+    tests, scores = with_tests([(finding.score, sides) for finding, sides in testable]), {}
+    for (finding, sides), score in zip(testable, tests, strict=True):
+        wide, needed = score.architecture, None
+        if wide and wide.p is not None and score.test and score.test.adjusted >= ALPHA and wide.difference:
+            before, after = (of for side in sides if (of := matrix(side)) is not None)
+            needed = needed_from(before, after, abs(wide.difference), len(testable))
+        scores[id(finding)] = replace(score, needed=needed)
+    return scores
 
 
 def _rows(store: Store, runs: dict[str, Run], metric: str, judging: Judging) -> list[_Found]:
@@ -338,27 +320,23 @@ def _of(claim: Claim, sides: Sides, rows: Sequence[_Found]) -> tuple[list[_Found
     return [row for row in of_split if sides.runs.has(row.run)], [row for row in of_split if sides.than.has(row.run)]
 
 
-def _comparable(claim: Claim, sides: Sides, rows: Sequence[_Found]) -> list[_Pair]:
-    return [
-        (one, other)
-        for one, other in product(*_of(claim, sides, rows))
-        if one.row.keys != other.row.keys and one.conditions(claim.varies) == other.conditions(claim.varies)
-    ]
-
-
 def _pairs(claim: Claim, rows: Sequence[_Found]) -> list[list[_Pair]]:
-    """The pairs of each row of the claim: one, or of a claim of an order the one before and the one after."""
-    first, *later = (_comparable(claim, sides, rows) for sides in claim.sides())
+    """The comparable pairs of each row of the claim: one, or of an order the one before and the one after."""
+
+    def alike(one: _Found, other: _Found) -> bool:
+        return one.conditions(claim.varies) == other.conditions(claim.varies)
+
+    def same(before: _Pair, after: _Pair) -> bool:
+        both = zip(before, after, strict=True)
+        return all(one.run.model == other.run.model and alike(one, other) for one, other in both)
+
+    sides = [product(*_of(claim, each, rows)) for each in claim.sides()]
+    first, *later = (
+        [(one, other) for one, other in each if one.row.keys != other.row.keys and alike(one, other)] for each in sides
+    )
     if not later:
         return [[pair] for pair in first]
-    return [[before, after] for before, after in product(first, later[0]) if _same(claim, before, after)]
-
-
-def _same(claim: Claim, before: _Pair, after: _Pair) -> bool:
-    return all(
-        (one.run.model, one.conditions(claim.varies)) == (other.run.model, other.conditions(claim.varies))
-        for one, other in zip(before, after, strict=True)
-    )
+    return [[before, after] for before, after in product(first, later[0]) if same(before, after)]
 
 
 def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, Run]) -> tuple[Finding, SeedsOfSides | None]:
@@ -371,7 +349,7 @@ def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, Run]) -> tuple[Find
     by_image = [mean_of_seeds(side) for side in sides]
     complete = (len(sides[0]), len(sides[1])) == (len(before), len(after)) and all(by_image)
     testable = None not in means and complete and by_image[0].keys() == by_image[1].keys()
-    reasons = [why for each in pair if (why := _why(each, claim.metric))]
+    reasons = [f"{each.run.model}: {why}" for each in pair if (why := _why(each.row, claim.metric))]
     reasons += [] if testable else [NO_NUMBERS]
     finding = Finding(
         (one.run.model, other.run.model),
@@ -383,14 +361,13 @@ def _finding(pair: _Pair, claim: Claim, snapshots: dict[str, Run]) -> tuple[Find
     return finding, sides if testable else None
 
 
-def _why(found: _Found, metric: str) -> str | None:
-    standing, gain = found.row.standings.get(metric), found.row.gain
-    reason = None if standing is None or standing.reason == ALONE else standing.reason
-    if reason is None and gain is not None and not gain.finished:
-        reason = (
-            f"still gains by longer training, {100 * gain.difference:.1f} points by {gain.times:g} times the updates"
-        )
-    return None if reason is None else f"{found.run.model}: {reason}"
+def _why(row: Row, metric: str) -> str | None:
+    standing, gain = row.standings.get(metric), row.gain
+    if standing is not None and standing.reason not in (None, ALONE):
+        return standing.reason
+    if gain is None or gain.finished:
+        return None
+    return f"still gains by longer training, {100 * gain.difference:.1f} points by {gain.times:g} times the updates"
 
 
 def _row(
@@ -414,79 +391,61 @@ def _verdict(claim: Claim, findings: Sequence[Finding], limit: float | None) -> 
         return "cannot be told", f"no test over seeds and images{remarks}"
     signs = [_sign(each) for each in findings]
     if 0 in signs:
-        bound, most = _bound(findings[0]), _most(findings[0], limit)
-        if len(findings) == 1 and bound is not None and bound <= most:
+        score = findings[0].score
+        # The largest bound that says that there is no difference worth a claim.
+        most = NO_DIFFERENCE * max(score.before or 0.0, score.after or 0.0) if limit is None else limit
+        if len(findings) == 1 and (bound := _bound(score)) is not None and bound <= most:
             return "no difference", f"no difference larger than {100 * bound:.1f} points{remarks}"
         needs = _needs([each for each, sign in zip(findings, signs, strict=True) if not sign])
-        return (
-            "cannot be told",
-            f"the interval holds either sign, or p is not below {ALPHA:g} for all tests{needs}{remarks}",
-        )
-    wanted = (
-        signs[0] != signs[1] if claim.direction == "reversed" else signs[0] == (claim.direction == "higher") * 2 - 1
-    )
+        why = f"the interval holds either sign, or p is not below {ALPHA:g} for all tests"
+        return "cannot be told", f"{why}{needs}{remarks}"
     if claim.direction == "reversed":
-        return (
-            ("supported", f"the order is another{remarks}")
-            if wanted
-            else ("contradicted", f"the order is the same{remarks}")
-        )
-    told = "higher" if signs[0] > 0 else "lower"
-    return ("supported" if wanted else "contradicted"), f"significantly {told}{remarks}"
+        holds = signs[0] != signs[1]
+        told = f"the order is {'another' if holds else 'the same'}"
+    else:
+        direction = "higher" if signs[0] > 0 else "lower"
+        holds, told = claim.direction == direction, f"significantly {direction}"
+    return ("supported" if holds else "contradicted"), f"{told}{remarks}"
 
 
-def _bound(finding: Finding) -> float | None:
+def _bound(score: ScoreChange) -> float | None:
     """What the difference is surely smaller than, by two one-sided tests at 5 % (a 90 % interval)."""
-    wide = finding.score.architecture
+    wide = score.architecture
     if wide is None or wide.error is None or wide.degrees is None:
         return None
     half = float(t_quantile(1 - 2 * ALPHA, np.asarray(wide.degrees))) * wide.error
     return abs(wide.difference) + half
 
 
-def _most(finding: Finding, limit: float | None) -> float:
-    """The largest bound that says that there is no difference worth a claim."""
-    return limit if limit is not None else NO_DIFFERENCE * max(finding.score.before or 0.0, finding.score.after or 0.0)
-
-
 def _needs(findings: Sequence[Finding]) -> str:
     found = [each.score.needed for each in findings if each.score.needed is not None]
     if not found:
         return ""
-    seeds, images = ([count for count in counts if count is not None] for counts in zip(*found, strict=True))
-    said = [
-        f"{max(seeds):,} seeds" if len(seeds) == len(found) else "",
-        f"{max(images):,} images" if len(images) == len(found) else "",
-    ]
-    if not any(said):
+    said = []
+    for what, counts in zip(("seeds", "images"), zip(*found, strict=True), strict=True):
+        known = [count for count in counts if count is not None]
+        said += [f"{max(known):,} {what}"] if len(known) == len(found) else []
+    if not said:
         return "; no number of seeds or images would probably tell a difference as small"
-    return f"; {' or '.join(filter(None, said))} would probably tell a difference of this size"
+    return f"; {' or '.join(said)} would probably tell a difference of this size"
 
 
 def _sign(finding: Finding) -> int:
     test = finding.score.test
-    if test is None or test.adjusted >= ALPHA:
-        return 0
-    return 1 if test.difference > 0 else -1
+    return 0 if test is None or test.adjusted >= ALPHA else 1 if test.difference > 0 else -1
 
 
 def _without(number: int, claim: Claim, rows: Sequence[_Found], any_runs: bool) -> ClaimRow:
     """The row of a claim that nothing can be compared for: runs or scores are missing, or all conditions differ."""
     if any_runs and not any(row.split == claim.split for row in rows):
         return ClaimRow(number, claim, "no runs", f"no finished run has a score by {claim.metric} on {claim.split}")
-    missing = [
-        side.described()
-        for sides in claim.sides()
-        for side, found in zip((sides.runs, sides.than), _of(claim, sides, rows), strict=True)
-        if not found
-    ]
+    there = [(sides, _of(claim, sides, rows)) for sides in claim.sides()]
+    claimed = [each for sides, found in there for each in zip((sides.runs, sides.than), found, strict=True)]
+    missing = [runs.described() for runs, found in claimed if not found]
     if missing:
         return ClaimRow(number, claim, "no runs", f"no finished run of {'; '.join(dict.fromkeys(missing))}")
-    return ClaimRow(number, claim, "not comparable", f"the sides differ in {'; '.join(_nearest(claim, rows))}")
-
-
-def _nearest(claim: Claim, rows: Sequence[_Found]) -> Sequence[str]:
-    """The fields that may not vary in which the two most similar rows differ."""
-    pairs = [pair for sides in claim.sides() for pair in product(*_of(claim, sides, rows))]
+    # The fields that may not vary in which the two most similar rows differ.
+    pairs = [pair for _, both in there for pair in product(*both)]
     found = [differing(other.conditions(claim.varies), one.conditions(claim.varies)) for one, other in pairs]
-    return min(filter(None, found), key=len, default=["the rows that they are of"])
+    nearest = min(filter(None, found), key=len, default=["the rows that they are of"])
+    return ClaimRow(number, claim, "not comparable", f"the sides differ in {'; '.join(nearest)}")

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from results.comparison.baseline import BaselineRun, Spent, differing, distinguishing, newest_runs, run_of
-from results.records import ImageRecord, Quantity, without_code
+from results.comparison.baseline import BaselineRun, Row, differing, distinguishing, newest_runs, row_of, run_of
+from results.records import ImageRecord, Quantity
 from results.runs.facts import KINDS, fact_metric
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
@@ -72,10 +72,7 @@ class ScoreChange:
 
 @dataclass(frozen=True, slots=True)
 class CostChange:
-    """A cost's mean over seeds. `ratio` is after by before, `slowdown` the same turned so that more is slower.
-
-    `ratio` is None where nothing was spent before, `slowdown` for what is no time.
-    """
+    """A cost's mean over seeds; `ratio` is after by before, `slowdown` that of times, where more is slower."""
 
     name: str
     unit: str
@@ -208,32 +205,13 @@ def cost_changes(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) ->
     for name in before[0].costs:
         sides = [[run.costs[name] for run in runs if name in run.costs] for runs in (before, after)]
         if all(len(side) == len(before) for side in sides):
-            found.append(_cost_change(name, *sides))
+            unit = sides[0][0].unit
+            one, two = (fmean(cost.value for cost in side) for side in sides)
+            ratio, slowdown = _times(two, one), None
+            if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and two > 0:
+                slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
+            found.append(CostChange(name, unit, one, two, ratio, slowdown))
     return found
-
-
-def missing_costs(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
-    return [
-        name
-        for name in before[0].costs
-        if any(name in one.costs and name not in two.costs for one, two in zip(before, after, strict=True))
-    ]
-
-
-def other_hardware(before: Sequence[BaselineRun], after: Sequence[BaselineRun]) -> list[str]:
-    """In what the machines differ, or are not known to be alike."""
-    pairs = zip(before, after, strict=True)
-    return list(dict.fromkeys(what for one, two in pairs for what in one.platform.differs(two.platform, MACHINE)))
-
-
-def _cost_change(name: str, before: Sequence[Spent], after: Sequence[Spent]) -> CostChange:
-    unit = before[0].unit
-    one, two = (fmean(cost.value for cost in side) for side in (before, after))
-    ratio = _times(two, one)
-    slowdown = None
-    if unit in _MORE_IS_SLOWER and name not in _NO_TIMES and two > 0:
-        slowdown = ratio if _MORE_IS_SLOWER[unit] else _times(one, two)
-    return CostChange(name, unit, one, two, ratio, slowdown)
 
 
 def _times(one: float, other: float) -> float | None:
@@ -244,7 +222,6 @@ def _times(one: float, other: float) -> float | None:
 Images = Mapping[str, Mapping[int, ImageRecord]]
 _Runs = list[Run]
 _Sides = tuple[_Runs, _Runs]
-_Row = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 def compare_models(before: Iterable[Run], after: Iterable[Run], images: Images, most: int) -> Comparison:
@@ -275,15 +252,15 @@ def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, 
     return replace(found, only_before=_names(ours), only_after=_names(theirs))
 
 
-def _rows(runs: Iterable[Run]) -> dict[_Row, _Runs]:
+def _rows(runs: Iterable[Run]) -> dict[Row, _Runs]:
     """The newest run of every seed, ascending, by role, model and conditions."""
-    rows: dict[_Row, _Runs] = {}
+    rows: dict[Row, _Runs] = {}
     for run in sorted(newest_runs(runs), key=lambda run: run.seed):
-        rows.setdefault((run.role, run.model, frozenset(without_code(run.conditions).items())), []).append(run)
+        rows.setdefault(row_of(run), []).append(run)
     return rows
 
 
-def _names(rows: Mapping[_Row, _Runs]) -> tuple[str, ...]:
+def _names(rows: Mapping[Row, _Runs]) -> tuple[str, ...]:
     apart = distinguishing([runs[0] for runs in rows.values()])
     return tuple(
         f"{runs[0].model} seed {','.join(str(each.seed) for each in runs)}{f' ({told})' if told else ''}"
@@ -325,11 +302,8 @@ def _overall(run: Run) -> dict[str, dict[str, Quantity]]:
 
 def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
     names = {fact_metric("F", kind) for kind in KINDS}
-    return {
-        split: {name: fact for name, fact in run.facts[split]["overall"].items() if name in names}
-        for split in run.scores
-        if split in run.facts
-    }
+    stored = {split: run.facts[split]["overall"] for split in run.scores if split in run.facts}
+    return {split: {name: of[name] for name in of if name in names} for split, of in stored.items()}
 
 
 def _tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
@@ -371,26 +345,20 @@ def _mean(runs: _Runs, split: str, metric: str, of: _Quantities) -> tuple[float 
 
 def _pair(scored: _Sides, common: _Sides, images: Images, most: int) -> Pair:
     """All but its scores: those are of one pair of sides, costs and captions of the other."""
-    one, two = common[0][0], common[1][0]
+    first, second = common[0][0], common[1][0]
     sides = [[run_of(run) for run in side] for side in common]
-    same_model = (one.role, one.model) == (two.role, two.model)
-    hardware = tuple(other_hardware(sides[0], sides[1]))
+    same_model = (first.role, first.model) == (second.role, second.model)
+    machines = [(before.platform, after.platform) for before, after in zip(*sides, strict=True)]
+    hardware = tuple(dict.fromkeys(what for one, two in machines for what in one.differs(two, MACHINE)))
     costs = cost_changes(*sides)
     if hardware:
         costs = [replace(cost, ratio=None) if depends_on_machine(cost.name, cost.unit) else cost for cost in costs]
-    counts, captions = _captions(one, two, images.get(one.fingerprint, {}), most)
-    return Pair(
-        before=_side(scored[0]),
-        after=_side(scored[1]),
-        conditions=tuple(differing(sides[0][0].conditions, sides[1][0].conditions)),
-        settings=tuple(_settings(one.variant, two.variant)) if same_model else (),
-        scores=(),
-        costs=tuple(costs),
-        hardware=hardware,
-        differing=counts,
-        captions=captions,
-        caption_seeds=(one.seed, two.seed),
-    )
+    counts, captions = _captions(first, second, images.get(first.fingerprint, {}), most)
+    conditions = tuple(differing(sides[0][0].conditions, sides[1][0].conditions))
+    settings = tuple(differing(_settings(first.variant), _settings(second.variant))) if same_model else ()
+    before, after = map(_side, scored)
+    of_captions = counts, captions, (first.seed, second.seed)
+    return Pair(before, after, conditions, settings, (), tuple(costs), hardware, *of_captions)
 
 
 def _side(runs: _Runs) -> Side:
@@ -399,18 +367,10 @@ def _side(runs: _Runs) -> Side:
     return Side(first.model, first.role, seeds, keys, ", ".join(dict.fromkeys(run.made_by for run in runs)))
 
 
-def _settings(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
-    telling = [
-        {
-            path: shown
-            for name, value in side.items()
-            if name not in {"code_version", "code"}
-            for path, shown in _single(name, json.loads(value))
-            if not path.endswith(".summary")
-        }
-        for side in (one, two)
-    ]
-    return differing(telling[0], telling[1])
+def _settings(variant: Mapping[str, str]) -> dict[str, str]:
+    told = {name: json.loads(value) for name, value in variant.items() if name not in {"code_version", "code"}}
+    single = (each for name, value in told.items() for each in _single(name, value))
+    return {path: shown for path, shown in single if not path.endswith(".summary")}
 
 
 def _single(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -431,17 +391,16 @@ def _captions(
     counts, changes = [], []
     for split, captions in before.captions.items():
         now = after.captions.get(split, {})
-        scores = [run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after)]
+        one, two = (run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after))
         both = [image for image in captions if image in now]
+        other = [image for image in both if captions[image] != now[image]]
         found = [
-            CaptionChange(
-                after.model, split, images[image], captions[image], now[image], scores[0][image], scores[1][image]
-            )
-            for image in both
-            if captions[image] != now[image] and image in scores[0] and image in scores[1] and image in images
+            CaptionChange(after.model, split, images[image], captions[image], now[image], one[image], two[image])
+            for image in other
+            if image in one and image in two and image in images
         ]
         better, worse = (sum(sign * each.change > 0 for each in found) for sign in (1, -1))
-        counts.append(Differing(split, len(both), sum(captions[image] != now[image] for image in both), better, worse))
+        counts.append(Differing(split, len(both), len(other), better, worse))
         changes += found
     changes.sort(key=lambda each: (-abs(each.change), each.split, each.image.image_id))
     return tuple(counts), tuple(changes[:most])

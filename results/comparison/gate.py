@@ -7,17 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Literal
 
-from results.comparison.baseline import Baseline, BaselineRun, differing, scores_of_seeds, tested_metrics
-from results.comparison.comparison import (
-    CostChange,
-    ScoreChange,
-    SeedsOfSides,
-    cost_changes,
-    missing_costs,
-    with_tests,
-)
+from results.comparison.baseline import Baseline, BaselineRun, differing, row_of, scores_of_seeds, tested_metrics
+from results.comparison.comparison import CostChange, ScoreChange, SeedsOfSides, cost_changes, with_tests
 from results.runs.run import Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, ArchitectureDifference
 from results.statistics.power import detectable_at_best, detectable_from
@@ -112,8 +106,6 @@ class GateResult:
 
 FEWEST_IMAGES: Final = 6
 """With fewer no sign-flip test reaches p < 0.05, and so none excludes anything."""
-
-
 Scores = tuple[ScoreChange, SeedsOfSides]
 """One metric of one split: the images' scores before and after, of each seed, on the same images."""
 
@@ -161,22 +153,29 @@ def _detectable(sides: SeedsOfSides, over: str, tests: int) -> float | None:
     return detectable_at_best(before.shape[1], float((after.mean(axis=0) - before.mean(axis=0)).std(ddof=1)), tests)
 
 
-_ROUNDING: Final = 1e-9
-
-
 def exactness(before: BaselineRun, after: BaselineRun) -> tuple[Exact, list[str]]:
-    """The result of the deterministic class, with a sentence for what differs or cannot be compared here.
-
-    Bits are compared on the platform that the baseline was made on alone, and only if that is a CPU.
-    """
+    """Whether bits are equal, on the CPU that the baseline was made on, with a sentence for what differs."""
     apart = before.platform.differs(after.platform)
     if apart or not before.platform.device.startswith("cpu"):
         why = "; ".join(apart) or f"on {before.platform.device} training does not repeat to the bit"
         return "not comparable here", [f"{before.name}: bits are not comparable here: {why}"]
     if not before.losses and not before.splits:
         return "not comparable here", [f"{before.name}: the baseline has neither losses nor captions of it"]
-    changed = [f"{before.name}: {what}" for what in (*_losses(before, after), *_captions(before, after))]
+    changed = [f"{before.name}: {what}" for what in _changed(before, after)]
     return ("different", changed) if changed else ("equal", [])
+
+
+def _changed(before: BaselineRun, after: BaselineRun) -> Iterator[str]:
+    """The first loss that is another, and the splits whose captions are."""
+    one, two = ({(stage, epoch): loss for stage, epoch, loss in run.losses} for run in (before, after))
+    for place in sorted(one.keys() | two.keys()):
+        if one.get(place) != two.get(place):
+            shown = " → ".join(repr(losses[place]) if place in losses else "none" for losses in (one, two))
+            yield f"losses differ from stage {place[0] + 1}, epoch {place[1] + 1} on: {shown}"
+            break
+    for split, results in before.splits.items():
+        if split in after.splits and results.captions != after.splits[split].captions:
+            yield f"captions of {split} differ"
 
 
 def rescored(before: BaselineRun, after: BaselineRun) -> list[str]:
@@ -188,44 +187,24 @@ def rescored(before: BaselineRun, after: BaselineRun) -> list[str]:
             continue
         for metric in (metric for metric in results.scores if metric in now.scores):
             one, two = results.scores[metric], now.scores[metric]
-            if abs(one - two) > _ROUNDING:
+            if abs(one - two) > 1e-9:  # more than rounding
                 scores = f"{metric} {100 * one:.4f} → {100 * two:.4f}"
                 found.append(f"{before.name}: the same captions of {split} have other scores: {scores}")
     return found
 
 
-def _losses(before: BaselineRun, after: BaselineRun) -> Iterator[str]:
-    one, two = ({(stage, epoch): loss for stage, epoch, loss in run.losses} for run in (before, after))
-    for stage, epoch in sorted(one.keys() | two.keys()):
-        losses = one.get((stage, epoch)), two.get((stage, epoch))
-        if losses[0] != losses[1]:
-            shown = " → ".join("none" if loss is None else repr(loss) for loss in losses)
-            yield f"losses differ from stage {stage + 1}, epoch {epoch + 1} on: {shown}"
-            return
-
-
-def _captions(before: BaselineRun, after: BaselineRun) -> Iterator[str]:
-    for split, results in before.splits.items():
-        if split in after.splits and results.captions != after.splits[split].captions:
-            yield f"captions of {split} differ"
-
-
 @dataclass(slots=True)
 class _Pair:
-    """The expected runs of a row by seed, those measured in their place, and why some cannot be compared.
+    """The expected runs of a row by seed, those measured in their place, and by status why they are kept apart."""
 
-    `changed` names other conditions: a changed setting is a change, whatever it does.
-    """
-
-    expected: list[BaselineRun]
+    expected: list[BaselineRun] = field(default_factory=list)
     measured: list[BaselineRun] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    apart: dict[Status, list[str]] = field(default_factory=lambda: {"missing": [], "changed": [], "refused": []})
+    tests: list[Tested] = field(default_factory=list)
 
     @property
     def comparable(self) -> bool:
-        return not (self.missing or self.changed or self.refused)
+        return not any(self.apart.values())
 
     @property
     def model(self) -> str:
@@ -238,80 +217,71 @@ def judge(
     unfinished: Sequence[Run] = (),
     tolerance: Mapping[str, float] | None = None,
 ) -> GateResult:
-    """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing.
-
-    Runs belong together that are equal in model, role, seed and signature, the release aside.
-    """
+    """Compare what was measured (None: nothing) with what is expected; `unfinished` says why something is missing."""
     tolerance = tolerance or {}
     runs = measured.runs if measured else ()
     found = {run.identity: run for run in runs}
     pairs: dict[object, _Pair] = {}
     for run in expected.runs:
-        pair = pairs.setdefault(run.row, _Pair([]))
+        pair = pairs.setdefault(row_of(run), _Pair())
         pair.expected.append(run)
         if run.identity in found:
             pair.measured.append(found[run.identity])
         else:
-            _add_reason(pair, run, [other for other in runs if other.who == run.who], unfinished)
-    tests = _tests(list(pairs.values()), tolerance)
+            status, why = _absence(run, [other for other in runs if other.who == run.who], unfinished)
+            pair.apart[status].append(f"{run.name} was {why}")
+    wanted = [(pair, scores) for pair in pairs.values() if pair.comparable for scores in _scores(pair)]
+    for (pair, _), tested in zip(wanted, gate_tests([scores for _, scores in wanted], tolerance), strict=True):
+        pair.tests.append(tested)
     known = {run.identity for run in expected.runs}
     return GateResult(
-        rows=tuple(_row(pair, tested) for pair, tested in zip(pairs.values(), tests, strict=True)),
+        rows=tuple(map(_row, pairs.values())),
         fresh=tuple(run.name for run in runs if run.identity not in known),
         tolerance=tolerance,
         before=_codes(expected.runs),
         after=_codes(runs) or "nothing measured",
-        tests=sum(map(len, tests)),
+        tests=len(wanted),
     )
 
 
-def _add_reason(pair: _Pair, run: BaselineRun, others: Sequence[BaselineRun], unfinished: Sequence[Run]) -> None:
+def _absence(run: BaselineRun, others: Sequence[BaselineRun], unfinished: Sequence[Run]) -> tuple[Status, str]:
     """Why an expected run has no counterpart: it was measured under other conditions, or not at all."""
     failure = next((each for each in unfinished if (each.role, each.model, each.seed) == run.who), None)
     if failure is not None:
         what = ": ".join(filter(None, (failure.status, failure.error_class, failure.reason)))
-        pair.missing.append(f"{run.name} was not measured: {what}")
-    elif others:
-        nearest = min((differing(run.conditions, other.conditions) for other in others), key=len)
-        pair.changed.append(f"{run.name} was measured under other conditions: {'; '.join(nearest)}")
-    else:
-        pair.missing.append(f"{run.name} was not measured: no such run was planned")
-
-
-def _tests(pairs: Sequence[_Pair], tolerance: Mapping[str, float]) -> list[list[Tested]]:
-    """The tests of every pair, all corrected together; pairs that lack something have none."""
-    wanted = [(place, scores) for place, pair in enumerate(pairs) if pair.comparable for scores in _scores(pair)]
-    found: list[list[Tested]] = [[] for _ in pairs]
-    tests = gate_tests([scores for _, scores in wanted], tolerance)
-    for (place, _), tested in zip(wanted, tests, strict=True):
-        found[place].append(tested)
-    return found
+        return "missing", f"not measured: {what}"
+    if not others:
+        return "missing", "not measured: no such run was planned"
+    nearest = min((differing(run.conditions, other.conditions) for other in others), key=len)
+    return "changed", f"measured under other conditions: {'; '.join(nearest)}"
 
 
 def _scores(pair: _Pair) -> list[Scores]:
     found: list[Scores] = []
     for split, metric in tested_metrics(pair.expected):
         before, after = (scores_of_seeds(runs, split, metric) for runs in (pair.expected, pair.measured))
+        what = f"{pair.model}: {metric} on {split}"
         if before is None or after is None:
-            pair.missing.append(f"{pair.model}: {metric} on {split} was not measured with every seed")
+            pair.apart["missing"].append(f"{what} was not measured with every seed")
         elif odd := mean_of_seeds(before).keys() ^ mean_of_seeds(after).keys():
-            pair.refused.append(f"{pair.model}: {metric} on {split} is of other images: {len(odd)} on one side alone")
+            pair.apart["refused"].append(f"{what} is of other images: {len(odd)} on one side alone")
         else:
             found.append((ScoreChange(split, metric, None, None), (before, after)))
     return found
 
 
-def _row(pair: _Pair, tests: Sequence[Tested]) -> GateRow:
-    first, seeds = pair.expected[0], tuple(run.seed for run in pair.expected)
+def _row(pair: _Pair) -> GateRow:
+    first, tests, seeds = pair.expected[0], tuple(pair.tests), tuple(run.seed for run in pair.expected)
     if not pair.comparable:
-        status: Status = "missing" if pair.missing else "changed" if pair.changed else "refused"
-        reasons = (*pair.missing, *pair.changed, *pair.refused)
-        return GateRow(first.model, first.role, seeds, status, "not judged", tuple(tests), reasons=reasons)
+        status = next(status for status, why in pair.apart.items() if why)
+        reasons = tuple(chain.from_iterable(pair.apart.values()))
+        return GateRow(first.model, first.role, seeds, status, "not judged", tests, reasons=reasons)
     exact, said = _exact(pair)
-    other = [
-        what for before, after in zip(pair.expected, pair.measured, strict=True) for what in rescored(before, after)
-    ]
-    fell = list(_falls(pair, tests))
+    other = list(chain.from_iterable(map(rescored, pair.expected, pair.measured)))
+    fell = []
+    for each in (each for each in tests if each.verdict == "regressed"):
+        points, p = -100 * each.difference.difference, each.difference.adjusted
+        fell.append(f"{pair.model}: {each.metric} on {each.split} fell by {points:.1f} points (p {p:.2g})")
     improved = any(each.verdict == "improved" for each in tests)
     # A deterministic result does not change by itself. Where a model improved, changed bits are expected; where the
     # same captions score higher, only the evaluator changed, which is no improvement.
@@ -320,23 +290,13 @@ def _row(pair: _Pair, tests: Sequence[Tested]) -> GateRow:
     unknown = []
     if not tests and exact != "equal" and not changed:
         unknown.append(f"{pair.model}: neither bits nor scores of images can be compared")
-    ends: dict[Status, list[str]] = {
-        "regressed": fell,
-        "changed": changed,
-        "refused": unknown,
-        "undecided": list(_doubts(pair, tests)),
-    }
-    return GateRow(
-        model=first.model,
-        role=first.role,
-        seeds=seeds,
-        status=next((status for status, why in ends.items() if why), _passed(tests)),
-        exact=exact,
-        tests=tuple(tests),
-        costs=tuple(cost_changes(pair.expected, pair.measured)),
-        reasons=tuple(reason for why in ends.values() for reason in why),
-        notes=(*(what for what in (*other, *said) if what not in changed), *_cost_notes(pair)),
-    )
+    ends: dict[Status, list[str]] = {"regressed": fell, "changed": changed, "refused": unknown}
+    ends["undecided"] = list(_doubts(pair, tests))
+    passed: Status = "within" if any(each.verdict == "within" for each in tests) else "same"
+    status = next((status for status, why in ends.items() if why), "improved" if improved else passed)
+    costs, reasons = tuple(cost_changes(pair.expected, pair.measured)), tuple(chain.from_iterable(ends.values()))
+    notes = (*(what for what in (*other, *said) if what not in changed), *_cost_notes(pair))
+    return GateRow(first.model, first.role, seeds, status, exact, tests, costs, reasons, notes)
 
 
 def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
@@ -345,13 +305,6 @@ def _exact(pair: _Pair) -> tuple[Exact, list[str]]:
     worst = min((exact for exact, _ in found), key=order.index)
     said = [sentence for exact, sentences in found if exact == worst for sentence in sentences]
     return worst, said if len(said) < 2 else [f"{said[0]}; and {len(said) - 1} more like it, of its seeds and splits"]
-
-
-def _falls(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
-    for each in tests:
-        if each.verdict == "regressed":
-            points, p = -100 * each.difference.difference, each.difference.adjusted
-            yield f"{pair.model}: {each.metric} on {each.split} fell by {points:.1f} points (p {p:.2g})"
 
 
 def _doubts(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
@@ -369,14 +322,11 @@ def _doubts(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
                 yield f"{what}: undecided, no fall found, {size} ({bounds})"
 
 
-def _passed(tests: Sequence[Tested]) -> Status:
-    verdicts = {each.verdict for each in tests}
-    return "improved" if "improved" in verdicts else "within" if "within" in verdicts else "same"
-
-
 def _cost_notes(pair: _Pair) -> Iterator[str]:
-    for name in missing_costs(pair.expected, pair.measured):
-        yield f"{pair.model}: {name} was not measured this time"
+    runs = list(zip(pair.expected, pair.measured, strict=True))
+    for name in pair.expected[0].costs:
+        if any(name in before.costs and name not in after.costs for before, after in runs):
+            yield f"{pair.model}: {name} was not measured this time"
     for each in cost_changes(pair.expected, pair.measured):
         if (each.name == "parameters" or each.unit == "GMAC") and each.before != each.after:
             yield f"{pair.model}: {each.name} {each.before:g} → {each.after:g}"

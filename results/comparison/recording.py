@@ -14,9 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from results.comparison.baseline import UNKNOWN, differing
+from results.comparison.baseline import UNKNOWN, Closed, differing
 from results.files import read_model
 
 FILE: Final = "recording.json"
@@ -35,19 +35,11 @@ LAYERS: Final[tuple[Layer, ...]] = ("settings", "data", "metrics", "speaks", "st
 """In the order of cause and effect: what an earlier one finds explains what later ones do."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class Series(Closed):
+    """One quantity at several places, of one model or of all: numbers, or texts that must be equal.
 
-
-class Series(_Strict):
-    """One quantity at several places, of one model or of all.
-
-    Attributes:
-        each: what a place is: "step", "image", "word".
-        values: numbers, or texts that must be equal.
-        tolerance: of numbers, absolute, one for all or one a place.
-        ties: places whose text rounding alone can change.
-        likely: beginnings of the paths that such a fault mostly lies in.
+    `each` says what a place is, as "step", "image" or "word". `tolerance` is absolute, for all or a place; `ties` are
+    places whose text rounding alone can change, `likely` beginnings of the paths that such a fault mostly lies in.
     """
 
     layer: Layer
@@ -79,7 +71,9 @@ class Series(_Strict):
         if any(isinstance(value, str) for value in self.values):
             ties = (place for place, text in mine.items() if any(each.get(place) != text for each in rounded))
             return self.model_copy(update={"ties": tuple(ties)})
-        seen = [_second(_apart(value, each.get(place)) for each in rounded) for place, value in mine.items()]
+        # The largest difference but one: a sampled word, or a jump, that one replica alone has is chance.
+        differences = ([_apart(value, each.get(place)) for each in rounded] for place, value in mine.items())
+        seen = [sorted((0.0, 0.0, *of_place))[-2] for of_place in differences]
         if self.each == "step":
             ahead = [max(seen[step : step + AHEAD + 1]) for step in range(len(seen))]
             most = list(accumulate(ahead, max))
@@ -114,11 +108,6 @@ def series(
     )
 
 
-def _second(found: Iterable[float]) -> float:
-    """The largest but one: a sampled word, or a jump, that one replica alone has is chance; 0 of fewer than two."""
-    return sorted((0.0, 0.0, *found))[-2]
-
-
 def _short(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
@@ -127,7 +116,7 @@ def _apart(one: float | str, other: float | str | None) -> float:
     return abs(one - other) if isinstance(one, float) and isinstance(other, float) else math.inf
 
 
-class Request(_Strict):
+class Request(Closed):
     """What is recorded: these models under this preset, with `--set`'s changes, and the plug-ins that define them."""
 
     models: tuple[str, ...] = Field(min_length=1)
@@ -136,7 +125,7 @@ class Request(_Strict):
     plugins: tuple[str, ...] = ()
 
 
-class Recording(_Strict):
+class Recording(Closed):
     """All that was recorded, with the code (release and commit), digests of its sources, and the platform."""
 
     format: Literal["captionbench-recording-1"] = "captionbench-recording-1"
@@ -207,11 +196,8 @@ class Judged:
 
 
 def judge_recording(expected: Recording, found: Recording, seconds: float) -> Judged:
-    changed = tuple(
-        path
-        for path in sorted(expected.files.keys() | found.files.keys())
-        if expected.files.get(path) != found.files.get(path)
-    )
+    paths = sorted(expected.files.keys() | found.files.keys())
+    changed = tuple(path for path in paths if expected.files.get(path) != found.files.get(path))
     now = {each.name: each for each in found.series}
     broken = {each.model for each in found.series if each.each == "part" and each.values != (RUNS,)}
     findings: list[Finding] = []
@@ -224,7 +210,14 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
         if (finding := _finding(each, now.get(each.name), changed, ties)) is not None:
             findings.append(finding)
     order = list(dict.fromkeys((each.layer, each.model, _part(each.what)) for each in expected.series))
-    findings.sort(key=lambda each: _causes(each, order))
+
+    def causes(finding: Finding) -> tuple[int, int, int]:
+        """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
+        step = int(finding.place) if finding.each == "step" and finding.place.isdecimal() else 0
+        place = finding.layer, finding.model, _part(finding.what)
+        return LAYERS.index(finding.layer), order.index(place), step
+
+    findings.sort(key=causes)
     other = sorted(differing(expected.platform, found.platform, UNKNOWN))
     return Judged(tuple(findings), tuple(ties), checked, changed, expected.code, found.code, tuple(other), seconds)
 
@@ -233,13 +226,6 @@ def _part(what: str) -> str:
     """The stage of a series of steps: "xe: loss" is of "xe"."""
     stage, colon, _ = what.partition(": ")
     return stage if colon else ""
-
-
-def _causes(found: Finding, order: Sequence[tuple[Layer, str, str]]) -> tuple[int, int, int]:
-    """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
-    place = found.layer, found.model, _part(found.what)
-    step = int(found.place) if found.each == "step" and found.place.isdecimal() else 0
-    return LAYERS.index(found.layer), order.index(place), step
 
 
 def _finding(before: Series, after: Series | None, changed: Sequence[str], ties: list[str]) -> Finding | None:
@@ -263,20 +249,8 @@ def _finding(before: Series, after: Series | None, changed: Sequence[str], ties:
     if isinstance(one, float) and isinstance(two, float) and tolerances[first]:
         size = abs(one - two) / tolerances[first]
     likely = [path for start in before.likely for path in changed if path.startswith(start)]
-    return Finding(
-        before.layer,
-        before.model,
-        before.what,
-        before.each,
-        first,
-        _said(one),
-        _said(two),
-        len(differing),
-        len(before.places),
-        size,
-        tuple(dict.fromkeys((*likely, *changed))),
-    )
-
-
-def _said(value: float | str | None) -> str:
-    return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+    said = ("none" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in (one, two))
+    files = tuple(dict.fromkeys((*likely, *changed)))
+    where = before.layer, before.model, before.what, before.each, first
+    was, now = said
+    return Finding(*where, was, now, len(differing), len(before.places), size, files)

@@ -90,17 +90,11 @@ def scores() -> tuple[PublishedScore, ...]:
 
 
 def _score(row: dict[str, Any]) -> PublishedScore:
-    size = row.pop("ensemble")
-    blank: dict[str, Any] = {name: row.pop(name) or None for name in ("features", "backbone", "objective")}
-    blank |= {name: row.pop(name) or None for name in ("split", "domain")}
-    return PublishedScore(
-        ensemble=None if size == "" else size != "no",
-        ensemble_size=int(size) if size.isdecimal() else None,
-        beam=int(beam) if (beam := row.pop("beam")) else None,
-        value=float(row.pop("value")),
-        **blank,
-        **row,
-    )
+    size = row["ensemble"]
+    row |= {name: row[name] or None for name in ("features", "backbone", "objective", "split", "domain")}
+    row |= {"ensemble": size != "no" if size else None, "ensemble_size": int(size) if size.isdecimal() else None}
+    row |= {"beam": int(row["beam"]) if row["beam"] else None, "value": float(row["value"])}
+    return PublishedScore(**row)
 
 
 def printed_rows(chosen: Iterable[PublishedScore]) -> list[dict[str, PublishedScore]]:
@@ -138,16 +132,13 @@ def all_footnotes() -> tuple[tuple[str, Chosen], ...]:
 def domain_footnote(images: Mapping[str, int]) -> str | None:
     """The footnote of scores of nocaps by domain where the domains are other images than the printed ones'.
 
-    The server's validation domains and those that copies of the annotations state are not the same.
-
-    Args:
-        images: how many each domain has here, by name ("in-domain", "near-domain", "out-domain"); 0: not known.
+    The server's validation domains and those that copies of the annotations state are not the same. `images` are how
+    many each domain has here, by name ("in-domain", "near-domain", "out-domain"); 0: not known.
     """
     if images == _SERVER_DOMAINS:
         return None
-    here, there = (
-        ", ".join(f"{count:,} {name}" for name, count in counts.items()) for counts in (images, _SERVER_DOMAINS)
-    )
+    counted = [[f"{count:,} {name}" for name, count in counts.items()] for counts in (images, _SERVER_DOMAINS)]
+    here, there = map(", ".join, counted)
     told = f"are of other images here: {here}" if all(images.values()) else "may differ here"
     return (
         f"Domains {told}; printed scores by domain are of the nocaps server's {there}, but for ExpansionNet v2's, "
@@ -243,10 +234,7 @@ class PublishedMatch:
 
 
 def published_for(model: str, *, split: str | None = None, metric: str | None = None) -> list[PublishedScore]:
-    """The printed numbers of a model of the zoo (of one split, one metric; None: of all), in the papers' order.
-
-    A plug-in's model, and one whose rows no paper prints, has none.
-    """
+    """The printed numbers of a model of the zoo (of one split, one metric; None: of all), in the papers' order."""
     printed = printed_of().get(model, ())
     return [
         score
@@ -259,8 +247,8 @@ def printed_split(dataset: str, split: str) -> str | None:
     """What papers call a data set's split, one of `SPLIT_IMAGES`; None where no printed number is of it."""
     if dataset.startswith("nocaps") or (dataset == "coco" and split == "nocaps"):
         return "nocaps-val"
-    name = f"karpathy-{split}" if dataset == "coco" else ""
-    return name if name in SPLIT_IMAGES else None
+    name = f"karpathy-{split}"
+    return name if dataset == "coco" and name in SPLIT_IMAGES else None
 
 
 def best_match(
@@ -282,34 +270,29 @@ def best_match(
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:
     """The conditions of a run's scores on a split, from its signature and its configuration."""
     card = config.get("card")
+    printed = printed_split(signature.get("data", "").partition("#")[0], split)
     if signature.get("track") == "captions" and card:
-        name = signature.get("data", "").partition("#")[0]
-        return MeasuredConditions(
-            printed_split(name, split), card["objective"] or None, card["beam"], None, None, bool(card["ensemble"])
-        )
+        return MeasuredConditions(printed, card["objective"] or None, card["beam"], None, None, bool(card["ensemble"]))
     stages = stages_of(config)
     beam = signature.get("beam", "")
     trained = any(stage.get("backbone") == "trained" for stage in stages)
-    images, members = config.get("evaluated", {}).get(split), config.get("members", ())
+    members, preset, shipped = config.get("members", ()), config.get("preset") or {}, config.get("shipped_preset")
+    recipe = None  # of runs of the paper track that do not say how they deviate
+    if shipped:
+        recipe = RunRecipe(preset.get("name", ""), shipped["digest"], tuple(shipped["deviations"]))
+    elif signature.get("track") == "controlled":
+        recipe = RunRecipe(preset.get("name", ""))
     return MeasuredConditions(
-        split=printed_split(signature.get("data", "").partition("#")[0], split),
+        split=printed,
         objective=_OBJECTIVES.get(stages[-1].get("objective", "")) if stages else None,
         beam=int(beam) if beam.isdecimal() else None,
         features=signature.get("feat"),
         backbone=("trained" if trained else "frozen") if stages else None,
         ensemble=bool(members),
         models=len(members) or None,
-        recipe=_recipe(signature, config),
-        images=images,
+        recipe=recipe,
+        images=config.get("evaluated", {}).get(split),
     )
-
-
-def _recipe(signature: Mapping[str, str], config: Mapping[str, Any]) -> RunRecipe | None:
-    """None for runs of the paper track that do not say how they deviate."""
-    preset, shipped = (config.get("preset") or {}).get("name", ""), config.get("shipped_preset")
-    if shipped:
-        return RunRecipe(preset, shipped["digest"], tuple(shipped["deviations"]))
-    return RunRecipe(preset) if signature.get("track") == "controlled" else None
 
 
 def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMatch:
@@ -317,14 +300,11 @@ def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMa
     unstated: list[str] = []
     unclear: list[str] = []
     for name in ("objective", "beam", "features", "ensemble"):
+        same = _same_features(score, measured) if name == "features" else _same(score, measured, name)
         if getattr(score, name) is None:
             unstated.append(name)
-            continue
-        same = _same_features(score, measured) if name == "features" else _same(score, measured, name)
-        if same is None:
-            unclear.append(name)
         elif not same:
-            differing.append(name)
+            (unclear if same is None else differing).append(name)
     if score.ensemble and None not in (score.ensemble_size, measured.models) and score.ensemble_size != measured.models:
         differing.append(f"ensemble ({measured.models} models, not {score.ensemble_size})")
     if score.backbone is not None and _same(score, measured, "backbone") is not True:
@@ -342,11 +322,7 @@ def _compare(score: PublishedScore, measured: MeasuredConditions) -> PublishedMa
 
 
 def _other_recipe(score: PublishedScore, own: RunRecipe) -> str:
-    """What makes a run's recipe another than a printed number's, "" where it is the same.
-
-    Numbers were made by the recipe of the paper that prints them, or that the printed row is quoted from: a preset is
-    compared with the rows alone that it is the recipe of.
-    """
+    """What makes a run's recipe another than that of a printed row, "" where it is the same."""
     shipped = recipes().get(own.preset)
     if shipped is None:
         return f"preset {own.preset}" if own.preset else "no paper's"
@@ -372,33 +348,22 @@ def _same_features(score: PublishedScore, measured: MeasuredConditions) -> bool 
 
 
 def _distance(match: PublishedMatch) -> tuple[bool, int, int, bool]:
-    """Numbers of another objective are further away than any other.
-
-    What reinforcement gains is more than what most models of a table differ by.
-    """
-    return (
-        "objective" in match.differing,
-        len(match.differing),
-        len(match.unstated) + len(match.unclear),
-        bool(match.score.ensemble),
-    )
+    """Numbers of another objective are furthest: reinforcement gains more than most models of a table differ by."""
+    unknown = len(match.unstated) + len(match.unclear)
+    return "objective" in match.differing, len(match.differing), unknown, bool(match.score.ensemble)
 
 
 @dataclass(frozen=True, slots=True)
 class AblationRow:
-    """One printed row, its scores by metric, and the models of the zoo that are built as it says."""
+    """One printed row, its scores by metric, one of them, and the models of the zoo that are built as it says."""
 
     scores: Mapping[str, PublishedScore]
+    first: PublishedScore
     models: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        first = self.first
-        return f"{first.model}: {first.variant}" if first.variant else first.model
-
-    @property
-    def first(self) -> PublishedScore:
-        return next(iter(self.scores.values()))
+        return f"{self.first.model}: {self.first.variant}" if self.first.variant else self.first.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,18 +378,14 @@ class AblationTable:
 
 def ablation_tables(preset: str) -> tuple[AblationTable, ...]:
     """The tables whose rows a preset trains; none for other presets."""
-    recipe = recipes().get(preset)
-    return tuple(_table(paper, table) for paper, table in recipe.ablation) if recipe else ()
-
-
-def _table(paper: str, table: str) -> AblationTable:
-    rows = printed_rows(
-        score for score in scores() if (score.paper, score.table, score.unit) == (paper, table, "percent")
-    )
-    metrics = tuple(name for name in METRICS if any(name in row for row in rows))
-    found = []
-    for row in rows:
-        first = next(iter(row.values()))
-        models = tuple(name for name, printed in printed_of().items() if chosen_by(first, printed))
-        found.append(AblationRow(row, models))
-    return AblationTable(paper, table, metrics, tuple(found))
+    recipe, tables = recipes().get(preset), []
+    for place in recipe.ablation if recipe else ():
+        rows = printed_rows(each for each in scores() if (each.paper, each.table) == place and each.unit == "percent")
+        metrics = tuple(name for name in METRICS if any(name in row for row in rows))
+        found = []
+        for row in rows:
+            first = next(iter(row.values()))
+            models = tuple(name for name, printed in printed_of().items() if chosen_by(first, printed))
+            found.append(AblationRow(row, first, models))
+        tables.append(AblationTable(*place, metrics, tuple(found)))
+    return tuple(tables)

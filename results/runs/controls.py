@@ -66,15 +66,22 @@ _Sides = tuple[str | None, Sequence[Run], Sequence[Run]]
 
 def controls(store: Store, groups: Sequence[Group], runs: Mapping[str, Run]) -> list[Controls]:
     """The controls of each of the groups of `leaderboard(store)`, in their order; `runs` are the finished ones."""
-    rows = [[_scored([runs[key] for key in row.keys], group.split) for row in group.rows] for group in groups]
+    rows = [
+        [[runs[key] for key in row.keys if _score(runs[key], group.split) is not None] for row in group.rows]
+        for group in groups
+    ]
     sides = _sides(groups, rows)
     involved = {run.id: run for pairs in sides for _, *both in pairs for side in both for run in side}
     with store.reading() as connection:
         by_image = image_scores(connection, list(involved.values()), RANKING_METRIC)
-    return [
-        Controls(tuple(_pair(group.split, *pair, by_image) for pair in pairs), *_table(group))
-        for group, pairs in zip(groups, sides, strict=True)
-    ]
+    found = []
+    for group, pairs in zip(groups, sides, strict=True):
+        means = (row.mean(RANKING_METRIC) for row in group.rows if row.model not in FLOORS)
+        known = combinations((mean for mean in means if mean is not None), 2)
+        gaps = [_POINTS * abs(one - other) for one, other in known]
+        tested = tuple(_pair(group.split, *pair, by_image) for pair in pairs)
+        found.append(Controls(tested, max(gaps, default=None), median(gaps) if gaps else None))
+    return found
 
 
 def _sides(groups: Sequence[Group], rows: Sequence[Sequence[Sequence[Run]]]) -> list[list[_Sides]]:
@@ -104,10 +111,6 @@ def _same(run: Run, split: str) -> object:
     return fingerprint, track, rest, run.model, frozenset(run.variant.items()), split
 
 
-def _scored(runs: Sequence[Run], split: str) -> list[Run]:
-    return sorted((run for run in runs if _score(run, split) is not None), key=lambda run: run.seed)
-
-
 def _score(run: Run, split: str) -> float | None:
     score = run.scores[split].get("overall", {}).get(RANKING_METRIC)
     return None if score is None else score.value
@@ -120,20 +123,13 @@ def _pair(
     others: Sequence[Run],
     by_image: Mapping[tuple[int, str], ByImage],
 ) -> ControlPair:
-    sides = [[by_image[run.id, split] for run in runs] for runs in (changed, others)]
     kind: Kind = "seeds" if change is None else "preprocessing"
     model, seeds = changed[0].model, (len(changed), len(others))
-    if matrix([*sides[0], *sides[1]]) is None:
+    every = matrix([by_image[run.id, split] for run in (*changed, *others)])
+    if every is None:
         means = [fmean(_score(run, split) or 0.0 for run in runs) for runs in (changed, others)]
         gap = _POINTS * (means[0] - means[1])
         return ControlPair(model, kind, change, gap, None, None, None, NEEDS_IMAGE_SCORES, seeds)
-    first, second = (scores for side in sides if (scores := matrix(side)) is not None)
+    first, second = every[: seeds[0]], every[seeds[0] :]
     test = architecture_difference(_POINTS * first, _POINTS * second)
     return ControlPair(model, kind, change, test.difference, test.low, test.high, test.p, test.reason, seeds)
-
-
-def _table(group: Group) -> tuple[float | None, float | None]:
-    found = (row.mean(RANKING_METRIC) for row in group.rows if row.model not in FLOORS)
-    means = [mean for mean in found if mean is not None]
-    gaps = [_POINTS * abs(one - other) for one, other in combinations(means, 2)]
-    return (max(gaps), median(gaps)) if gaps else (None, None)

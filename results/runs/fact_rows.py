@@ -12,7 +12,7 @@ from results.runs.facts import FACT_METRICS, KINDS, fact_counts, fact_scores, un
 from results.runs.leaderboard import Group, Row
 from results.runs.reading import image_scores
 from results.runs.run import Run
-from results.runs.spreads import Spread, spreads
+from results.runs.spreads import spreads
 from results.statistics.architecture import places
 from results.statistics.significance import Array, pseudo_values
 from results.store.schema import DatasetRow, Image
@@ -23,10 +23,8 @@ from results.store.store import Store
 class FactTable:
     """The rows of a group that have facts, with intervals over seeds and images.
 
-    Attributes:
-        leading: by metric, the first keys of the models that no other is surely better than, all pairs corrected.
-        influences: by the first key of a row, (seeds, images, metrics) whose means are the scores of `FACT_METRICS`.
-        images: how many each domain has, "overall" first.
+    `leading` are by metric the first keys of the models that no other is surely better than, all pairs corrected;
+    `influences` by the first key of a row, (seeds, images, metrics), means of `FACT_METRICS`; `images` by domain.
     """
 
     group: Group
@@ -55,7 +53,8 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
         counts = np.array([[[kind.get(image, 0) for kind in stored[key]] for image in ids] for key in row.keys])
         facts = {}
         for domain, among in members.items():
-            values = _influences(unpacked(counts[:, among]))
+            # (seeds, images, metrics), in the order of `FACT_METRICS`, of counts (seeds, images, kinds, 4)
+            values = np.array([pseudo_values(of_seed, _flat_scores) for of_seed in unpacked(counts[:, among])])
             if domain == "overall":
                 influences[row.keys[0]] = values
             by_metric = zip(FACT_METRICS, np.moveaxis(values, -1, 0).tolist(), strict=True)
@@ -64,8 +63,10 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
                 for metric, of_metric in by_metric
             }
             quantities = [run.facts[group.split].get(domain, {}) for run in of_rows[row.keys[0]]]
-            found = spreads(dict(zip(row.seeds, quantities, strict=True)), scored)
-            facts[domain] = {metric: _within(spread) for metric, spread in found.items()}
+            facts[domain] = spreads(dict(zip(row.seeds, quantities, strict=True)), scored)
+            for metric, spread in facts[domain].items():
+                if spread.low is not None and spread.high is not None:
+                    facts[domain][metric] = replace(spread, low=max(spread.low, 0.0), high=min(spread.high, 1.0))
         return replace(row, facts=facts)
 
     influences: dict[str, Array] = {}
@@ -76,19 +77,8 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     return FactTable(replace(group, rows=ranked, references=beside), _leading(ranked, influences), influences, images)
 
 
-def _within(spread: Spread) -> Spread:
-    if spread.low is None or spread.high is None:
-        return spread
-    return replace(spread, low=max(spread.low, 0.0), high=min(spread.high, 1.0))
-
-
-def _influences(counts: Array) -> Array:
-    """(seeds, images, metrics), in the order of `FACT_METRICS`, of counts (seeds, images, kinds, 4)."""
-
-    def scores(totals: Array) -> Array:
-        return fact_scores(totals).reshape(*totals.shape[:-2], -1)
-
-    return np.array([pseudo_values(of_seed, scores) for of_seed in counts])
+def _flat_scores(totals: Array) -> Array:
+    return fact_scores(totals).reshape(*totals.shape[:-2], -1)
 
 
 def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, frozenset[str]]:

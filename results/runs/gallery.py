@@ -60,7 +60,7 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
         scores = image_scores(connection, runs, RANKING_METRIC)
         facts = [image_scores(connection, runs, fact_counts(kind)) for kind in KINDS]
         in_split = select(Image).join(DatasetRow).where(DatasetRow.fingerprint == fingerprint, Image.split == split)
-        images = {image["image_id"]: image for image in connection.execute(in_split).mappings()}
+        images = connection.execute(in_split).mappings().all()
         said = select(Caption.run_id, Caption.image_id, Caption.caption)
         said = said.where(Caption.run_id.in_([run.id for run in runs]), Caption.split == split)
         captions = {(run_id, image_id): caption for run_id, image_id, caption in connection.execute(said)}
@@ -70,33 +70,23 @@ def gallery(store: Store, fingerprint: str, split: str, finished: Iterable[Run])
             for image_id, number in by_run[run.id, split].items():
                 place = (run.id, image_id)
                 wrong[place] = wrong.get(place, 0) | (states_falsely(number) << bit)
-    means = {
-        image_id: _mean([scores[run.id, split].get(image_id) for run in runs if run.role == "model"])
-        for image_id in images
-    }
-    chosen = sorted(means, key=lambda image_id: (means[image_id] is None, means[image_id] or 0.0, image_id))
-    return [
-        GalleryItem(
-            image_id=image_id,
-            file=images[image_id]["file"],
-            domain=images[image_id]["domain"],
-            references=tuple(images[image_id]["references"]),
-            captions=tuple(
-                GalleryCaption(
-                    model=run.model,
-                    role=run.role,
-                    key=run.key,
-                    caption=captions[run.id, image_id],
-                    cider=scores[run.id, split].get(image_id),
-                    wrong=wrong.get((run.id, image_id)),
-                )
-                for run in runs
-                if (run.id, image_id) in captions
-            ),
-            mean_cider=means[image_id],
+    items = []
+    for image in images:
+        image_id = image["image_id"]
+        ciders = {run.id: scores[run.id, split].get(image_id) for run in runs}
+        of_models = [cider for run in runs if run.role == "model" and (cider := ciders[run.id]) is not None]
+        shown = tuple(
+            GalleryCaption(
+                *(run.model, run.role, run.key, captions[run.id, image_id]),
+                cider=ciders[run.id],
+                wrong=wrong.get((run.id, image_id)),
+            )
+            for run in runs
+            if (run.id, image_id) in captions
         )
-        for image_id in chosen
-    ]
+        references, mean = tuple(image["references"]), fmean(of_models) if of_models else None
+        items.append(GalleryItem(image_id, image["file"], image["domain"], references, shown, mean))
+    return sorted(items, key=lambda item: (item.mean_cider is None, item.mean_cider or 0.0, item.image_id))
 
 
 def _shown(runs: Sequence[Run], split: str) -> list[Run]:
@@ -109,8 +99,3 @@ def _shown(runs: Sequence[Run], split: str) -> list[Run]:
         return run.role == "reference", -(value or 0.0), run.model
 
     return sorted(firsts, key=order)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

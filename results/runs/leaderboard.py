@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from results.errors import StoreError
-from results.records import Quantity, Role, without_code
+from results.records import CodeRecord, Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
 from results.runs.run import Run, StoredPretraining
 from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, made_elsewhere, row_costs, spreads
@@ -25,6 +25,9 @@ from results.runs.standings import (
 )
 from results.statistics.learning import Learning, State, mean_learning
 from results.store.store import Store
+
+RANKING_METRIC = "CIDEr-D"
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,12 @@ class Group:
     comparisons: Comparisons | None = None
     budget: int = 1
     ladder: object = None
-    metric: str = "CIDEr-D"
+    metric: str = RANKING_METRIC
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What may separate it from other groups of its split."""
+        return {"data": self.fingerprint, "track": self.track, **self.signature}
 
     @property
     def is_as_given(self) -> bool:
@@ -115,15 +123,11 @@ class Group:
     def name(self) -> str:
         """Data set and split, that its models were trained with rewards where others were not, and for how long."""
         rewards = "reward" in self.separating and "reward" in self.signature
-        counts = sorted(
-            {round(cost.value) for row in self.rows if (cost := row.costs.get("train_steps")) and cost.value}
-        )
+        steps = (row.costs.get("train_steps") for row in self.rows)
+        counts = sorted({round(cost.value) for cost in steps if cost and cost.value})
         many = " to ".join(f"{count:,}" for count in dict.fromkeys((*counts[:1], *counts[-1:])))
         after = f" after {many} update{'s' * (counts[-1:] != [1])}" * bool(counts)
         return f"{self.dataset} {self.split}" + " with rewards" * rewards + after
-
-
-RANKING_METRIC = "CIDEr-D"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,33 +169,22 @@ def leaderboard(
             else:
                 beside.setdefault((run.fingerprint, split), []).append(run)
 
-    context = _Context(metric, scored, judging, _ladders(ranked), outdated(runs))
+    longer: dict[object, dict[int, dict[object, list[Run]]]] = {}
     of_split: dict[tuple[str, str], list[Run]] = {}
     for (_, split), members in ranked.items():
         of_split.setdefault((members[0].fingerprint, split), []).extend(members)
+        for run in members:
+            rungs = longer.setdefault((run.ladder, split), {})
+            rungs.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
+    context = _Context(metric, scored, judging, longer, outdated(runs))
     groups = [_group(members, split, beside, of_split, context) for (_, split), members in ranked.items()]
     accompanied = {(group.fingerprint, group.split) for group in groups}
-    groups += [
-        Group(
-            *(runs[0].dataset, fingerprint, split, runs[0].track),
-            references=_references(_newest(runs, {}), split, {}, context),
-            metric=metric,
-        )
-        for (fingerprint, split), runs in beside.items()
-        if (fingerprint, split) not in accompanied
-    ]
+    for (fingerprint, split), alone in beside.items():
+        if (fingerprint, split) not in accompanied:
+            found = _references(_newest(alone, {}), split, {}, context)
+            place = alone[0].dataset, fingerprint, split, alone[0].track
+            groups.append(Group(*place, references=found, metric=metric))
     return [replace(group, separating=_separating(group, groups)) for group in groups]
-
-
-def _ladders(
-    ranked: Mapping[tuple[object, str], Sequence[Run]],
-) -> dict[object, dict[int, dict[object, list[Run]]]]:
-    found: dict[object, dict[int, dict[object, list[Run]]]] = {}
-    for (_, split), runs in ranked.items():
-        for run in runs:
-            rungs = found.setdefault((run.ladder, split), {})
-            rungs.setdefault(run.budget, {}).setdefault(_whatever_the_schedule(run), []).append(run)
-    return found
 
 
 def _whatever_the_schedule(run: Run) -> object:
@@ -204,18 +197,22 @@ def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> 
     for budget in sorted(each for each in rungs if each > runs[0].budget):
         longer = rungs[budget].get(_whatever_the_schedule(runs[0]), ())
         seeds = {run.seed for run in runs} & {run.seed for run in longer}
-        scores = [
-            [run.scores.get(split, {}).get("overall", {}).get(context.metric) for run in side if run.seed in seeds]
-            for side in (runs, longer)
-        ]
-        values = [[score.value for score in side if score is not None and score.value is not None] for side in scores]
-        if not seeds or len(values[0]) != len(values[1]) or len(values[0]) < len(seeds):
+        own, more = (
+            _values([run for run in side if run.seed in seeds], split, context.metric) for side in (runs, longer)
+        )
+        if not seeds or not len(own) == len(more) >= len(seeds):
             continue
         steps = longer[0].costs.get("train_steps")
-        times, gap = budget / runs[0].budget, fmean(values[1]) - fmean(values[0])
+        times, gap = budget / runs[0].budget, fmean(more.values()) - fmean(own.values())
         updates = None if steps is None or steps.value is None else round(steps.value)
         return Gain(budget, updates, times, gap, finished=times >= 2 and gap <= margin)
     return None
+
+
+def _values(runs: Sequence[Run], split: str, metric: str) -> dict[int, float]:
+    """The scores of runs that have one, by seed."""
+    found = {run.seed: run.scores.get(split, {}).get("overall", {}).get(metric) for run in runs}
+    return {seed: score.value for seed, score in found.items() if score is not None and score.value is not None}
 
 
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
@@ -236,36 +233,31 @@ def _group(
 ) -> Group:
     """Of runs that may be ranked; `beside` and `of_split` are the references and all models' runs by data and split."""
     first = members[0]
-    rows = []
+    pairs = []
     by_row, machines = rows_of(members), machines_of_most(run.environment for run in members)
     for runs in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
-        rows.append((_row(runs, split, _differences(runs[0].variant, rivals), context, machines), runs))
-    rows.sort(key=lambda pair: _rank(pair[0], context.metric))
+        pairs.append((_row(runs, split, _differences(runs[0].variant, rivals), context, machines), runs))
+    pairs.sort(key=lambda pair: _rank(pair[0], context.metric))
+    rows = [runs for _, runs in pairs]
     references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
-    sorted_runs = [runs for _, runs in rows]
     other = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
-    floors = floor_rows(sorted_runs, rows_of(references), other)
+    floors = floor_rows(rows, rows_of(references), other)
     beside_rows = _references(references, split, first.conditions, context)
     human = next((row.mean(context.metric) for row in beside_rows if row.model == "human"), None)
-    margin = margin_of(context.judging, human, (row.mean(context.metric) for row, _ in rows))
-    gains = [_gain(runs, split, margin[0], context) for runs in sorted_runs]
-    seeds, scored = shared_seeds(sorted_runs), context.scored
-    elsewhere = made_elsewhere(sorted_runs)
-    compared_elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in sorted_runs])
+    margin = margin_of(context.judging, human, (row.mean(context.metric) for row, _ in pairs))
+    gains = [_gain(runs, split, margin[0], context) for runs in rows]
+    seeds, elsewhere = shared_seeds(rows), made_elsewhere(rows)
+    compared_elsewhere = made_elsewhere([[run for run in runs if run.seed in seeds] or runs for runs in rows])
     longer = {number for number, gain in enumerate(gains) if gain}
     found, comparisons = standings(
-        sorted_runs, floors, split, scored, context.metric, context.judging, margin, compared_elsewhere, longer
+        rows, floors, split, context.scored, context.metric, context.judging, margin, compared_elsewhere, longer
     )
     return Group(
-        dataset=first.dataset,
-        fingerprint=first.fingerprint,
-        split=split,
-        track=first.track,
-        signature=first.signature,
+        *(first.dataset, first.fingerprint, split, first.track, first.signature),
         rows=tuple(
             replace(row, standings=of, elsewhere=elsewhere.get(number), gain=gain)
-            for number, ((row, _), of, gain) in enumerate(zip(rows, found, gains, strict=True))
+            for number, ((row, _), of, gain) in enumerate(zip(pairs, found, gains, strict=True))
         ),
         references=beside_rows,
         comparisons=comparisons,
@@ -295,18 +287,14 @@ def _newest(runs: Sequence[Run], conditions: Mapping[str, str]) -> list[Run]:
         same = frozenset(without_code(run.conditions).items())
         by_code.setdefault((run.model, run.seed, same), []).append(run)
     revision = conditions.get("rev")
-    chosen = (
-        [run for run in same if run.signature.get("rev") == revision][-1:] or same[-1:] for same in by_code.values()
-    )
-    return [run for found in chosen for run in found]
+    return [
+        next((run for run in reversed(same) if run.signature.get("rev") == revision), same[-1])
+        for same in by_code.values()
+    ]
 
 
 def _row(
-    runs: Sequence[Run],
-    split: str,
-    differs: dict[str, str | None],
-    context: _Context,
-    machines: Mapping[Phase, str],
+    runs: Sequence[Run], split: str, differs: dict[str, str | None], context: _Context, machines: Mapping[Phase, str]
 ) -> Row:
     domains = list(dict.fromkeys(domain for run in runs for domain in run.scores[split] if domain != "overall"))
     scored = {
@@ -337,11 +325,7 @@ def _row(
             for domain in runs[0].facts.get(split, {})
         },
         learning={run.seed: run.learning for run in runs if run.learning is not None},
-        by_seed={
-            run.seed: score.value
-            for run in runs
-            if (score := run.scores[split]["overall"].get(context.metric)) is not None and score.value is not None
-        },
+        by_seed=_values(runs, split, context.metric),
     )
 
 
@@ -358,14 +342,7 @@ def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) ->
 
 def _separating(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
-    return tuple(_differences(_identity(group), [_identity(other) for other in rivals]))
-
-
-def _identity(group: Group) -> dict[str, str]:
-    return {"data": group.fingerprint, "track": group.track, **group.signature}
-
-
-_NAMED = 3
+    return tuple(_differences(group.fields, [other.fields for other in rivals]))
 
 
 def _plugins(run: Run) -> tuple[str, ...]:
@@ -373,23 +350,19 @@ def _plugins(run: Run) -> tuple[str, ...]:
 
 
 def outdated(runs: Sequence[Run]) -> dict[str, str]:
-    """By key, why a run is not of the newest code: another results revision, or other sources of its model.
-
-    The newest code is that of the run that finished last, of a model that of its own last run beside the same plug-ins.
-    """
-    in_time = sorted((run for run in runs if run.code is not None), key=lambda run: run.ended)
-    newest = {(run.model, _plugins(run)): run for run in in_time}
+    """By key, why a run is of other code than the last run, or its model's last beside the same plug-ins."""
+    newest: dict[object, CodeRecord] = {}
+    last: CodeRecord | None = None
     found = {}
+    for run in sorted(runs, key=lambda run: run.ended):
+        if run.code is not None:
+            newest[run.model, _plugins(run)] = last = run.code
     for run in runs:
-        if run.code is None:
+        if run.code is None or last is None:
             found[run.key] = f"captionbench {run.code_version} made it, which did not record its code"
-            continue
-        last, of_model = in_time[-1].code, newest[run.model, _plugins(run)].code
-        assert last is not None
-        assert of_model is not None
-        if run.code.revision != last.revision:
+        elif run.code.revision != last.revision:
             found[run.key] = f"of results revision {run.code.revision}, the newest is {last.revision}"
-        elif run.code.model != of_model.model:
+        elif run.code.model != (of_model := newest[run.model, _plugins(run)]).model:
             changed = [path for path in run.code.changed_files(of_model) if not path.startswith("harness/")]
             more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
             found[run.key] = f"made before {', '.join(changed[:_NAMED])}{more} changed"

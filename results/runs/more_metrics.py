@@ -13,7 +13,6 @@ from typing import Final, Literal
 
 Better = Literal["higher", "lower", "neither"]
 BETTER: Final[dict[Better, str]] = {"higher": "more", "lower": "less", "neither": "neither"}
-"""Which direction is better, as tables say it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from results.runs.leaderboard import RANKING_METRIC, rows_of
 from results.runs.reading import finished, image_scores
 from results.runs.run import ByImage
 from results.runs.standings import FLOORS
-from results.statistics.architecture import ScoreSummary, missing, summary
+from results.statistics.architecture import missing, summary
 from results.statistics.significance import mean_of_seeds
 from results.store.store import Store
 
@@ -44,11 +44,8 @@ def stored_variances(store: Store, dataset: str, split: str) -> StoredVariances 
 
     The data set is named or given by its fingerprint. Floors are left out: they are no candidates.
     """
-    runs = [
-        run
-        for run in finished(store, dataset)
-        if run.role == "model" and run.model not in FLOORS and split in run.scores
-    ]
+    models = (run for run in finished(store, dataset) if run.role == "model" and run.model not in FLOORS)
+    runs = [run for run in models if split in run.scores]
     with store.reading() as connection:
         by_image = image_scores(connection, runs, RANKING_METRIC)
     groups: dict[object, list[list[ByImage]]] = {}
@@ -71,30 +68,18 @@ def _variances(rows: Sequence[Sequence[ByImage]]) -> StoredVariances | None:
     weighed = [((many - 1) * many / degrees, part) for many, part in zip(seeds, parts, strict=True)]
     between = sum(weight * float(part.between) for weight, part in weighed)
     interaction = sum(weight * float(part.interaction) for weight, part in weighed)  # e²/N
-    pairs = [_image_variance(*pair) for pair in combinations(parts, 2)]
+    # Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0.
+    pairs = [
+        float((one.images - two.images).var(ddof=1) - len(images) * (one.interaction + two.interaction))
+        for one, two in combinations(parts, 2)
+    ]
     deviation = sqrt(max(fmean(pairs), 0.0)) if pairs else None
-    return StoredVariances(
-        sqrt(between),
-        degrees,
-        sqrt(len(images) * interaction),
-        deviation,
-        len(images),
-        len(parts),
-        sum(seeds),
-    )
-
-
-def _image_variance(first: ScoreSummary, second: ScoreSummary) -> float:
-    """Of one image's difference, as `results.statistics.architecture.estimate` has it; may be below 0."""
-    gap = first.images - second.images
-    return float(gap.var(ddof=1) - len(gap) * (first.interaction + second.interaction))
+    sizes = len(images), len(parts), sum(seeds)
+    return StoredVariances(sqrt(between), degrees, sqrt(len(images) * interaction), deviation, *sizes)
 
 
 def run_seconds(store: Store, dataset: str, conditions: dict[str, str]) -> dict[str, float]:
-    """Mean wall-clock seconds of runs, from their start to their last row, by model; `conditions` are of signatures.
-
-    Of runs that finished at the first attempt on a data set.
-    """
+    """Mean seconds of runs that finished at the first attempt, by model; `conditions` are of signatures."""
     found: dict[str, list[float]] = {}
     for run in finished(store, dataset):
         if run.attempts == 1 and run.started_at and conditions.items() <= run.signature.items():

@@ -15,20 +15,8 @@ from results.runs.facts import fact_influences, is_fact
 from results.runs.more_metrics import depends_on, is_more
 from results.runs.run import ByImage, DatasetInfo, Run
 from results.statistics.significance import SUMS
-from results.store.schema import (
-    AttentionMap,
-    Caption,
-    Cost,
-    DatasetRow,
-    Epoch,
-    HeldOutScore,
-    Image,
-    ImageInfluences,
-    ImageScores,
-    RunRow,
-    Score,
-    SkippedImage,
-)
+from results.store import schema
+from results.store.schema import Caption, Cost, DatasetRow, Epoch, HeldOutScore, Image, RunRow, Score
 from results.store.store import Store
 
 FINISHED = RunRow.status == "finished"
@@ -111,13 +99,13 @@ def finished_with_images(store: Store, keys: Collection[str] | None = None) -> l
 def read_images(connection: Connection, runs: Sequence[Run]) -> None:
     """Fill in the runs' scores and influences of single images, and their captions."""
     found = {run.id: run for run in runs}
-    for table in (ImageScores, ImageInfluences):
+    for table in (schema.ImageScores, schema.ImageInfluences):
         query = select(table.run_id, table.split, table.metric, table.scores).where(table.run_id.in_(found))
         for run_id, split, metric, scores in connection.execute(query):
             if is_fact(metric):
                 found[run_id].influences.setdefault(split, {}).update(fact_influences(scores, depends_on(metric)))
             elif not is_more(metric):
-                own = found[run_id].by_image if table is ImageScores else found[run_id].influences
+                own = found[run_id].by_image if table is schema.ImageScores else found[run_id].influences
                 own.setdefault(split, {})[metric] = scores
     captioned = select(Caption.run_id, Caption.split, Caption.image_id, Caption.caption)
     for run_id, split, image_id, caption in connection.execute(captioned.where(Caption.run_id.in_(found))):
@@ -132,7 +120,7 @@ def image_scores(
     They are scores of the images; with `of_score`, numbers whose mean is the split's score: influences on the metrics
     of `results.statistics.significance.SUMS`.
     """
-    table = ImageInfluences if of_score and metric in SUMS else ImageScores
+    table = schema.ImageInfluences if of_score and metric in SUMS else schema.ImageScores
     found: dict[tuple[int, str], ByImage] = {(run.id, split): {} for run in runs for split in run.scores}
     wanted = (table.run_id.in_([run.id for run in runs]), table.metric == metric)
     for run_id, split, scores in connection.execute(select(table.run_id, table.split, table.scores).where(*wanted)):
@@ -158,49 +146,40 @@ def run_keys(store: Store, name: str) -> list[str]:
 
 
 def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRecord]:
-    query = select(AttentionMap).join(RunRow, RunRow.id == AttentionMap.run_id)
-    query = query.where(RunRow.key == key, AttentionMap.split == split).order_by(AttentionMap.image_id)
+    table, found = schema.AttentionMap, {}
+    query = select(table).join(RunRow, RunRow.id == table.run_id).where(RunRow.key == key, table.split == split)
     with store.reading() as connection:
-        rows = connection.execute(query).mappings().all()
-    return {
-        row["image_id"]: AttentionRecord(
-            image_id=row["image_id"],
-            words=tuple(row["words"]),
-            weights=tuple(map(tuple, row["weights"])),
-            grid=None if row["grid_height"] is None else (row["grid_height"], row["grid_width"]),
-            boxes=None if row["boxes"] is None else tuple(map(tuple, row["boxes"])),
-        )
-        for row in rows
-    }
+        for row in connection.execute(query.order_by(table.image_id)).mappings():
+            words, weights = tuple(row["words"]), tuple(map(tuple, row["weights"]))
+            grid = None if row["grid_height"] is None else (row["grid_height"], row["grid_width"])
+            boxes = None if row["boxes"] is None else tuple(map(tuple, row["boxes"]))
+            found[row["image_id"]] = AttentionRecord(row["image_id"], words, weights, grid, boxes)
+    return found
 
 
 def datasets(store: Store) -> list[DatasetInfo]:
     evaluated = select(Image.dataset_id, Image.split, func.count()).group_by(Image.dataset_id, Image.split)
-    skipped = select(SkippedImage.dataset_id, SkippedImage.file, SkippedImage.reason)
+    left_out = schema.SkippedImage
+    skipped = select(left_out.dataset_id, left_out.file, left_out.reason).order_by(left_out.file)
+    found = {}
     with store.reading() as connection:
-        rows = connection.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings().all()
-        counts = connection.execute(evaluated.order_by(Image.split)).all()
-        left = connection.execute(skipped.order_by(SkippedImage.file)).all()
-    return [
-        DatasetInfo(
-            name=row["name"],
-            fingerprint=row["fingerprint"],
-            root=row["root"],
-            split_sizes=row["split_sizes"],
-            evaluated={split: count for dataset_id, split, count in counts if dataset_id == row["id"]},
-            skipped={file: reason for dataset_id, file, reason in left if dataset_id == row["id"]},
-        )
-        for row in rows
-    ]
+        for row in connection.execute(select(DatasetRow).order_by(DatasetRow.id)).mappings():
+            found[row["id"]] = DatasetInfo(row["name"], row["fingerprint"], row["root"], row["split_sizes"], {}, {})
+        for dataset_id, split, count in connection.execute(evaluated.order_by(Image.split)):
+            found[dataset_id].evaluated[split] = count
+        for dataset_id, file, reason in connection.execute(skipped):
+            found[dataset_id].skipped[file] = reason
+    return list(found.values())
 
 
 def evaluated_images(store: Store) -> dict[str, dict[int, ImageRecord]]:
     found: dict[str, dict[int, ImageRecord]] = {}
-    query = select(Image, DatasetRow.fingerprint).join(DatasetRow)
+    columns = Image.image_id, Image.file, Image.split, Image.references, Image.domain
     with store.reading() as connection:
-        for row in connection.execute(query).mappings():
-            image = ImageRecord(row["image_id"], row["file"], row["split"], tuple(row["references"]), row["domain"])
-            found.setdefault(row["fingerprint"], {})[image.image_id] = image
+        for data, image_id, file, split, references, domain in connection.execute(
+            select(DatasetRow.fingerprint, *columns).join(DatasetRow)
+        ):
+            found.setdefault(data, {})[image_id] = ImageRecord(image_id, file, split, tuple(references), domain)
     return found
 
 

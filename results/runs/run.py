@@ -6,6 +6,7 @@ Metrics are fractions as coco-caption computes them (CIDEr-D 1.2 is shown as 120
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -87,14 +88,10 @@ class Run:
 
     @cached_property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
-        """Equal for runs whose scores on a split may be compared.
-
-        Where a results revision was recorded, results do not depend on the release.
-        """
-        signature = {
-            name: value for name, value in self.signature.items() if name != "v" or "rev" not in self.signature
-        }
-        return self.fingerprint, self.track, frozenset(signature.items())
+        """Equal for runs whose scores on a split may be compared; of a results revision any release is."""
+        left_out = {"v"} if "rev" in self.signature else set()
+        signature = frozenset(item for item in self.signature.items() if item[0] not in left_out)
+        return self.fingerprint, self.track, signature
 
     @property
     def budget(self) -> int:
@@ -145,17 +142,15 @@ class Run:
         found = (self.config.get("card") or {}).get("pretraining")
         if found is None:
             return None
-        return StoredPretraining(
-            tuple(found["data_sets"]), found["captions"], tuple(found["captions_of"]), found["overlap"], found["source"]
-        )
+        data, of = tuple(found["data_sets"]), tuple(found["captions_of"])
+        return StoredPretraining(data, found["captions"], of, found["overlap"], found["source"])
 
     def stage_speeds(self) -> dict[str, float]:
         """Images a second over all epochs of each stage, by the stage's name, in the order of training."""
-        images: dict[str, float] = {}
-        seconds: dict[str, float] = {}
+        images, seconds = defaultdict[str, float](float), defaultdict[str, float](float)
         for epoch in self.epochs:
-            images[epoch.stage_name] = images.get(epoch.stage_name, 0.0) + epoch.images_per_second * epoch.seconds
-            seconds[epoch.stage_name] = seconds.get(epoch.stage_name, 0.0) + epoch.seconds
+            images[epoch.stage_name] += epoch.images_per_second * epoch.seconds
+            seconds[epoch.stage_name] += epoch.seconds
         return {name: images[name] / spent for name, spent in seconds.items() if spent > 0}
 
 

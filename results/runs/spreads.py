@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 from statistics import fmean
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from results.records import Quantity
 from results.runs.run import ByImage, Run
@@ -57,28 +57,22 @@ def depends_on_machine(cost: str, unit: str) -> bool:
     return unit in _UNITS or cost == "latency_noisy"
 
 
-def phase_of(cost: str) -> Phase:
-    """When a cost is measured."""
-    return "measured" if cost.startswith(_AFTER_TRAINING) else "trained"
-
-
 def machine_of(environment: Mapping[str, Any], phase: Phase) -> str:
-    """The device's name, or else the processor's, from a run's recorded environment; "" where it has none.
-
-    What was measured right after training has no environment of its own.
-    """
+    """The device's name, else the processor's, of training or of later measurement; "" where it is not known."""
     apart = environment.get("measurement") if phase == "measured" else None
     return (_name(apart) if isinstance(apart, dict) else "") or _name(environment)
 
 
 def machines_of_most(environments: Iterable[Mapping[str, Any]]) -> dict[Phase, str]:
     """By phase, the machine of most runs; "" where none is known."""
-    found: dict[Phase, str] = {}
-    known = list(environments)
-    for phase in ("trained", "measured"):
-        counts = Counter(name for environment in known if (name := machine_of(environment, phase)))
-        found[phase] = max(counts, key=lambda name: (counts[name], name), default="")
-    return found
+    known, phases = list(environments), get_args(Phase)
+    return {phase: _most(filter(None, (machine_of(each, phase) for each in known))) for phase in phases}
+
+
+def _most(values: Iterable[str]) -> str:
+    """What most values are, of equally many the last by name; "" without any."""
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value), default="")
 
 
 _COMPUTING: Final = ("torch", "numpy", "timm", "transformers")
@@ -95,10 +89,10 @@ def versions(environment: Mapping[str, Any]) -> dict[str, str]:
 def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
     """By row number, on what processor or by which versions a row, or some of its seeds, was computed, unlike most."""
     made = [[{"": _name(run.environment), **versions(run.environment)} for run in runs] for runs in rows]
-    most: dict[str, str] = {}
-    for what in ("", *_COMPUTING):
-        counts = Counter(value for of_row in made for value in {one[what] for one in of_row if what in one})
-        most[what] = max(counts, key=lambda value: (counts[value], value), default="")
+    most = {
+        what: _most(value for of_row in made for value in {one[what] for one in of_row if what in one})
+        for what in ("", *_COMPUTING)
+    }
     found: dict[int, str] = {}
     for number, (runs, of_row) in enumerate(zip(rows, made, strict=True)):
         others: dict[str, list[str]] = {}
@@ -124,23 +118,15 @@ def spreads(
     by_seed: Mapping[int, Mapping[str, Quantity]], scored: Mapping[str, Mapping[int, ByImage]] | None = None
 ) -> dict[str, Spread]:
     """Every metric over seeds; `scored` are the images' scores that several seeds need for an interval."""
-    metrics = dict.fromkeys(metric for scores in by_seed.values() for metric in scores)
-    return {
-        metric: _spread({seed: scores.get(metric) for seed, scores in by_seed.items()}, (scored or {}).get(metric, {}))
-        for metric in metrics
-    }
-
-
-def _spread(by_seed: Mapping[int, Quantity | None], scored: Mapping[int, ByImage]) -> Spread:
-    measured, values, reason = _measured(by_seed)
-    mean, deviation = fmean(values) if values else None, _deviation(values) if len(values) > 1 else None
-    return Spread(mean, deviation, len(values), reason, *_interval(measured, scored))
-
-
-def _deviation(values: Sequence[float]) -> float:
-    """The sample's standard deviation; that of `statistics`, by exact fractions, takes twenty times as long."""
-    mean = fmean(values)
-    return sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    found = {}
+    for metric in dict.fromkeys(metric for scores in by_seed.values() for metric in scores):
+        measured, values, reason = _measured({seed: scores.get(metric) for seed, scores in by_seed.items()})
+        mean, deviation = fmean(values) if values else None, None
+        if mean is not None and len(values) > 1:  # `statistics.stdev`, by exact fractions, takes twenty times as long
+            deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+        interval = _interval(measured, (scored or {}).get(metric, {}))
+        found[metric] = Spread(mean, deviation, len(values), reason, *interval)
+    return found
 
 
 def _interval(
@@ -168,24 +154,20 @@ def row_costs(
         by_seed = {run.seed: run.costs.get(name) for run in runs}
         unit = next(run.costs[name].unit for run in runs if name in run.costs)
         if depends_on_machine(name, unit):
-            phase = phase_of(name)
+            phase: Phase = "measured" if name.startswith(_AFTER_TRAINING) else "trained"
             measured = (run for run in runs if name in run.costs and run.costs[name].value is not None)
             where = {run.seed: machine_of(run.environment, phase) for run in measured}
             here = [seed for seed, machine in where.items() if machine in ("", machines[phase])]
             if len(here) < len(where):
-                others[name] = _other_machine(where, here, phase, machines[phase])
+                names = " and ".join(sorted({where[seed] for seed in where.keys() - set(here)}))
+                said = f"{phase} on {names}, most others on {machines[phase]}"
+                if here:
+                    said = f"of {len(here)} of {len(where)} seeds, {phase} on {machines[phase]} as most others"
+                    said += f"; the rest was on {names}"
+                others[name] = OtherMachine(said, tuple(here))
                 by_seed = {seed: by_seed[seed] for seed in here or where}
         costs[name] = _mean_cost(by_seed)
     return costs, others
-
-
-def _other_machine(where: Mapping[int, str], here: Sequence[int], phase: Phase, machine: str) -> OtherMachine:
-    """Of a cost whose seeds ran `where`, those `here` on the `machine` of most of the group."""
-    names = " and ".join(sorted({where[seed] for seed in where.keys() - set(here)}))
-    said = f"{phase} on {names}, most others on {machine}"
-    if here:
-        said = f"of {len(here)} of {len(where)} seeds, {phase} on {machine} as most others; the rest was on {names}"
-    return OtherMachine(said, tuple(here))
 
 
 def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:

@@ -11,15 +11,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from results.runs.run import ByImage, Run
-from results.statistics.architecture import (
-    NEEDS_IMAGES,
-    Placing,
-    estimate,
-    missing,
-    of_any_seeds,
-    p_of_t,
-    places,
-)
+from results.statistics.architecture import NEEDS_IMAGES, Placing, estimate, missing, of_any_seeds, p_of_t, places
 from results.statistics.learning import LEAST, mean_learning
 from results.statistics.significance import ALPHA, Array, holm, matrix, mean_of_seeds, sign_flip_columns
 
@@ -33,6 +25,12 @@ STILL_LEARNING: Final = "still learning: validation was rising when the training
 NEAR_ZERO: Final = "the learning rate was near zero for the end of its training: it may not have finished learning"
 AT_CHANCE: Final = "at the level of chance: no validation was above one point of CIDEr-D"
 TOO_SHORT: Final = f"fewer than {LEAST} validations: they do not say whether it had finished learning"
+_UNFINISHED: Final[dict[str, str]] = {
+    "still learning": STILL_LEARNING,
+    "rate near zero": NEAR_ZERO,
+    "at chance": AT_CHANCE,
+    "unknown": TOO_SHORT,
+}
 ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
 NO_SHARED_SEEDS: Final = "other seeds: most rows do not share two seeds (bench run --first-seed, --seeds)"
@@ -157,22 +155,19 @@ class Comparisons:
 
     def between(self, first: int, second: int) -> tuple[PairVerdict, Verdict] | None:
         """The pair of two rows, and its verdict seen from the first one."""
+        turned: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
         for pair in self.pairs:
-            if (pair.first, pair.second) == (first, second):
-                return pair, pair.verdict
-            if (pair.second, pair.first) == (first, second):
-                turned: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
-                return pair, turned.get(pair.verdict, pair.verdict)
+            if {pair.first, pair.second} == {first, second}:
+                return pair, pair.verdict if pair.first == first else turned.get(pair.verdict, pair.verdict)
         return None
 
 
 def floor_rows(rows: Rows, references: Rows, elsewhere: Rows = ()) -> list[Sequence[Run]]:
     """The floors of a group, which see what its models see: of its own `rows`, and those beside it scored alike.
 
-    Args:
-        references: of the data set; retrieval by the group's own features is meant where it ran by these, otherwise by
-            any, but none for models that read images: features were learnt from labels that those have not seen.
-        elsewhere: rows of other groups of the split; a `blind` one that differs in features alone saw none of them.
+    Of the data set's `references`, retrieval by the group's own features is meant where it ran by these, otherwise by
+    any, but none for models that read images: features were learnt from labels that those have not seen. Of rows
+    `elsewhere` on the split, a `blind` one that differs in features alone saw none of them.
     """
     conditions = rows[0][0].conditions
     found = [runs for runs in rows if runs[0].model in FLOORS]
@@ -245,10 +240,10 @@ def standings(
     """
     is_floor = [runs[0].model in FLOORS for runs in rows]
     unfinished = [why_unfinished(runs) for runs in rows]
-    own = [_seeds(runs, split, scored, metric) for runs in rows]
-    levels = [
-        (runs[0].model, _seeds(runs, split, scored, metric)) for runs in floors if why_unfinished(runs) != AT_CHANCE
-    ]
+    by_run = scored.get(metric, {})
+    own = [[by_run.get((run.id, split), {}) for run in runs] for runs in rows]
+    learnt = [runs for runs in floors if why_unfinished(runs) != AT_CHANCE]
+    levels = [(runs[0].model, [by_run.get((run.id, split), {}) for run in runs]) for runs in learnt]
     against = floor_tests([[] if floor else seeds for floor, seeds in zip(is_floor, own, strict=True)], levels)
     without: dict[int, str] = {}
     for number, tests in enumerate(against):
@@ -283,10 +278,6 @@ class _Compared(NamedTuple):
     seeds: tuple[int, ...]
     placing: Placing
 
-    @property
-    def sets(self) -> int:
-        return max(len(self.seeds), 1)
-
 
 def _comparisons(
     compared: _Compared | None,
@@ -305,28 +296,15 @@ def _comparisons(
         if gap < 0:
             first, second, gap, low, high = second, first, -gap, -high, -low
         verdict: Verdict = "same" if pair.same_within(within) else "unknown" if pair.better is None else "better"
-        needs = pair.needed(compared.sets, images, within) if verdict == "unknown" else (None, None)
+        needs = pair.needed(max(len(seeds), 1), images, within) if verdict == "unknown" else (None, None)
         ends = [end if isfinite(end) else None for end in (low, high)]
         found.append(PairVerdict(rows[first], rows[second], gap, ends[0], ends[1], pair.p, verdict, *needs))
-    return Comparisons(
-        metric,
-        images,
-        seeds,
-        tuple(rows),
-        tuple(found),
-        *margin,
-        None if lent is None else float(lent.lent),
-        None if lent is None else float(lent.p),
-        tests,
-    )
+    degrees, alike = (None, None) if lent is None else (float(lent.lent), float(lent.p))
+    return Comparisons(metric, images, seeds, tuple(rows), tuple(found), *margin, degrees, alike, tests)
 
 
 def margin_of(judging: Judging, human: float | None, means: Iterable[float | None]) -> tuple[float, str | None]:
-    """The difference below which two rows are the same, a fraction, and of what it is 2 %; None: it was asked for.
-
-    Args:
-        human: the score of people on the metric, if it is known; else the best of the rows' `means` counts.
-    """
+    """Below which difference two rows are the same, a fraction; and of what it is 2 %, None where it was asked for."""
     if judging.margin is not None:
         return judging.margin / 100, None
     if human is not None:
@@ -337,20 +315,7 @@ def margin_of(judging: Judging, human: float | None, means: Iterable[float | Non
 def why_unfinished(runs: Sequence[Run]) -> str | None:
     """Why a row of these runs cannot be placed by what it had learnt, if it cannot."""
     trained = [run.learning for run in runs if run.learning is not None]
-    if not trained:
-        return None
-    reasons: dict[str, str] = {
-        "still learning": STILL_LEARNING,
-        "rate near zero": NEAR_ZERO,
-        "at chance": AT_CHANCE,
-        "unknown": TOO_SHORT,
-    }
-    return reasons.get(mean_learning(trained).state)
-
-
-def _seeds(runs: Sequence[Run], split: str, scored: Scored, metric: str) -> list[ByImage]:
-    by_run = scored.get(metric, {})
-    return [by_run.get((run.id, split), {}) for run in runs]
+    return _UNFINISHED.get(mean_learning(trained).state) if trained else None
 
 
 def _places(
@@ -368,25 +333,26 @@ def _places(
     seeds, reasons = shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
     as_given = len(seeds) < 2 and all(runs[0].kind == "captions" for runs in rows)
     scores: list[Array | None] = []
+    images = [by_run.get((runs[0].id, split), {}).keys() for runs in rows]
     for number, runs in enumerate(rows):
         every = [by_run.get((run.id, split), {}) for run in runs]
         if as_given:
             own = matrix([mean_of_seeds(every)])
             reason = NO_SCORES if own is None else NEEDS_IMAGES if own.shape[1] < 2 else None
         else:
-            chosen = [scored for run, scored in zip(runs, every, strict=True) if run.seed in seeds]
-            own, reason = matrix(chosen), _no_place(every)
+            own = matrix([scored for run, scored in zip(runs, every, strict=True) if run.seed in seeds])
+            whole = matrix(every)
+            unscored = OTHER_IMAGES if any(every) and all(every) else NO_SCORES
+            reason = unscored if whole is None else missing(whole)
         scores.append(own)
         reasons.append(without.get(number) or reason)
-    images = next(
-        (_images(rows[number], split, by_run) for number, reason in enumerate(reasons) if reason is None), None
-    )
-    for number, reason in enumerate(reasons):
-        if reason is None and _images(rows[number], split, by_run) != images:
+    first = next((number for number, reason in enumerate(reasons) if reason is None), 0)
+    for number in (number for number, reason in enumerate(reasons) if reason is None):
+        if images[number] != images[first]:
             reasons[number] = OTHER_IMAGES
-        elif reason is None and len(seeds) < 2 and not as_given:
+        elif len(seeds) < 2 and not as_given:
             reasons[number] = NO_SHARED_SEEDS
-        elif reason is None and not as_given and not {run.seed for run in rows[number]}.issuperset(seeds):
+        elif not as_given and not {run.seed for run in rows[number]}.issuperset(seeds):
             reasons[number] = f"other seeds: places are of seeds {', '.join(map(str, seeds))}, which most rows have"
     members = [number for number, reason in enumerate(reasons) if reason is None]
     reasons = [without.get(number) or unplaced.get(number) or reason for number, reason in enumerate(reasons)]
@@ -409,14 +375,3 @@ def shared_seeds(rows: Rows) -> tuple[int, ...]:
     several = [{run.seed for run in runs} for runs in rows if len(runs) > 1]
     counts = Counter(seed for seeds in several for seed in seeds)
     return tuple(sorted(seed for seed, count in counts.items() if 2 * count > len(several)))
-
-
-def _images(runs: Sequence[Run], split: str, by_run: Mapping[tuple[int, str], ByImage]) -> set[int]:
-    return set(by_run.get((runs[0].id, split), {}))
-
-
-def _no_place(seeds: Sequence[ByImage]) -> str | None:
-    scores = matrix(seeds)
-    if scores is None:
-        return OTHER_IMAGES if any(seeds) and all(seeds) else NO_SCORES
-    return missing(scores)

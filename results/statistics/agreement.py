@@ -34,11 +34,7 @@ class Agreement:
 
 
 def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]:
-    """Stuart's (1953) tau-c and Kendall's (1945) tau-b of captions' scores and ratings.
-
-    Args:
-        scores, ratings, images: one a rating, (N,); images count from 0.
-    """
+    """Stuart's (1953) tau-c and Kendall's (1945) tau-b of captions' scores and ratings, (N,); `images` count from 0."""
     of = int(images.max()) + 1
     concordant = _signs(scores, ratings)
     untied = [len(values) - _ties(values) for values in (scores, ratings)]
@@ -53,12 +49,7 @@ def taus(scores: Array, ratings: Array, images: Indices) -> dict[str, Agreement]
 
 
 def pairwise_accuracy(scores: Array, better: Indices, worse: Indices, images: Indices) -> Agreement:
-    """The share of pairs whose better caption has the higher score; ties count half.
-
-    Args:
-        scores: one a caption.
-        better, worse, images: the captions of each pair by number, and its image.
-    """
+    """The share of pairs of captions, by their numbers, whose `better` one has the higher score; ties count half."""
     right = (np.sign(scores[better] - scores[worse]) + 1) / 2
     value = right.mean() if len(right) else np.nan
     return _agreement(value, (right - value) / max(len(right), 1), images, int(images.max(initial=0)) + 1)
@@ -71,12 +62,8 @@ def differences(found: Mapping[str, Agreement]) -> dict[tuple[str, str], tuple[f
     pairs = [pair for pair in combinations(found, 2) if not np.isnan([found[name].value for name in pair]).any()]
     gaps = [found[first].value - found[second].value for first, second in pairs]
     errors = [_error(found[first].influences - found[second].influences) for first, second in pairs]
-    p_values = holm(
-        [
-            2 * float(ndtr(-abs(gap) / error)) if error else float(gap == 0)
-            for gap, error in zip(gaps, errors, strict=True)
-        ]
-    )
+    both = zip(gaps, errors, strict=True)
+    p_values = holm([2 * float(ndtr(-abs(gap) / error)) if error else float(gap == 0) for gap, error in both])
     return {pair: (gap, p) for pair, gap, p in zip(pairs, gaps, p_values, strict=True)}
 
 

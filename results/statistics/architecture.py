@@ -150,9 +150,7 @@ def error_and_degrees(
 ) -> tuple[Array, Array]:
     """Standard errors and degrees of freedom.
 
-    Args:
-        between, free: the variances of both models' means, and the degrees of freedom that estimate them.
-        left: the images' part.
+    `between` are the variances of both models' means, `free` the degrees of freedom of each; `left` the images' part.
     """
     part = between[0] + between[1]
     variance = part + left
@@ -212,9 +210,7 @@ def table_variances(between: Array, interaction: Array, seeds: int) -> TableVari
     it: d = S - 1 of its own and those of the table's that are lent, but no more than all models have together. Where
     Bartlett's test (1937) rejects that all deviate alike, its p over the level is the share of the table's that is.
 
-    Args:
-        between, interaction: of `ScoreSummary`, (..., M) of three models or more.
-        seeds: of every model, three or more.
+    `between` and `interaction` are of `ScoreSummary`, (..., M), of three models and `seeds` or more.
     """
     from scipy.special import chdtrc, digamma, polygamma
 

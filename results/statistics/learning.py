@@ -55,7 +55,10 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: floa
         return Learning("stopped early" if stopped_early else "unknown", count)
     quarter = ceil(count / 4)
     rise = max(scores[-quarter:]) - max(scores[:-quarter])
-    error = sqrt(2) * _deviation(scores)
+    # The deviation of one score from the curve that fits best and never falls, with as many parameters as levels.
+    fitted = _never_falling(scores)
+    squares = sum((score - level) ** 2 for score, level in zip(scores, fitted, strict=True))
+    error = sqrt(2) * sqrt(squares / max(count - len(set(fitted)), 1))
     fell = scores[-1] < max(scores) - error
     state: State = "finished learning"
     if rise - error > RISE and not stopped_early:
@@ -70,8 +73,7 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: floa
 def idle_share(rates: Sequence[float], *, stepwise: bool) -> float:
     """The share of a stage at whose end the learning rate was near zero, from the rates that its epochs ended with.
 
-    Args:
-        stepwise: the rate fell by factors, so that within an epoch its logarithm is interpolated, else itself.
+    Of a rate that fell `stepwise`, by factors, the logarithm is interpolated within an epoch, else itself.
     """
     if not rates:
         return 0.0
@@ -103,13 +105,6 @@ def mean_learning(seeds: Collection[Learning]) -> Learning:
     error = sqrt(sum((each.error or 0.0) ** 2 for each in seeds)) / len(rises)
     finished: State = "rate near zero" if "rate near zero" in states else "finished learning"
     return Learning("still learning" if rise - error > RISE else finished, fewest, rise, error)
-
-
-def _deviation(scores: Sequence[float]) -> float:
-    """Of one score from the curve that fits best and never falls, which has as many parameters as it has levels."""
-    fitted = _never_falling(scores)
-    squares = sum((score - level) ** 2 for score, level in zip(scores, fitted, strict=True))
-    return sqrt(squares / max(len(scores) - len(set(fitted)), 1))
 
 
 def _never_falling(scores: Sequence[float]) -> list[float]:

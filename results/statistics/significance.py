@@ -149,7 +149,9 @@ def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: floa
     if rejected >= 0:
         low, high = np.partition(np.concatenate(ends, axis=1), rejected, axis=1)[:, rejected]
         return PairTests(_p_values(extreme, differences), low, -high)
-    half = _bounded_half(differences, alpha)
+    half, level = np.full(len(pairs), np.inf), 2 * np.log(2 / alpha)
+    if images > level:  # Hoeffding's bound on a sum's tail
+        half = np.sqrt(level * differences.var(axis=0) / (images - level))
     return PairTests(_p_values(extreme, differences), total / images - half, total / images + half)
 
 
@@ -176,15 +178,6 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     return found
 
 
-def _bounded_half(differences: Array, alpha: float) -> Array:
-    """Half the interval of means of differences (N, K) by Hoeffding's bound on a sum's tail."""
-    images, level = len(differences), 2 * np.log(2 / alpha)
-    if images <= level:
-        return np.full(differences.shape[1], np.inf)
-    found: Array = np.sqrt(level * differences.var(axis=0) / (images - level))
-    return found
-
-
 def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> dict[str, Interval]:
     """95 % intervals of every metric, by resampling images with replacement.
 
@@ -192,23 +185,14 @@ def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> 
     to the Bootstrap", 1993, chapter 13.
     """
     values = np.concatenate([each.values for each in statistics], axis=1)
-    totals = [drawn @ values for drawn in draws(len(values), resamples=resamples)]
-    outer = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    found = {}
-    for metric, scores in _scores(statistics, np.concatenate(totals)).items():
-        low, high = np.quantile(scores, outer)
-        found[metric] = Interval(float(low), float(high))
-    return found
-
-
-def _scores(statistics: Sequence[Summable], totals: Array) -> dict[str, Array]:
-    """Scores by metric of (R, K) sums, K the columns of all statistics side by side."""
-    found: dict[str, Array] = {}
-    column = 0
+    totals = np.concatenate([drawn @ values for drawn in draws(len(values), resamples=resamples)])
+    found, column = {}, 0
     for each in statistics:
         width = each.values.shape[1]
         scores = each.metric.score(totals[:, column : column + width])
-        found.update(zip(each.metric.names, scores.T, strict=True))
+        for metric, resampled in zip(each.metric.names, scores.T, strict=True):
+            low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            found[metric] = Interval(float(low), float(high))
         column += width
     return found
 
@@ -292,20 +276,18 @@ def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
 
 
 def _test(differences: Array) -> list[tuple[float, float, float]]:
-    """Low and high end and p-value of each column of differences, (N, K); columns of zeros need no resampling."""
+    """Low and high end and p-value of each column of differences, (N, K); columns of zeros need no resampling.
+
+    Percentile bootstrap of the means: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
+    """
     found = [(0.0, 0.0, 1.0)] * differences.shape[1]
     moved = np.flatnonzero(differences.any(axis=0))
     if not len(moved):
         return found
     differences = differences[:, moved]
-    p_values, (low, high) = sign_flip_columns(differences), _interval(differences)
+    means = np.concatenate([drawn @ differences for drawn in draws(len(differences))]) / len(differences)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    p_values = sign_flip_columns(differences)
     for place, column in enumerate(moved.tolist()):
         found[column] = (float(low[place]), float(high[place]), float(p_values[place]))
     return found
-
-
-def _interval(differences: Array) -> tuple[Array, Array]:
-    """Percentile bootstrap of the columns' means (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993)."""
-    means = np.concatenate([drawn @ differences for drawn in draws(len(differences))]) / len(differences)
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    return low, high

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import InstrumentedAttribute
 
 from results.errors import StoreError
 from results.store.schema import Base, DatasetRow, RunRow
@@ -48,18 +48,10 @@ def _unreadable(connection: Connection) -> Iterator[str]:
             try:
                 connection.execute(select(table).where(table.c[name] == owner)).all()
             except _UNREADABLE as error:
-                of_run = name == "run_id" or table is RunRow.__table__
-                whose = _name(connection, RunRow.key if of_run else DatasetRow.name, owner)
-                what = "run" if of_run else "data set"
-                yield f"{table.name} of the {what} {whose} cannot be read: {_first_line(error)}"
-
-
-def _name(connection: Connection, column: InstrumentedAttribute[str], owner: int) -> str:
-    try:
-        return connection.scalar(select(column).where(column.class_.id == owner)) or f"number {owner}"
-    except DBAPIError:
-        return f"number {owner}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
+                of_run, whose = name == "run_id" or table is RunRow.__table__, None
+                column = RunRow.key if of_run else DatasetRow.name
+                with suppress(DBAPIError):
+                    whose = connection.scalar(select(column).where(column.class_.id == owner))
+                who = f"{'run' if of_run else 'data set'} {whose or f'number {owner}'}"
+                said = str(error.orig if isinstance(error, DBAPIError) else error).splitlines()[0]
+                yield f"{table.name} of the {who} cannot be read: {said}"

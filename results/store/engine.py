@@ -7,11 +7,13 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc, make_url
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from results.errors import StoreError, install_extra
@@ -149,16 +151,18 @@ def open_engine(url: URL, *, read_only: bool, foreign_keys: bool = True) -> Engi
     elif backend == "postgresql":
         options |= {"isolation_level": "REPEATABLE READ", "execution_options": {"postgresql_readonly": read_only}}
     if file is not None and read_only:
-        url = url.set(database=_read_only_uri(file), query={"uri": "true"})
+        # Where the file's folder cannot be written either, no log can appear beside it.
+        there = file.absolute()
+        frozen = not os.access(there.parent, os.W_OK) and not there.with_name(f"{there.name}-wal").exists()
+        url = url.set(database=f"{there.as_uri()}?mode=ro{'&immutable=1' * frozen}", query={"uri": "true"})
     try:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
         hint = _NO_DRIVER if backend == "postgresql" else "install the driver that the URL names"
         raise StoreError(f"no driver for the database {show(url)}: {error}", hint) from error
     if backend == "sqlite":
-        event.listen(engine, "connect", _set_pragmas)
-        if not foreign_keys:
-            event.listen(engine, "connect", _leave_foreign_keys)
+        # A migration that rebuilds a table would delete, by cascade, rows that refer to it.
+        event.listen(engine, "connect", partial(_set_pragmas, foreign_keys="ON" if foreign_keys else "OFF"))
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -178,18 +182,22 @@ def use_write_ahead_log(engine: Engine) -> None:
     It is kept in the file, so once is enough. SQLite does not wait for other processes here whatever the busy timeout,
     so this waits itself.
     """
+    if engine.dialect.name == "sqlite":
+        with closing(engine.raw_connection()) as raw:
+            _execute_patiently(raw.cursor(), "PRAGMA journal_mode = WAL")
+
+
+def _execute_patiently(on: sqlite3.Connection | DBAPICursor, statement: str) -> None:
+    """Execute it once no other process holds the lock; that error where one does until the busy timeout."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
-    while engine.dialect.name == "sqlite":
-        raw = engine.raw_connection()
+    while True:
         try:
-            raw.cursor().execute("PRAGMA journal_mode = WAL")
+            on.execute(statement)
             return
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
                 raise
-        finally:
-            raw.close()
-        time.sleep(0.02)
+        time.sleep(random.uniform(*ASK_S))
 
 
 @contextmanager
@@ -212,7 +220,9 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
     first_line = next(iter(str(cause).splitlines()), "unknown error")
     code, meanings, detail = getattr(cause, "sqlite_errorname", ""), _SQLITE_MEANINGS, ""
     if not code:
-        code, meanings, detail = _sqlstate(cause), _POSTGRESQL_MEANINGS, f": {first_line}"
+        lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
+        code = getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")
+        meanings, detail = _POSTGRESQL_MEANINGS, f": {first_line}"
     for prefix, (meaning, hint) in meanings.items():
         if code.startswith(prefix):
             return f"the results database {name} {meaning.format(wait=BUSY_TIMEOUT_S)}{detail}", hint
@@ -223,61 +233,34 @@ def _explain(name: str, cause: BaseException | None) -> tuple[str, str | None]:
 
 def _begin(connection: Connection) -> None:
     for_writing = bool(connection.get_execution_options().get(_WRITES, False))
-    if connection.dialect.name == "sqlite":
-        _begin_sqlite(connection, writing=for_writing)
+    if connection.dialect.name == "sqlite" and not for_writing:
+        connection.exec_driver_sql("BEGIN")
+    elif connection.dialect.name == "sqlite":
+        _begin_writing(connection)
     elif connection.dialect.name == "postgresql" and for_writing:
         # One transaction writes at a time, as on SQLite: what a write looked up still holds when it inserts.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(BUSY_TIMEOUT_S * 1000)}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ONE_WRITER})")
 
 
-def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    """Make a new connection check foreign keys and never lose what it reported as stored."""
+def _set_pragmas(connection: sqlite3.Connection, _entry: ConnectionPoolEntry, *, foreign_keys: str) -> None:
+    """Make a new connection check foreign keys or not, and never lose what it reported as stored."""
     connection.isolation_level = None  # the driver opens no transactions by itself: `begin` does
-    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA foreign_keys = {foreign_keys}")
     # FULL: what was reported as stored survives a power cut too; writes are few, so the extra sync costs nothing.
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def _leave_foreign_keys(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
-    """Stop checking foreign keys: a migration that rebuilds a table would delete, by cascade, rows that refer to it."""
-    connection.execute("PRAGMA foreign_keys = OFF")
-
-
-def _begin_sqlite(connection: Connection, *, writing: bool) -> None:
-    """Open a transaction; one that writes takes the write lock at once, so that it cannot fail half-way.
+def _begin_writing(connection: Connection) -> None:
+    """Take SQLite's write lock at once, so that no transaction that writes can fail half-way.
 
     It waits for the lock itself. SQLite's own waiting asks ever more rarely, every 0.1 s in the end, so that of many
     writers those that have just come are served, and one that has waited long waits on: for half a minute, with 64.
     """
-    if not writing:
-        connection.exec_driver_sql("BEGIN")
-        return
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
     raw.execute("PRAGMA busy_timeout = 0")
     try:
-        while True:
-            try:
-                raw.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as error:
-                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
-                    raise
-            time.sleep(random.uniform(*ASK_S))
+        _execute_patiently(raw, "BEGIN IMMEDIATE")
     finally:
         raw.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_TIMEOUT_S)}")
-
-
-def _read_only_uri(file: Path) -> str:
-    """SQLite's URI of a file that is never written; where its folder cannot be either, no log can appear beside it."""
-    absolute = file.absolute()
-    frozen = not os.access(absolute.parent, os.W_OK) and not absolute.with_name(absolute.name + "-wal").exists()
-    return f"{absolute.as_uri()}?mode=ro" + ("&immutable=1" if frozen else "")
-
-
-def _sqlstate(cause: BaseException | None) -> str:
-    """The SQLSTATE of a driver's error; empty for errors that are none of the server's."""
-    lost = type(cause).__name__ == "OperationalError" and type(cause).__module__.startswith("psycopg")
-    return getattr(cause, "sqlstate", None) or (_NO_CONNECTION if lost else "")

@@ -7,29 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from results.errors import StoreError
 from results.store.engine import resolve_url, show, sqlite_file
-from results.store.rows import insert_all
-from results.store.schema import (
-    AttentionMap,
-    Caption,
-    Cost,
-    DatasetRow,
-    Epoch,
-    HeldOutScore,
-    Image,
-    ImageInfluences,
-    ImageScores,
-    RunRow,
-    Score,
-    SkippedImage,
-)
+from results.store.rows import RUN_PARTS, insert_all
+from results.store.schema import Caption, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
 from results.store.store import Store
 
-# In the order in which rows may be inserted: a map hangs on its caption.
-_PARTS = (Epoch, Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
 _PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
 _ABSENT = "nothing"
 _SAME = 1e-6  # relative: two machines add in different orders
@@ -58,7 +43,8 @@ def merge(store: Store, other: str | Path) -> Merged:
     a merge that was killed goes on when it is repeated. Weights and caches stay where they are.
     """
     url = resolve_url(other)
-    if _is_same(url, store.url):
+    file, own = sqlite_file(url), sqlite_file(store.url)
+    if url == store.url or (file and own and file.exists() and file.samefile(own)):
         raise StoreError(f"{show(url)} cannot be merged into itself", "name another database")
     merged = Merged(show(url))
     fingerprints: dict[int, str] = {}
@@ -74,29 +60,21 @@ def merge(store: Store, other: str | Path) -> Merged:
     return merged
 
 
-def _is_same(one: URL, other: URL) -> bool:
-    files = [sqlite_file(url) for url in (one, other)]
-    if files[0] is not None and files[1] is not None:
-        return files[0].exists() and files[0].samefile(files[1])
-    return one == other
-
-
 def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
     """Add a data set, or the images that it lacks here; whether anything was added."""
     find = select(DatasetRow.id).where(DatasetRow.fingerprint == dataset["fingerprint"])
-    known = here.scalar(find)
-    if known is None:
+    is_new = here.scalar(find) is None
+    if is_new:
         here.execute(insert(DatasetRow).values(_without(dataset, "id")))
+    own = here.scalars(find).one()
+    if is_new:
         skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
-        own = here.scalars(find).one()
         insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
-    else:
-        own = known
     present = set(here.scalars(select(Image.image_id).where(Image.dataset_id == own)))
     images = there.execute(select(Image).where(Image.dataset_id == dataset["id"])).mappings()
     missing = [_without(image, "dataset_id") for image in images if image["image_id"] not in present]
     insert_all(here, Image, missing, dataset_id=own)
-    return known is None or bool(missing)
+    return is_new or bool(missing)
 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
@@ -118,7 +96,7 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
         here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
         merged.completed.append(key)
     run_id = here.scalars(select(RunRow.id).where(RunRow.key == key)).one()
-    for table in _PARTS:
+    for table in (Epoch, *RUN_PARTS):
         here.execute(delete(table).where(table.run_id == run_id))
         as_stored = table.__table__.primary_key  # splits and metrics are shown in this order
         rows = there.execute(select(table).where(table.run_id == run["id"]).order_by(*as_stored)).mappings()

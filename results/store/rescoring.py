@@ -9,15 +9,8 @@ from sqlalchemy import Connection, delete, select, update
 
 from results.errors import StoreError
 from results.records import Quantity, SplitResult
-from results.store.rows import (
-    cost_columns,
-    held_out_columns,
-    insert_all,
-    json_object,
-    packed_columns,
-    score_columns,
-)
-from results.store.schema import Caption, Cost, HeldOutScore, ImageInfluences, ImageScores, RunRow, Score
+from results.store.rows import cost_columns, insert_all, json_object, score_rows
+from results.store.schema import Caption, Cost, RunRow, Score
 from results.store.store import Store
 
 
@@ -50,12 +43,7 @@ def add_scores(store: Store, key: str, results: Sequence[SplitResult]) -> None:
     with store.writing() as connection:
         run_id = _finished(connection, key)
         for result in results:
-            for table, rows in (
-                (Score, score_columns(key, result)),
-                (HeldOutScore, held_out_columns(key, result)),
-                (ImageScores, packed_columns(key, result, result.per_image, "scores")),
-                (ImageInfluences, packed_columns(key, result, result.influences, "influences")),
-            ):
+            for table, rows in score_rows(key, result).items():
                 metrics = {row["metric"] for row in rows}
                 old = (table.run_id == run_id, table.split == result.split, table.metric.in_(metrics))
                 connection.execute(delete(table).where(*old))

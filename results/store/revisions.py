@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import URL, Connection, func, insert, inspect, select
+from sqlalchemy import URL, Connection, Engine, func, insert, inspect, select
 
 from results.errors import StoreError
 from results.store import migrations
@@ -25,6 +27,14 @@ def stored_revision(connection: Connection) -> str | None:
     if REVISION.name in tables and not tables.isdisjoint(Base.metadata.tables):
         return connection.scalar(select(REVISION.c.version_num))
     return None
+
+
+def _revision_of(connection: Connection, url: URL) -> str:
+    """The revision of the tables; StoreError where there are none of ours."""
+    revision = stored_revision(connection)
+    if revision is None:
+        raise no_results(url)
+    return revision
 
 
 def release(revision: str) -> str:
@@ -99,52 +109,43 @@ class Information:
 def describe(url_or_path: str | Path | URL) -> Information:
     """Describe a database of this release or an older one."""
     url = resolve_url(url_or_path)
+    with opened(url, read_only=True) as engine, engine.connect() as connection:
+        revision = _revision_of(connection, url)
+        older = is_older(revision, url)
+        present = set(inspect(connection).get_table_names())
+        tables = [table for table in Base.metadata.sorted_tables if table.name in present]
+        rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
+        by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
+        runs = dict(connection.execute(by_status).all())
+    file, how = sqlite_file(url), how_to_upgrade(url) if older else None
+    size = None if file is None else file.stat().st_size
+    return Information(show(url), url.get_backend_name(), release(revision), how, rows, runs, size)
+
+
+@contextmanager
+def opened(url: URL, *, read_only: bool) -> Iterator[Engine]:
+    """An engine for one look at a database that is there, whatever the release of its tables."""
     check_file(url, create=False)
-    engine = open_engine(url, read_only=True)
+    engine = open_engine(url, read_only=read_only, foreign_keys=read_only)
     try:
-        with translated(url), engine.connect() as connection:
-            revision = stored_revision(connection)
-            if revision is None:
-                raise no_results(url)
-            older = is_older(revision, url)
-            present = set(inspect(connection).get_table_names())
-            tables = [table for table in Base.metadata.sorted_tables if table.name in present]
-            rows = {table.name: connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
-            by_status = select(RunRow.status, func.count()).group_by(RunRow.status).order_by(RunRow.status)
-            runs = dict(connection.execute(by_status).all())
+        with translated(url):
+            yield engine
     finally:
         engine.dispose()
-    file = sqlite_file(url)
-    return Information(
-        name=show(url),
-        backend=url.get_backend_name(),
-        release=release(revision),
-        upgrade=how_to_upgrade(url) if older else None,
-        rows=rows,
-        runs=runs,
-        bytes=None if file is None else file.stat().st_size,
-    )
 
 
 def upgrade(url_or_path: str | Path | URL) -> str:
     """Change the tables to this release's, in one transaction: wholly or not at all. Gives the revision found."""
     url = resolve_url(url_or_path)
-    check_file(url, create=False)
-    engine = open_engine(url, read_only=False, foreign_keys=False)
-    try:
-        with translated(url), writing(engine).begin() as connection:
-            found = stored_revision(connection)
-            if found is None:
-                raise no_results(url)
-            if is_older(found, url):
-                _migrate(connection)
-                if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
-                    raise StoreError(
-                        f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
-                        "restore it from a copy, or start a new one and merge it: bench db merge",
-                    )
-    finally:
-        engine.dispose()
+    with opened(url, read_only=False) as engine, writing(engine).begin() as connection:
+        found = _revision_of(connection, url)
+        if is_older(found, url):
+            _migrate(connection)
+            if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+                raise StoreError(
+                    f"the results database {show(url)} has rows that refer to missing rows; it is left unchanged",
+                    "restore it from a copy, or start a new one and merge it: bench db merge",
+                )
     return found
 
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, insert
 
@@ -49,7 +49,10 @@ def text(value: str) -> str:
 
 
 Columns = dict[str, Any]
-RunPart = Caption | Score | HeldOutScore | ImageScores | ImageInfluences | Cost | AttentionMap
+Scores = Score | HeldOutScore | ImageScores | ImageInfluences
+RunPart = Scores | Caption | Cost | AttentionMap
+RUN_PARTS: Final = (Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
+"""What a finished run has, in the order in which rows may be inserted: a map hangs on its caption."""
 
 
 def insert_all(connection: Connection, table: type[Base], rows: Iterable[Columns], **common: Any) -> None:
@@ -97,21 +100,28 @@ def epoch_columns(key: str, record: EpochRecord) -> Columns:
 def outcome_columns(key: str, outcome: Outcome) -> dict[type[RunPart], list[Columns]]:
     if not outcome.splits:
         raise StoreError(f"run {key}: a finished run has results on at least one split")
-    tables = (Caption, Score, HeldOutScore, ImageScores, ImageInfluences, Cost, AttentionMap)
-    rows: dict[type[RunPart], list[Columns]] = {table: [] for table in tables}
+    rows: dict[type[RunPart], list[Columns]] = {table: [] for table in RUN_PARTS}
     for result in outcome.splits:
         rows[Caption] += [
             {"split": result.split, "image_id": image_id, "caption": text(caption)}
             for image_id, caption in result.captions.items()
         ]
-        rows[Score] += score_columns(key, result)
-        rows[HeldOutScore] += held_out_columns(key, result)
-        rows[ImageScores] += packed_columns(key, result, result.per_image, "scores")
-        rows[ImageInfluences] += packed_columns(key, result, result.influences, "influences")
+        for table, scored in score_rows(key, result).items():
+            rows[table] += scored
         maps = (attention_columns(key, record) for record in result.attention)
         rows[AttentionMap] += [{"split": result.split, **columns} for columns in maps]
     rows[Cost] += cost_columns(key, outcome.costs)
     return rows
+
+
+def score_rows(key: str, result: SplitResult) -> dict[type[Scores], list[Columns]]:
+    """The rows of a split's scores, by table."""
+    return {
+        Score: score_columns(key, result),
+        HeldOutScore: held_out_columns(key, result),
+        ImageScores: packed_columns(key, result, result.per_image, "scores"),
+        ImageInfluences: packed_columns(key, result, result.influences, "influences"),
+    }
 
 
 def cost_columns(key: str, costs: Mapping[str, Quantity]) -> list[Columns]:
@@ -132,16 +142,12 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
 def score_columns(key: str, result: SplitResult) -> list[Columns]:
     if not result.scores.get("overall"):
         raise StoreError(f"run {key}: split {result.split} has no scores of the domain 'overall', nor reasons for none")
-    return [
-        {
-            "split": result.split,
-            "domain": domain,
-            "metric": metric,
-            **quantity(score, f"run {key}: {metric} on {result.split}, {domain}"),
-        }
-        for domain, metrics in result.scores.items()
-        for metric, score in metrics.items()
-    ]
+    rows = []
+    for domain, metrics in result.scores.items():
+        for metric, score in metrics.items():
+            columns = quantity(score, f"run {key}: {metric} on {result.split}, {domain}")
+            rows.append({"split": result.split, "domain": domain, "metric": metric, **columns})
+    return rows
 
 
 def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
@@ -154,17 +160,13 @@ def held_out_columns(key: str, result: SplitResult) -> list[Columns]:
 
 def packed_columns(key: str, result: SplitResult, found: Mapping[str, Mapping[int, float]], kind: str) -> list[Columns]:
     """Rows with a number for each image, by metric."""
+    rows = []
     for metric, scores in found.items():
         if not scores.keys() <= result.captions.keys():
             raise StoreError(f"run {key}: {metric} on {result.split} has {kind} of images that have no caption")
-    return [
-        {
-            "split": result.split,
-            "metric": metric,
-            "scores": {
-                image_id: finite(score, f"run {key}: {metric} of image {image_id} on {result.split}")
-                for image_id, score in scores.items()
-            },
+        packed = {
+            image_id: finite(score, f"run {key}: {metric} of image {image_id} on {result.split}")
+            for image_id, score in scores.items()
         }
-        for metric, scores in found.items()
-    ]
+        rows.append({"split": result.split, "metric": metric, "scores": packed})
+    return rows

@@ -347,10 +347,7 @@ class AttentionMap(Base):
 
 class Cost(Base):
     __tablename__ = "costs"
-    __table_args__ = (
-        UniqueConstraint("run_id", "name"),
-        CheckConstraint(_EITHER, name="cost_value_or_reason"),
-    )
+    __table_args__ = (UniqueConstraint("run_id", "name"), CheckConstraint(_EITHER, name="cost_value_or_reason"))
 
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))

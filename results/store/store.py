@@ -13,18 +13,10 @@ from sqlalchemy import URL, Connection, delete, insert, inspect, or_, select, up
 
 from results.errors import StoreError, without_passwords
 from results.records import CodeRecord, DatasetRecord, EpochRecord, Outcome, RunSpec, Status
+from results.store import engine
 from results.store.check import refuse_damaged_row
-from results.store.engine import (
-    check_file,
-    open_engine,
-    resolve_url,
-    show,
-    sqlite_file,
-    translated,
-    use_write_ahead_log,
-    writing,
-)
-from results.store.revisions import ensure_current
+from results.store.engine import resolve_url, show, sqlite_file, translated, writing
+from results.store.revisions import ensure_current, opened
 from results.store.rows import (
     epoch_columns,
     insert_all,
@@ -50,14 +42,14 @@ class Store:
         self._url = resolve_url(url_or_path)
         self._read_only = read_only
         create = create and not read_only
-        check_file(self._url, create=create)
-        self._reader = open_engine(self._url, read_only=read_only)
+        engine.check_file(self._url, create=create)
+        self._reader = engine.open_engine(self._url, read_only=read_only)
         self._writer = writing(self._reader)
         try:
             if create:
                 self._refuse_other_programs()
                 with translated(self._url):
-                    use_write_ahead_log(self._reader)
+                    engine.use_write_ahead_log(self._reader)
             with self.writing() if create else self.reading() as connection:
                 ensure_current(connection, self._url, create=create)
         except BaseException:
@@ -87,10 +79,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection in one read transaction; on SQLite all that is read through it is of the same instant.
-
-        Where a row cannot be read, the StoreError names it.
-        """
+        """A connection in one read transaction, of one instant on SQLite; StoreError names a damaged row."""
         with translated(self._url), self._reader.connect() as connection, connection.begin():
             try:
                 yield connection
@@ -134,8 +123,7 @@ class Store:
         system take it anyway, since nothing but their card may have changed.
         """
         with self.writing() as connection:
-            found = connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all()
-            datasets = dict(found)
+            datasets = dict(connection.execute(select(DatasetRow.fingerprint, DatasetRow.id)).all())
             known = dict(connection.execute(select(RunRow.key, RunRow.status)).all())
             rows = {spec.key: run_columns(spec, datasets) for spec in specs if spec.key not in known}
             insert_all(connection, RunRow, rows.values())
@@ -168,10 +156,7 @@ class Store:
         self._update_running(key, progress=json_object(progress, f"run {key}: progress"))
 
     def progress(self, keys: Collection[str]) -> dict[str, tuple[Status, dict[str, Any] | None]]:
-        """By key, the status of runs and what the running ones said last that they are at; unknown keys are left out.
-
-        In the order in which the runs were planned.
-        """
+        """By key, in the order of planning, the status of runs and what the running ones said last that they are at."""
         query = select(RunRow.key, RunRow.status, RunRow.progress).where(RunRow.key.in_(keys)).order_by(RunRow.id)
         with self.reading() as connection:
             return {key: (status, progress) for key, status, progress in connection.execute(query)}
@@ -252,13 +237,10 @@ class Store:
         file = sqlite_file(self._url)
         if file is None or not file.exists() or not file.stat().st_size:
             return
-        looked_at = open_engine(self._url, read_only=True)  # to write to it would be to change its journal
-        try:
-            with translated(self._url), looked_at.connect() as connection, connection.begin():
-                if inspect(connection).get_table_names():
-                    ensure_current(connection, self._url, create=False)
-        finally:
-            looked_at.dispose()
+        # To write to it would be to change its journal.
+        with opened(self._url, read_only=True) as looked_at, looked_at.connect() as connection, connection.begin():
+            if inspect(connection).get_table_names():
+                ensure_current(connection, self._url, create=False)
 
 
 def _now() -> datetime:

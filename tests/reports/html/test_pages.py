@@ -14,8 +14,8 @@ from PIL import Image
 
 from reports.html import attention
 from reports.html.attention import stored_maps
-from reports.html.method import method
 from reports.html.rendering import SCRIPTS, linked, model_page, run_page
+from reports.html.sections import method
 from results.runs.leaderboard import leaderboard
 from results.store.store import Store
 from tests.reports.conftest import HOSTILE

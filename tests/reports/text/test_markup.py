@@ -12,7 +12,7 @@ import pytest
 
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
-from reports.html.method import method
+from reports.html.sections import method
 from reports.tables.contents import Contents
 from reports.text import markup as export_data
 from reports.text.grid import escape_latex, escape_markdown
