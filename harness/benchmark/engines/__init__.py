@@ -167,6 +167,17 @@ def choose_engine(on: str, resources: Resources, jobs: int) -> Engine:
     return HereEngine(jobs)
 
 
+def refuse_sqlite(hosts: str, workspace: Workspace) -> None:
+    """BenchError where hosts share results in SQLite; `hosts` says who has them."""
+    from results.store.engine import resolve_url, sqlite_file
+
+    if sqlite_file(resolve_url(workspace.database)) is not None:
+        raise BenchError(
+            f"{hosts}, and SQLite's log works on one alone: {workspace.database}",
+            "name a server for the results: --db postgresql://USER@HOST/NAME",
+        )
+
+
 def spread_over(engine: Engine, device: torch.device, memory: int) -> Spread | None:
     """Has an engine compute chunks of features, where that is worth it; None where this process does."""
     if not engine.elsewhere:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.benchmark.engines import LOST_WORKER, Call, Failure, Resources
+from harness.benchmark.engines import LOST_WORKER, Call, Failure, Resources, refuse_sqlite
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
@@ -54,17 +54,12 @@ class RayEngine:
 
     def check(self, workspace: Workspace) -> None:
         """Join the cluster; BenchError where there is none, or its hosts cannot share the results."""
-        from results.store.engine import resolve_url, sqlite_file
-
         if find_spec("ray") is None:
             raise BenchError("--on ray needs Ray, which is not installed", install_extra("ray"))
         self._ray = _join(self._address)
         hosts = {node["NodeManagerAddress"] for node in self._nodes()}
-        if len(hosts) > 1 and sqlite_file(resolve_url(workspace.database)) is not None:
-            raise BenchError(
-                f"--on ray has {len(hosts)} hosts, and SQLite's log works on one alone: {workspace.database}",
-                "name a server for the results: --db postgresql://USER@HOST/NAME",
-            )
+        if len(hosts) > 1:
+            refuse_sqlite(f"--on ray has {len(hosts)} hosts", workspace)
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
         """How often the resources of an item fit into the nodes, each on one node with all of its devices.

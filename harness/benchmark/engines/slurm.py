@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.benchmark.engines import LOST_WORKER, Call, Engine, Failure, Resources
+from harness.benchmark.engines import LOST_WORKER, Call, Engine, Failure, Resources, refuse_sqlite
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -59,8 +59,6 @@ class SlurmEngine(Engine):
         Raises:
             BenchError: one of them is missing.
         """
-        from results.store.engine import resolve_url, sqlite_file
-
         self._folder = workspace.root.absolute() / "slurm"
         if find_spec("submitit") is None:
             raise BenchError("--on slurm needs submitit, which is not installed", install_extra("slurm"))
@@ -78,11 +76,7 @@ class SlurmEngine(Engine):
                 f"--on slurm: the workspace {workspace.root} is on a disk of this machine alone",
                 f"choose a folder that all nodes share, with --workspace; if this is one, write {SHARED}=1",
             )
-        if sqlite_file(resolve_url(workspace.database)) is not None:
-            raise BenchError(
-                f"--on slurm has several hosts, and SQLite's log works on one alone: {workspace.database}",
-                "name a server for the results: --db postgresql://USER@HOST/NAME",
-            )
+        refuse_sqlite("--on slurm has several hosts", workspace)
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
         """All items are submitted; Slurm starts as many as there is room for.
