@@ -245,7 +245,6 @@ def _check_room(missing: Sequence[PictureArchive], folder: Path) -> None:
 
 
 def _fetch_singly(address: str, annotations: Path, folder: Path, reporter: Reporter) -> None:
-    """Fetch each picture that the annotations name."""
     if not annotations.is_file():
         raise BenchError(f"{annotations}, which names the pictures, is not there", "--what annotations,images")
     names = list(read_references(annotations).files.values())

@@ -135,7 +135,6 @@ def id_key(images: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _texts(images: Iterable[Mapping[str, Any]], key: str, name: str) -> dict[int, str]:
-    """An optional text, by image id."""
     return {image[key]: image[name] for image in images if isinstance(image.get(name), str)}
 
 

@@ -162,8 +162,8 @@ def skip_or_refuse(bad: Mapping[int, str], dataset: Dataset, may_skip: bool, rep
     """Report which images are skipped; BenchError, which names them, if none may be."""
     if not bad:
         return
-    lines = [f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]]
-    listing = "\n".join([*lines, *([f"  and {len(bad) - _LISTED} more"] if len(bad) > _LISTED else [])])
+    more = f"\n  and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+    listing = "\n".join(f"  {reason}" for _, reason in sorted(bad.items())[:_LISTED]) + more
     if not may_skip:
         raise BenchError(
             f"{len(bad)} of {len(dataset.samples)} images cannot be used:\n{listing}",

@@ -83,8 +83,8 @@ def with_intervals(evaluation: Evaluation) -> Evaluation:
 class Evaluator:
     """Scores systems one after another with one METEOR process; use it as a context manager.
 
-    Processes are started on first use; `warm_up` starts METEOR in the background, which needs Java and most of the
-    time. References are tokenised once. Without a working Java METEOR is NULL; with the Java tokenizer every metric is.
+    METEOR takes most of the time, and is started on first use, or by `warm_up`. References are tokenised once. Without
+    a working Java METEOR is NULL; with the Java tokenizer every metric is.
     """
 
     def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS) -> None:
@@ -330,8 +330,7 @@ def evaluate(
 class Round:
     """One tokenised caption per image, and its tokenised references, by image id; scores of several are averaged.
 
-    For example, a human caption can only be scored against the other references of its image; for a fair comparison,
-    models are scored against the same smaller sets.
+    A human caption can only be scored against the other references of its image: for comparison, models are so too.
     """
 
     references: dict[int, list[str]]

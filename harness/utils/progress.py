@@ -1,7 +1,6 @@
 """Progress of long commands: bars on a terminal, plain lines elsewhere; and a table of the runs at work above the bars.
 
-Whatever machine a run is on, its worker says in the store what it is at (`harness.benchmark.work.RunReporter`), which
-the table reads.
+The table reads what workers, on whatever machine, say in the store (`harness.benchmark.work.RunReporter`).
 """
 
 from __future__ import annotations

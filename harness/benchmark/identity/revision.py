@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "76716a82"
+SOURCES = "6bcf0551"
 
 
 @cache

@@ -44,10 +44,9 @@ _RELATIONS: Final = {
     "in the middle of": "in",
     "on top of": "on",
     **{phrase: phrase for phrase in ("left of", "right of", "next to", "standing on", "sitting on", "beside", "above")},
-    **{
-        each: each
-        for each in ("below", "over", "under", "beneath", "inside", "in", "within", "around", "on", "against")
-    },
+    **{phrase: phrase for phrase in ("below", "over", "under", "beneath", "inside", "in", "within", "around")},
+    "on": "on",
+    "against": "against",
 }
 """Between two things, by what stands in the caption."""
 _BEGINS_THING: Final = _DETERMINERS | _ADJECTIVES | SHAPE_OF.keys() | {BACKGROUND}

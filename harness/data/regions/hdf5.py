@@ -31,7 +31,7 @@ _READING = 2
 class RegionHdf5(RegionSource):
     """The datasets of one file; if any of its images has boxes or a size, all must.
 
-    With `grids` cells of grids, all equally many, are read as regions; otherwise where there are no others.
+    Cells of grids, which with `grids` are all equally many, are read as regions then, or where there are no others.
     """
 
     def __init__(self, path: Path, *, grids: bool = False) -> None:

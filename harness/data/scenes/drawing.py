@@ -10,6 +10,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,19 +43,20 @@ _HEART = ((-92, -20), (-60, -42), (60, -42), (92, -20), (0, 96))  # but for its 
 _PETALS = ((0, -54), (51, -17), (32, 44), (-32, 44), (-51, -17))
 
 
-class _Square:
-    """The square of an object, and masks (size, size) within it, of hundredths of half its size from the centre.
+@dataclass(frozen=True, slots=True)
+class Square:
+    """The square of an object, and masks (H, W) of what is given in hundredths of half its size from the centre.
 
-    u and v are twice the distance from the centre, so that odd and even sizes have exact centres; |u|, |v| < size.
+    u (1, W) and v (H, 1) are twice the distance from the centre, so that odd and even sizes have exact centres.
     """
 
-    def __init__(self, size: int) -> None:
-        steps = 2 * np.arange(size, dtype=np.int64) - (size - 1)
-        self.u, self.v, self.size = steps[None, :], steps[:, None], size
+    u: Mask
+    v: Mask
+    size: int
 
     def polygon(self, *points: tuple[int, int]) -> Mask:
         """Even-odd fill of a polygon."""
-        x, y, inside = 100 * self.u, 100 * self.v, np.zeros((self.size, self.size), dtype=bool)
+        x, y, inside = 100 * self.u, 100 * self.v, np.zeros((len(self.v), self.u.shape[1]), dtype=bool)
         for (x1, y1), (x2, y2) in zip(points, points[1:] + points[:1], strict=True):
             x1, y1, x2, y2 = x1 * self.size, y1 * self.size, x2 * self.size, y2 * self.size
             crosses = (y1 > y) != (y2 > y)
@@ -75,12 +77,12 @@ class _Square:
         return inside
 
 
-def _fish(s: _Square) -> Mask:
-    body = (100 * s.u + 22 * s.size) ** 2 * 4 + (100 * s.v) ** 2 * 9 <= (152 * s.size) ** 2
+def _fish(s: Square) -> Mask:
+    body: Mask = (100 * s.u + 22 * s.size) ** 2 * 4 + (100 * s.v) ** 2 * 9 <= (152 * s.size) ** 2
     return body | s.polygon((38, 0), (98, -58), (98, 58))
 
 
-SHAPES: dict[str, Callable[[_Square], Mask]] = {
+SHAPES: dict[str, Callable[[Square], Mask]] = {
     "circle": lambda s: s.disc(0, 0, 99),
     "square": lambda s: s.within(-94, -94, 94, 94),
     "triangle": lambda s: s.polygon((0, -98), (98, 88), (-98, 88)),
@@ -101,7 +103,7 @@ SHAPES: dict[str, Callable[[_Square], Mask]] = {
     "umbrella": lambda s: s.disc(0, 4, 98) & (s.v <= 0),
     "hexagon": lambda s: s.polygon((-54, -94), (54, -94), (98, 0), (54, 94), (-54, 94), (-98, 0)),
 }
-_DETAILS: dict[str, Callable[[_Square], Mask]] = {
+DETAILS: dict[str, Callable[[Square], Mask]] = {
     "house": lambda s: s.within(-20, 35, 20, 96),
     "tree": lambda s: s.within(-14, 38, 14, 98),
     "boat": lambda s: s.within(-6, -96, 6, 35),
@@ -129,11 +131,12 @@ def draw_background(size: int, texture: str) -> Mask:
 
 def draw_object(layers: Mask, shape: str, x: int, y: int, size: int, layer: int) -> tuple[int, int, int, int]:
     """Paint a shape from (x, y) on, its details in `layer` + 1; the tight box x1, y1, x2, y2 of it, ends excluded."""
-    square, region = _Square(size), layers[y : y + size, x : x + size]
+    steps = 2 * np.arange(size, dtype=np.int64) - (size - 1)
+    square, region = Square(steps[None, :], steps[:, None], size), layers[y : y + size, x : x + size]
     painted = SHAPES[shape](square)
     region[painted] = layer
-    if shape in _DETAILS:
-        details = _DETAILS[shape](square)
+    if shape in DETAILS:
+        details = DETAILS[shape](square)
         region[details] = layer + 1
         painted = painted | details
     rows, columns = np.nonzero(painted.any(axis=1))[0], np.nonzero(painted.any(axis=0))[0]

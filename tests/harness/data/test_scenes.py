@@ -14,7 +14,7 @@ from harness.data.dataset import Dataset, open_dataset
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.data.scenes.drawing import OBJECT_COLOURS, SHAPES, encode_png
+from harness.data.scenes.drawing import DETAILS, OBJECT_COLOURS, SHAPES, Square, encode_png
 from harness.data.scenes.language import SHORTEST, describe
 from harness.data.scenes.layout import DOMAINS, SEEN, UNSEEN, Chance, Scene, compose
 from harness.data.vocabulary import Vocabulary, tokenize
@@ -135,8 +135,8 @@ def test_boxes_hold_what_is_drawn(tiny: Dataset) -> None:
 @pytest.mark.parametrize("size", [18, 20, 25, 34, 42, 45])
 def test_shapes_fill_their_square_and_stay_in_it(shape: str, size: int) -> None:
     steps = 2 * np.arange(-3, size + 3) - (size - 1)
-    body, details = SHAPES[shape](steps[None, :], steps[:, None], size)
-    painted = body | details
+    square = Square(steps[None, :], steps[:, None], size)
+    painted = SHAPES[shape](square) | DETAILS.get(shape, SHAPES[shape])(square)
     assert not painted[[0, 1, 2, -1, -2, -3]].any()
     assert not painted[:, [0, 1, 2, -1, -2, -3]].any()
     assert painted.any(axis=0).sum() > 0.7 * size
