@@ -78,7 +78,7 @@ class Square:
 
 
 def _fish(s: Square) -> Mask:
-    body = (100 * s.u + 22 * s.size) ** 2 * 4 + (100 * s.v) ** 2 * 9 <= (152 * s.size) ** 2
+    body: Mask = (100 * s.u + 22 * s.size) ** 2 * 4 + (100 * s.v) ** 2 * 9 <= (152 * s.size) ** 2
     return body | s.polygon((38, 0), (98, -58), (98, 58))
 
 
