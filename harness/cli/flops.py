@@ -336,30 +336,23 @@ def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: flo
 
 def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
-    from harness.measure.flops.counting import count_backbone
+    from harness.measure.flops.counting import count_backbone, count_caption
+    from harness.measure.inputs import example_visual
+    from results.published.scores import published_for
+    from zoo import create_model
 
     rows = []
     with progress_aside() as reporter, reporter.task("counting", len(ROWS) + 1) as task:
         backbone = count_backbone(_BACKBONE).count.macs
         task.reach(1, _BACKBONE)
         for number, name in enumerate(ROWS, 2):
-            rows.append(_row(name, backbone))
+            [printed] = published_for(name, metric="GMAC-table")
+            model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
+            caption = count_caption(model, example_visual(model.visual, length=REGIONS), _TOKENS, _BEAM).macs
+            each = [macs * IMAGES / 1e12 for macs in (macs_as_printed(name), caption, caption + backbone)]
+            counted = [f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"]
+            rows.append([name.removeprefix("expansionnet_v2/"), f"{printed.value:.2f}", *counted])
             task.reach(number, name)
     header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
     typer.echo(format_table(header, rows, output), nl=False)
     print_notes(_NOTES, output, "\n")
-
-
-def _row(name: str, backbone: int) -> list[str]:
-    """A row's printed and counted numbers; `backbone` in multiply-accumulates an image."""
-    from harness.measure.flops.counting import count_caption
-    from harness.measure.inputs import example_visual
-    from results.published.scores import published_for
-    from zoo import create_model
-
-    [printed] = published_for(name, metric="GMAC-table")
-    model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
-    caption = count_caption(model, example_visual(model.visual, length=REGIONS), _TOKENS, _BEAM).macs
-    each = [macs * IMAGES / 1e12 for macs in (macs_as_printed(name), caption, caption + backbone)]
-    shown = name.removeprefix("expansionnet_v2/")
-    return [shown, f"{printed.value:.2f}", f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"]

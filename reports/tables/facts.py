@@ -99,18 +99,20 @@ def contamination(pretraining: StoredPretraining | None, dataset: str, split: st
     images = None if dataset == _DRAWN else _found(pretraining.overlap, evaluated)
     others = ", ".join(name for name in pretraining.captions_of if name != captions)
     if not pretraining.captions_of:
-        label, trained = "pretrained", f"without captions, on {'; '.join(pretraining.data_sets)}"
+        label = "pretrained"
+        trained = f"Before this run the model was trained without captions, on {'; '.join(pretraining.data_sets)}."
     elif captions is None:
-        label, trained = "other captions seen", f"on captions of other data sets: {others}"
+        label = "other captions seen"
+        trained = f"Before this run the model was trained on captions of other data sets: {others}."
     else:
-        beside = f", and of others: {others}" if others else ""
-        label, trained = f"{captions} captions seen", f"on captions of {dataset}, the run's own data set{beside}"
+        label, beside = f"{captions} captions seen", f", and of others: {others}" if others else ""
+        trained = f"Before this run the model was trained on captions of {dataset}, the run's own data set{beside}."
     seen = "No overlap with the images of this split is documented."
     if images:
         label, seen = "images possibly seen", f"It may have seen images of this split. {pretraining.overlap[images]}"
     elif dataset == _DRAWN:
         seen = f"The images of {dataset} are drawn by captionbench, so it has seen none of them."
-    return Badge(label, f"Before this run the model was trained {trained}. {seen}")
+    return Badge(label, f"{trained} {seen}")
 
 
 def _found(names: Iterable[str], dataset: str) -> str | None:
@@ -137,8 +139,11 @@ def learning_label(row: Row) -> Badge | None:
     if not row.still_learning or found.rise is None or found.error is None:
         return None
     seeds = f"on average of {len(row.learning)} seeds, " if len(row.learning) > 1 else ""
-    rose = f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations"
-    return Badge("still learning", f"{rose} (standard error {percent(found.error)})")
+    sentence = (
+        f"{seeds}validation CIDEr-D rose by {percent(found.rise)} points over the last quarter of its validations "
+        f"(standard error {percent(found.error)})"
+    )
+    return Badge("still learning", sentence)
 
 
 def control_sentences(controls: Controls) -> tuple[str, ...]:

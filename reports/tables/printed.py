@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -103,8 +103,13 @@ def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRo
     metrics = tuple(name for name in METRICS if any(name in row for row in found))
     by_paper: dict[str, list[PrintedRow]] = {}
     for row in found:
-        paper = PAPERS[next(iter(row.values())).paper]
-        by_paper.setdefault(f"{paper.title}, {paper.year}", []).append(_row(row, metrics))
+        first = next(iter(row.values()))
+        known = dict.fromkeys(text for score in row.values() for text in published.footnotes(score))
+        read = dict.fromkeys(score.note for score in row.values() if score.note)
+        scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
+        printed = PrintedRow(first.table, _conditions(first), scores, (*read, *known))
+        paper = PAPERS[first.paper]
+        by_paper.setdefault(f"{paper.title}, {paper.year}", []).append(printed)
     return metrics, by_paper
 
 
@@ -112,14 +117,6 @@ def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRo
 def source(score: PublishedScore) -> str:
     paper = PAPERS[score.paper]
     return f"{score.table} of \u201c{paper.title}\u201d ({paper.year})"
-
-
-def _row(row: Mapping[str, PublishedScore], metrics: Sequence[str]) -> PrintedRow:
-    first = next(iter(row.values()))
-    known = dict.fromkeys(text for score in row.values() for text in published.footnotes(score))
-    read = dict.fromkeys(score.note for score in row.values() if score.note)
-    scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
-    return PrintedRow(first.table, _conditions(first), scores, (*read, *known))
 
 
 def _conditions(score: PublishedScore) -> tuple[tuple[str, str], ...]:

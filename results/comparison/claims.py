@@ -250,7 +250,12 @@ def judge(store: Store, claims: Sequence[Claim], judging: Judging = JUDGED_AS_US
             rows.append(_cost_row(number, claim, pairs[0], runs))
         else:
             findings = [replace(finding, score=scores.get(id(finding), finding.score)) for finding, _ in found]
-            rows.append(_row(number, claim, pairs, findings, None if judging.margin is None else judging.margin / 100))
+            verdict, reason = _verdict(claim, findings, None if judging.margin is None else judging.margin / 100)
+            steps = pairs[-1][0].row.costs.get("train_steps")
+            after = f" after {round(steps.value):,} updates" if steps is not None and steps.value else ""
+            run = pairs[0][0].run
+            shown = tuple(without_code(run.conditions).items())
+            rows.append(ClaimRow(number, claim, verdict, reason, tuple(findings), run.dataset + after, shown))
     return rows
 
 
@@ -368,17 +373,6 @@ def _why(row: Row, metric: str) -> str | None:
     if gain is None or gain.finished:
         return None
     return f"still gains by longer training, {100 * gain.difference:.1f} points by {gain.times:g} times the updates"
-
-
-def _row(
-    number: int, claim: Claim, pairs: Sequence[_Pair], findings: Sequence[Finding], limit: float | None
-) -> ClaimRow:
-    run = pairs[0][0].run
-    verdict, reason = _verdict(claim, findings, limit)
-    shown = tuple(without_code(run.conditions).items())
-    steps = pairs[-1][0].row.costs.get("train_steps")
-    after = f" after {round(steps.value):,} updates" if steps is not None and steps.value else ""
-    return ClaimRow(number, claim, verdict, reason, tuple(findings), run.dataset + after, shown)
 
 
 def _verdict(claim: Claim, findings: Sequence[Finding], limit: float | None) -> tuple[Verdict, str]:

@@ -112,7 +112,7 @@ def _short(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _apart(one: float | str, other: float | str | None) -> float:
+def _apart(one: float | str | None, other: float | str | None) -> float:
     return abs(one - other) if isinstance(one, float) and isinstance(other, float) else math.inf
 
 
@@ -234,9 +234,7 @@ def _finding(before: Series, after: Series | None, changed: Sequence[str], ties:
     differing = []
     for place in dict.fromkeys((*mine, *theirs)):
         one, two = mine.get(place), theirs.get(place)
-        if one == two:
-            continue
-        if isinstance(one, float) and isinstance(two, float) and abs(one - two) <= tolerances[place]:
+        if one == two or _apart(one, two) <= tolerances.get(place, 0.0):
             continue
         if place in before.ties and two is not None:
             ties.append(f"{before.model}: {before.what} of {before.each} {place} hangs on rounding, and differs")
@@ -245,9 +243,8 @@ def _finding(before: Series, after: Series | None, changed: Sequence[str], ties:
     if not differing:
         return None
     first = differing[0]
-    one, two, size = mine.get(first), theirs.get(first), None
-    if isinstance(one, float) and isinstance(two, float) and tolerances[first]:
-        size = abs(one - two) / tolerances[first]
+    one, two = mine.get(first), theirs.get(first)
+    size = _apart(one, two) / tolerances[first] if tolerances.get(first) and _apart(one, two) < math.inf else None
     likely = [path for start in before.likely for path in changed if path.startswith(start)]
     said = ("none" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in (one, two))
     files = tuple(dict.fromkeys((*likely, *changed)))

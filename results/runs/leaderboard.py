@@ -184,7 +184,10 @@ def leaderboard(
             found = _references(_newest(alone, {}), split, {}, context)
             place = alone[0].dataset, fingerprint, split, alone[0].track
             groups.append(Group(*place, references=found, metric=metric))
-    return [replace(group, separating=_separating(group, groups)) for group in groups]
+    for number, group in enumerate(groups):
+        rivals = [other.fields for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
+        groups[number] = replace(group, separating=tuple(_differences(group.fields, rivals)))
+    return groups
 
 
 def _whatever_the_schedule(run: Run) -> object:
@@ -338,11 +341,6 @@ def _differences(own: Mapping[str, str], others: Sequence[Mapping[str, str]]) ->
     """Fields in which any of the others differs, with one's own value; None where one has no such field."""
     names = dict.fromkeys(name for fields in (own, *others) for name in fields)
     return {name: own.get(name) for name in names if any(other.get(name) != own.get(name) for other in others)}
-
-
-def _separating(group: Group, groups: Sequence[Group]) -> tuple[str, ...]:
-    rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
-    return tuple(_differences(group.fields, [other.fields for other in rivals]))
 
 
 def _plugins(run: Run) -> tuple[str, ...]:
