@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "cd1f2982"
+SOURCES = "762fee5a"
 
 
 @cache
