@@ -1,4 +1,4 @@
-"""What README concludes is what the databases in the repository hold."""
+"""What README and the page of costs conclude is what the files in the repository hold."""
 
 import functools
 import json
@@ -55,3 +55,24 @@ def test_what_it_says_of_coco() -> None:
         f"{told} of {len(pairs)} pairs are told apart",
         f"{met} of the {len(gaps)} scores that their papers print are met",
     )
+
+
+KINDS = ("cross_entropy", "self_critical", "beam search")
+
+
+def test_rates_of_the_page_were_measured() -> None:
+    measured = json.loads((ROOT / "baselines" / "gpu_h100.json").read_text(encoding="utf-8"))
+    assert {part["state"] for part in measured["parts"]} == {"works"}
+    [speed] = [part["numbers"] for part in measured["parts"] if part["part"] == "speed"]
+    page = (ROOT / "docs" / "costs.md").read_text(encoding="utf-8")
+    models = {name: found for name, found in speed.items() if "cross_entropy" in found}
+    for name, found in models.items():
+        rates = [
+            " → ".join(f"{found[kind + end]['images_per_second']:,.0f}" for end in ("", ", replayed")) for kind in KINDS
+        ]
+        assert f"| {name} | {' | '.join(rates)} |" in page
+    assert len(models) == 7
+    for precision, shown in (("bf16", "450 images a second in bf16"), ("fp32", "158 in fp32")):
+        rate = speed[f"swin_large_patch4_window12_384 {precision}"]["images_per_second"]
+        assert f"{rate:.0f} " in shown
+        assert shown in page

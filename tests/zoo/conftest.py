@@ -36,3 +36,8 @@ class Official:
 def official() -> type[Official]:
     """Open a fixture file by name: `official("aoanet")`."""
     return Official
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

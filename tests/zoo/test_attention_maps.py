@@ -12,11 +12,6 @@ from zoo.attention_maps import attends, attention_weights
 SEE_NO_PLACES = {"none", "pooled"}
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def attending(name):
     model = tiny(name)
     if not attends(model):

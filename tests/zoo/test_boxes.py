@@ -19,11 +19,6 @@ REGIONS, HEADS, WIDTH = 5, 2, 8
 INSIDE, COVERS, OVERLAPS = 1, 2, 3
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def random_boxes(images=2, count=REGIONS):
     corner = torch.rand(images, count, 2, dtype=torch.float64) / 2
     return torch.cat((corner, corner + 0.01 + torch.rand(images, count, 2, dtype=torch.float64) ** 3 / 2), -1)

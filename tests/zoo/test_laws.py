@@ -18,11 +18,6 @@ IMAGES, TOKENS, CHANNELS, VOCAB, BOS, EOS = 3, 5, 6, 23, 1, 2
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def tiny(name, dtype=torch.float64, **overrides):
     model = zoo.create_model(name, vocab_size=VOCAB, visual_dim=CHANNELS, **{**zoo.model_card(name).tiny, **overrides})
     return model.to(dtype).eval()

@@ -15,11 +15,6 @@ from zoo.weights import from_official
 close = {"atol": 1e-10, "rtol": 1e-10}
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize(
     ("name", "wrong", "named"),
     [

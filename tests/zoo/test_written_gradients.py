@@ -16,11 +16,6 @@ from zoo.models.updown import UpDownScan
 from zoo.recurrent import RecurrentCaptioner
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
-
-
 def numbers(*shape):
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
