@@ -7,8 +7,6 @@ same model, decoded as the authors of ExpansionNet v2 decode: every step feeds t
 image's memory was copied for it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

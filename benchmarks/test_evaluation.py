@@ -10,8 +10,6 @@ processors, children included: the ratio has to hold in both. A first round, in 
 METEOR's paraphrases put into the user's cache, is not counted.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

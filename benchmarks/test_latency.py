@@ -6,8 +6,6 @@ Ten pairs of processes measure the same models on an idle machine. Where most ru
 claimed, and the benchmark says so.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from harness.measure.captioning_costs import Effort

@@ -7,8 +7,6 @@ Models at the sizes of the preset `matched-width`, two images of 36 tokens, 5 ca
 under CUDA's autocast, less views and allocations, attention being one. They must not grow.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

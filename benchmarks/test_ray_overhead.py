@@ -7,8 +7,6 @@ command and joined by it, so that its start is no part of the time. Commands tak
 other work on a shared machine only ever adds.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

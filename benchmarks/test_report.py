@@ -7,8 +7,6 @@ no pictures. Writing is measured in processor time, which other programs of the 
 headless Chromium, where there is one, less what an empty page takes.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ numbers and counts, as at the beginning of a self-critical stage. Peak memory is
 imports too.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -8,8 +8,6 @@ peak of its resident memory, the interpreter and the weights included. "with_gra
 step decodes all prefixes with gradients and fresh dropout, and memory is copied for every sample.
 """
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -7,8 +7,6 @@ is what a run costs beside its training: its lock, the record of its start, thre
 Both databases are written to from all slots at once.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

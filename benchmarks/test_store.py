@@ -6,8 +6,6 @@
 epochs each. The report runs in a process of its own, whose peak memory is printed. Filling takes about a minute.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -7,8 +7,6 @@ often it is right on 1,000 more. Only shapes of the training split are drawn. Ot
 processors give slightly other weights: those that ship were made once, and their digest is in the signature.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from dataclasses import dataclass

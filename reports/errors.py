@@ -1,7 +1,5 @@
 """The reports' error for what a user can put right."""
 
-from __future__ import annotations
-
 
 class ReportError(Exception):
     """A report that cannot be written; `hint` says what to type next."""

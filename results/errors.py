@@ -1,7 +1,5 @@
 """The store's error that a user can fix, and what to type for an optional part that is missing."""
 
-from __future__ import annotations
-
 import re
 
 _PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s'\"]*@")  # to the last @, since passwords are typed that hold one

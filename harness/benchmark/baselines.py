@@ -3,8 +3,6 @@
 People's captions are the references themselves: `harness.benchmark.scoring.score_people` scores them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

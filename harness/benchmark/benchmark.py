@@ -3,8 +3,6 @@
 Finished runs are re-used, failed ones tried again, and one model's failure never stops the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 

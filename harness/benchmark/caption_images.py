@@ -1,7 +1,5 @@
 """Captions for image files or a data set, by a saved run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

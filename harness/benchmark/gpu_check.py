@@ -4,8 +4,6 @@ The most important part goes first, and each runs in a process of its own and wi
 hangs is one part. On a processor the parts run at toy sizes: that tries the check itself.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Authors' released checkpoints as stored runs, which `bench caption` uses like any other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ seeds under a harmless change of the images' preprocessing: its signature has a 
 have a leaderboard group of their own.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Published vision-language models: where their weights are, and their own tokenizer and image processor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

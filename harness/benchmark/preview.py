@@ -4,8 +4,6 @@ Runs are planned by the same code from the same data and settings as `run_benchm
 are known.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

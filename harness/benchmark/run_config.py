@@ -1,7 +1,5 @@
 """What executing a run needs beside its spec: JSON that stands in the store, so that any process can execute it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

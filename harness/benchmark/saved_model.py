@@ -1,7 +1,5 @@
 """A trained model on disk, with all that captioning new images needs: `run.json` beside its weights."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from contextlib import nullcontext

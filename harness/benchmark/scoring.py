@@ -1,7 +1,5 @@
 """Scores of a split's captions: of a run at work, and of a finished one that lacks some or gets further metrics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

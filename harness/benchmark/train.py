@@ -3,8 +3,6 @@
 Between end-to-end stages the backbone is another one, so that its features are extracted anew, as ExpansionNet v2 does
 between its steps B and C; the cache is keyed by the weights, so that an interrupted stage finds it again."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import pickle

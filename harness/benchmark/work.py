@@ -4,8 +4,6 @@ All that it needs is in the store and the workspace, so that it is the same in t
 and in `bench work` on another machine. The lock of a run's folder decides who executes it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Where `bench` and `python -m harness.cli` start."""
 
-from __future__ import annotations
-
 import signal
 
 

@@ -4,8 +4,6 @@ Help is in panels, with types as people write them: Typer's own takes as long to
 rest of the command line together.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import math

@@ -1,7 +1,5 @@
 """`bench claims`: claims of papers, judged by stored runs."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal

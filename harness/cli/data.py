@@ -1,7 +1,5 @@
 """`bench data`: what there is to train on, and whether its images can be read."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import time

@@ -1,7 +1,5 @@
 """`bench db`: look into a results database, check and upgrade it, merge another one's runs into it, publish a copy."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`bench doctor`: what works on this machine, and what to type next. Nothing is downloaded or written."""
 
-from __future__ import annotations
-
 import os
 import platform
 import textwrap

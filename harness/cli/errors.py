@@ -1,7 +1,5 @@
 """How errors are said: one line, what to type next on another, and an exit code; what no command expects is logged."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

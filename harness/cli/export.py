@@ -1,7 +1,5 @@
 """`bench export`: files for other programs to read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`bench import-weights`: an authors' released checkpoint as a run of one's own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`bench models`: which architectures can be compared, and where each comes from."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """Options that several commands share, and all of `bench run`, which others take with the same meaning."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect

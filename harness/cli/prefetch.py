@@ -1,7 +1,5 @@
 """`bench prefetch`: fetch what some metrics and models need and cannot be part of the package."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`bench report`: write the HTML report of a workspace, or print its leaderboard."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`bench schedules`: how models are trained, stage by stage, and with which sizes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

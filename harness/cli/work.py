@@ -1,7 +1,5 @@
 """`bench work`: execute planned runs of a store, in a job of a scheduler, on a second machine or in a debugger."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 Far beyond what anybody means, and small enough that a slip of the hand is told before it fills the memory.
 """
 
-from __future__ import annotations
-
 MAX_SEED = 2**31 - 1
 MAX_SEEDS = 1000
 MAX_BEAM = 256

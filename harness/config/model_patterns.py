@@ -1,7 +1,5 @@
 """The models that `--models` names: names, shell patterns and `all`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 
 from harness.utils.errors import BenchError

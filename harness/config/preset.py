@@ -1,7 +1,5 @@
 """Typed configuration of a benchmark run: a preset of the controlled track, or a recipe of the paper track."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Final, Literal, Self

@@ -1,7 +1,5 @@
 """Other formats in Karpathy's: COCO's captions, a CSV, an imagefolder; their pictures are checked and split."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Data sets: images with captions, splits, domains and boxes, whatever their format; opened by what `--data` names."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Mapping

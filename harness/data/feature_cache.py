@@ -6,8 +6,6 @@ existence marks the array as complete. Batches never cross a chunk, so an extrac
 the same batches, hence the same bytes, as an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

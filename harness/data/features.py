@@ -1,7 +1,5 @@
 """Read cached features image by image, without loading the array into memory."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import deque

@@ -5,8 +5,6 @@ caption per line, so a character that Java takes for a line end would silently a
 image, and METEOR separates the fields of a line by `|||`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

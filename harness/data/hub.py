@@ -1,7 +1,5 @@
 """The Hugging Face hub: weights that options name, image processors, and its absence without a minute of retries."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

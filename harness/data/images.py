@@ -6,8 +6,6 @@ EXIF orientation is applied; the first frame of an animation is used. An image t
 refused (`BadImage`), never repaired.
 """
 
-from __future__ import annotations
-
 import stat
 import threading
 import warnings

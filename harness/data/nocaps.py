@@ -1,7 +1,5 @@
 """Merge nocaps's validation images (Agrawal et al., ICCV 2019) into a training data set's annotations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath

@@ -3,8 +3,6 @@
 Where all training features lie on the accelerator, a step copies no more than words to it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -11,8 +11,6 @@
 Images are named by id, as a number or as text, by file name, or by COCO's file names, which end in the id.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Prepare the features of a run: check the images, open the backbone, extract grid cells or convert regions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

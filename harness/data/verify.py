@@ -1,7 +1,5 @@
 """Find all unusable images of a data set before training starts."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

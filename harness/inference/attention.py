@@ -1,7 +1,5 @@
 """Attention maps: the image locations that a model attended to for each word of its captions, and their pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generate captions for many images by beam search."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

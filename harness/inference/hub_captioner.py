@@ -1,7 +1,5 @@
 """A checkpoint of transformers' own interface as a captioner: its processor, its prompt and its own `generate`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

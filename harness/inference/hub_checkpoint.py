@@ -4,8 +4,6 @@ Prompts are named templates by family (`hub_prompts.yaml`), or a text of the use
 a chatty model says; none is used unless it is asked for and signed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Work that a GPU replays as graphs: the host starts thousands of small kernels at once, not one by one."""
 
-from __future__ import annotations
-
 import random
 import threading
 import warnings

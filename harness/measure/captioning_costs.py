@@ -4,8 +4,6 @@ A model may have trained for days before its costs are measured: what cannot be 
 nothing here raises.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """NVIDIA's management library (NVML), and energy by its counter, with and without a device's idle power."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

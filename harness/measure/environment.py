@@ -1,7 +1,5 @@
 """The environment of a measurement: versions, machine, device; nothing that names a person, a host or a folder."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import locale
 import os

@@ -1,7 +1,5 @@
 """Estimate of a run before it starts: steps, images, multiply-accumulates, bytes. Imports no torch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Dummy visual inputs, for costs that depend only on shapes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

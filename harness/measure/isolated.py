@@ -4,8 +4,6 @@ The process reads one `BenchmarkJob` as JSON from standard input and prints the 
 output; what the model's code prints goes to standard error.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Latency and throughput of captioning a batch: timings, their statistics, and what makes them unreliable."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Memory: what is free on a device, whether a model fits into it, and the peak of a block of code."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Context managers that put a model into a mode and restore its state afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

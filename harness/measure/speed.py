@@ -4,8 +4,6 @@ The latter are those of dense matrix products: bf16 on tensor cores, fp32 withou
 sheets count two operations per multiply-accumulate.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from statistics import median

@@ -4,8 +4,6 @@ Papineni et al., "BLEU: a Method for Automatic Evaluation of Machine Translation
 `BleuScorer`: a tie between reference lengths goes to the shorter one.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ to pycocoevalcap's `Cider`, whose settings are: n-grams of order 1 to 4, counts 
 with sigma 6, times 10. "Length" there counts bigrams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 

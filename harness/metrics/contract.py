@@ -4,8 +4,6 @@ Scores of splits, domains and single images, bootstrap resamples and permutation
 statistics, without the captions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self

@@ -7,8 +7,6 @@ said of a thing that shares neither with any is false. `docs/facts.md` has the r
 Of photographs nobody knows the truth: there, words of a few kinds are compared with those of the references.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

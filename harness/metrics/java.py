@@ -1,7 +1,5 @@
 """Find and call the Java runtime of the PTB tokenizer, METEOR and SPICE."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence

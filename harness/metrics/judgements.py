@@ -7,8 +7,6 @@
 | `{"seg_id": IMAGE, "hyp": A, "human_score": 3.5}` a line; beside them, `{"seg_id": IMAGE, "refs": [B]}` | THumB |
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -13,8 +13,6 @@ Of what is left, half is the jar's normalisation, which changes nothing in capti
 are: it is asked for where there are others.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -5,8 +5,6 @@ on every caption of COCO 2014, nocaps, Flickr8k and Flickr30k. The rules were de
 with examples; for text unlike captions (long URLs, markup, rare scripts) the two may differ.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache

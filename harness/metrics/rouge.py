@@ -5,8 +5,6 @@ plain spaces only: "22\\u00a03/4" is one token here and two for BLEU and CIDEr-D
 token, which matches an empty reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 Post, "A Call for Clarity in Reporting BLEU Scores", WMT 2018. A test holds that no option is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -5,8 +5,6 @@ CoreNLP models that it parses with are not (`bench prefetch spice`). Results are
 own driver assigns them to other images if the ids are not in order.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Submission files of evaluation servers: one caption for every image, ASCII only."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Callable

@@ -6,8 +6,6 @@ Weights are safetensors; optimiser, random generators and state are tensors and 
 `weights_only=True`, so that no checkpoint can run code.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

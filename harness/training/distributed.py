@@ -15,8 +15,6 @@ Only weights and gradients go from GPU to GPU (NCCL). Everything else goes throu
 waited for, the end of a process is noticed at once, and a long validation on rank 0 runs into no timeout.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

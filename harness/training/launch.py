@@ -4,8 +4,6 @@ Where RANK and WORLD_SIZE are set, something else has started the processes (tor
 several, and none is started.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -5,8 +5,6 @@ was given, so that nothing is queued while the next step is prepared. A loss tha
 some steps late, but with its own step's number, and before anything that followed from it is saved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

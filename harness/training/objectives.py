@@ -1,7 +1,5 @@
 """Training objectives: what a stage makes smaller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The optimisers of a schedule: torch's, Muon, and RAdam as its authors wrote it first."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

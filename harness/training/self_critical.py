@@ -10,8 +10,6 @@ Early in such a stage validation by greedy or beam search may fall although the 
 steps on: it is the distribution that is trained, and a mode of it that is validated. It recovers as the two meet.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

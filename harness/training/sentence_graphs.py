@@ -4,8 +4,6 @@ Only models with an auto-encoder of sentence graphs have such stages (SGAE, Yang
 them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

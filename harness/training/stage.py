@@ -1,7 +1,5 @@
 """What a stage of a schedule reads, what it makes smaller, what it asks of the model, and its dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

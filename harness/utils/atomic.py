@@ -1,7 +1,5 @@
 """Atomic file writes: a file is complete or absent, even if the process is killed."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What users are told at an end that was not planned: an error and what to type next, or how to continue."""
 
-from __future__ import annotations
-
 import os
 
 from results.errors import without_passwords

@@ -1,7 +1,5 @@
 """Names and files that come from outside, refused with one sentence; how they are read is in `results.files`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Canonical JSON and short digests, independent of the order of keys."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

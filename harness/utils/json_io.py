@@ -1,7 +1,5 @@
 """Read JSON files, gzipped or plain."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import zlib

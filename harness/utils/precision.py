@@ -1,7 +1,5 @@
 """What torch does for a run: autocast and exact products for its precision, and no compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

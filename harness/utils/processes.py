@@ -4,8 +4,6 @@ A process that multiprocessing spawns imports what it is to run while its parent
 torch. `Worker` processes are told apart by the parent's end, and not reached by Ctrl-C, from their first instructions.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import multiprocessing

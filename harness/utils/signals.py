@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: how they end a process, and how code holds them back until it has come to a good end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -5,8 +5,6 @@ and digests (`manifests/runs/KEY.json`). Objects never change, and a manifest is
 put: so a reader sees a folder as it was at some time, or none. What equals an object that is there is not sent again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

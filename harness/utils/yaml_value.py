@@ -1,7 +1,5 @@
 """YAML that comes from outside: of bounded length and nesting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -4,8 +4,6 @@ A page names images and captions alone; the panels of an image are in a script b
 its captions is opened.
 """
 
-from __future__ import annotations
-
 import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

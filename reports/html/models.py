@@ -1,7 +1,5 @@
 """Pages of the models: paper, configuration, results, costs, example captions, every run, and what the papers print."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report's SVG plots: scales, round ticks, paths, uncertainty, colours, legends, and names that do not overlap."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

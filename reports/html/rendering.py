@@ -1,7 +1,5 @@
 """Names of the report's files and its templates: every text of a store is escaped, and none becomes a path."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -3,8 +3,6 @@
 The folder is replaced as a whole, so that a reader never sees half of a new report, or pages of an old one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import glob
 import json

@@ -1,7 +1,5 @@
 """What pages of tables show: the leaderboard's summary, filters and whiskers, scores by domain, costs, and method."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Sections of plots: quality against cost, and learning curves, a line a row of the leaderboard over its seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The leaderboard page: large comparability groups first, each in its table; small ones together in one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

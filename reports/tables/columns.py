@@ -3,8 +3,6 @@
 A further column is one more `Column` in `leaderboards`; a further cost needs its words in `numbers.py` alone.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What stored runs and rows say of themselves, in words: model, objective, changed settings, what was seen before."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the signature's fields and the metrics mean, in a sentence each."""
 
-from __future__ import annotations
-
 FIELDS = {
     "data": "data set, with a digest of its annotations, pictures and left-out images",
     "split": "the images that were scored",

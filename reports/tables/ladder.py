@@ -1,7 +1,5 @@
 """The ladder of budgets: scores and places after ever longer trainings, and which models overtake which."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations

@@ -1,7 +1,5 @@
 """Numbers as shown to readers: metrics times 100 with one decimal, counts, durations and sizes in a sensible unit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The papers' numbers as the report shows them: with their conditions, beside measured ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

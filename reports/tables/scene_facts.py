@@ -1,7 +1,5 @@
 """Facts of the embedded scenes, as pages and terminals show them: a matrix of models by kinds, and four answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """The verdict of a leaderboard in words, and all pairs of its rows as a square of letters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Claims of papers and what stored runs say of them: on an 80-column terminal, and as a page of Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Final

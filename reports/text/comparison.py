@@ -1,7 +1,5 @@
 """Two results side by side: on an 80-column terminal, in Markdown and in JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Tables of texts in a terminal, Markdown, LaTeX and CSV, and how texts and differences are written in them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

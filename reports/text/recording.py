@@ -1,7 +1,5 @@
 """What a comparison of recordings found: the first cause in front, for a terminal, Markdown, JUnit's XML and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What became of trained runs: on an 80-column terminal, Markdown for pull requests, JUnit's XML, and JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict

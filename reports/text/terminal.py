@@ -1,7 +1,5 @@
 """The leaderboard as tables for an 80-column terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 

@@ -4,8 +4,6 @@ A row of runs takes part as it does in a leaderboard: what has one seed, was sti
 (`results.runs.standings`) gives a difference, but no verdict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase

@@ -4,8 +4,6 @@ A score is tested over seeds and images where both sides have several seeds, els
 `bench claims` use the same tests.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A score changed only where a test *and* a least effect agree, as in asv's `compare`. Pure: it reads no store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """The printed numbers, their footnotes, and the one to show beside a measured number."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Further seeds: a row of four seeds or more, its second half against its first. A
 signature has the field `preprocessing` and is otherwise the same, against the row without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

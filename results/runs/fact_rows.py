@@ -1,7 +1,5 @@
 """Facts of a table's rows by seeds and images: intervals, which rows no other surely beats, and sets of models."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

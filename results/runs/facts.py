@@ -4,8 +4,6 @@ The store keeps, of every image and kind, four counts in one number: precision, 
 image's influence on them, follow from their sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Images with every model's caption of them, the hardest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The leaderboard: comparable runs grouped by signature and split, and ranked within each group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean

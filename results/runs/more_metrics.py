@@ -4,8 +4,6 @@ A stored name is that of the metric, and in parentheses the model or list that i
 (clip:openai/clip-vit-large-patch14@0123456789ab)": scores of different models never share a name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

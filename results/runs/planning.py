@@ -1,7 +1,5 @@
 """What stored runs say for plans of further ones: how much scores vary, and how long training took."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

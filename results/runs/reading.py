@@ -1,7 +1,5 @@
 """What is read of a store: runs, their images' scores and captions, data sets; a few SQL queries however many runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import fields
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """A row's numbers over its seeds: means, deviations and intervals, costs on one machine, or why there are none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

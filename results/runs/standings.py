@@ -1,7 +1,5 @@
 """The places of a leaderboard's rows: the floors first, then all pairs of rows over seeds and images, by metric."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ All three are ratios of sums over pairs of captions, so that each image has an i
 jackknife, Jaeckel 1972): the variance is the sum of its squares. The captions of an image stay together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations

@@ -5,8 +5,6 @@ model's scores are an array (S, N) of S seeds and N images. Seeds are a random e
 are paired. Nothing here needs scores to be normal but the seed means, of which there are few.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Whether a model had finished learning when its training ended, from its validation scores (`docs/statistics.md`)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

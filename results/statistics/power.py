@@ -18,8 +18,6 @@ Of several tests that Holm corrects together, the one with the lowest p is judge
 difference among them must reach that, and h is half the interval of that level.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final

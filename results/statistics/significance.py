@@ -5,8 +5,6 @@ Images are resampled, not seeds: how much a model varies over training seeds is 
 CIDEr-D upwards.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether a database is sound: SQLite's own checks, and every row of every table read once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Opening the database: its URL, how transactions begin on SQLite and PostgreSQL, and error messages."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """Merging another database: its runs that are missing here, and those that progressed further there."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -3,8 +3,6 @@
 Captions of a data set often may not be passed on, and folders of the machine that ran say nothing to others.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What a finished run gets later: metrics and costs that it lacks, from its stored captions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which release the tables of a database are of: making, upgrading and describing them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """From records to the columns of their rows, checked before a transaction begins."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Rows refer to their run or data set by foreign keys that cascade. Names are stable: other tools may read them.
 """
 
-from __future__ import annotations
-
 import struct
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args

@@ -1,7 +1,5 @@
 """The store: every public write is one transaction, so a process killed at any instant leaves nothing half-written."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """Re-use of finished runs: those of the same code, or of other code where that is accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

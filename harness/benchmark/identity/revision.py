@@ -8,8 +8,6 @@ it is not stated, those of a local edit, have a revision of their own.
 that they give the results of `REVISION`.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The run key: every setting that a score can depend on, and the code that makes it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

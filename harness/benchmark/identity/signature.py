@@ -3,8 +3,6 @@
 Rows whose signatures differ are never ranked together. Model and seed are not part of it: they are what is compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import harness

@@ -3,8 +3,6 @@
 `mine.py` and `test_mine.py` are what it writes, under another name; they are never imported here.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import keyword
 import re

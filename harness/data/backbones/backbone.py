@@ -1,7 +1,5 @@
 """The interface of frozen image encoders; opens a built-in one or any timm model by name."""
 
-from __future__ import annotations
-
 import difflib
 from typing import Any, Protocol, runtime_checkable
 

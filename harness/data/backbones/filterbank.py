@@ -13,8 +13,6 @@ Every cell of a square grid is described by what a small model needs to name sha
 Values are of about unit scale. There are no weights and no random numbers: the same image gives the same features.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 

@@ -6,8 +6,6 @@ shape, colour and size of the objects of other scenes than those of the data set
 objects and attributes (Anderson et al., CVPR 2018). Novel shapes of the `nocaps` split are new to it, too.
 """
 
-from __future__ import annotations
-
 import hashlib
 from importlib import resources
 from typing import Final

@@ -1,7 +1,5 @@
 """Any timm model as a backbone, with weights from a file, from timm's hub, or random on request."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

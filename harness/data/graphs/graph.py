@@ -7,8 +7,6 @@ and `attributes`, and whose relationships have a `subject_id`, an `object_id` an
 in the file's order. Words are made lower case.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The scene graphs of a run's images: opened, checked against regions, numbered, and beside regions in visual input."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

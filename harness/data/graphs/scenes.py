@@ -3,8 +3,6 @@
 Those of captions are parsed by rules, which know the phrases of these captions and no others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

@@ -4,8 +4,6 @@ The features are pooled from a backbone's map (`harness.data.regions.cache`). An
 the whole image, and is counted as such.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,6 @@ complete: a killed conversion starts again. Memory holds one image at a time, or
 The grids beside the regions of an HDF5 file, as DLCT's authors store both, have a folder of the same kind.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

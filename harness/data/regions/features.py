@@ -1,7 +1,5 @@
 """Read cached region features: the number of regions varies by image, and batches are padded and masked."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ As `make_bu_data.py` of the bottom-up converters writes them. A grid (h, w, C), 
 h * w regions without boxes. `NAME_fc/ID.npy` is not read: it is the mean over the regions, which "pooled" is anyway.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zipfile

@@ -6,8 +6,6 @@ RSTNet's have these cells alone, which are regions then. Links to other files an
 refused, since the file is untrusted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Open the source of regions that `--regions` names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from harness.config.features import RegionSourceName

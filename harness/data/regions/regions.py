@@ -4,8 +4,6 @@ Boxes are converted to [0, 1] of the image. Boxes that exceed the image by at mo
 more is an error, since such boxes belong to an image of another size.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace

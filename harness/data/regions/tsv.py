@@ -4,8 +4,6 @@
 memory holds one line. Images that are not in the data set are skipped.
 """
 
-from __future__ import annotations
-
 import binascii
 import hashlib
 from collections.abc import Iterator, Sequence

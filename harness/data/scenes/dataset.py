@@ -6,8 +6,6 @@ with a nocaps-like split (Agrawal et al., "nocaps: novel object captioning at sc
 in-domain (objects of the training split), near-domain (those beside novel ones) or out-domain (novel objects only).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

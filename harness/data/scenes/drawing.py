@@ -4,8 +4,6 @@ Shapes are masks of integer inequalities, noise comes from SHAKE-256, and the PN
 so that no version of a drawing library, compressor or random generator can change a byte.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 import zlib

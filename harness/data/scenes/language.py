@@ -1,7 +1,5 @@
 """Generate the reference captions of the embedded data set, varied as by different annotators."""
 
-from __future__ import annotations
-
 from harness.data.scenes.drawing import BACKGROUND_COLOURS, OBJECT_COLOURS
 from harness.data.scenes.layout import SEEN, UNSEEN, Chance, Item, Scene
 from harness.data.vocabulary import tokenize

@@ -1,7 +1,5 @@
 """Compose the scenes of the embedded data set: objects, their sizes, positions and relations."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

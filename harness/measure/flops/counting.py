@@ -6,8 +6,6 @@ the architecture, the visual input's shape, the caption's length and the beam wi
 `training`), no early end of a caption.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass

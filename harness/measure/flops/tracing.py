@@ -6,8 +6,6 @@ product: each element of the output costs one multiply-accumulate an element of 
 counted densely, causal or masked parts included, as its unfused form is.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections import Counter

@@ -5,8 +5,6 @@ the most similar of a reference and the other way round, by the cosine of their 
 best of all references. The package matches and weighs; weights are read here, as safetensors and without their code.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -6,8 +6,6 @@ depicts "; RefCLIP-S is the harmonic mean of CLIP-S and max(max_r cos(c, r), 0) 
 is ViT-B/32. Weights are read as safetensors, and no code of theirs is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar

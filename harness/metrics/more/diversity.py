@@ -12,8 +12,6 @@ is neither symmetric nor free of negative eigenvalues. The authors' code takes d
 set; here they are over the references of the images scored, as for CIDEr-D.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise

@@ -1,7 +1,5 @@
 """What Alembic runs: the revisions, in the transaction of the connection that it is given."""
 
-from __future__ import annotations
-
 from alembic import context
 
 from results.store.schema import Base

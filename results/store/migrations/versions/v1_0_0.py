@@ -1,7 +1,5 @@
 """The tables of 1.0.0, from which later releases go on; a new store gets the newest ones of `results.store.schema`."""
 
-from __future__ import annotations
-
 revision = "v1_0_0"
 down_revision: str | None = None
 
