@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "a319d3e0"
+SOURCES = "17db8f66"
 
 
 @cache
