@@ -135,7 +135,7 @@ def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, da
         failed = {failure.model: failure for failure in failures(store)}
     raised, broken = failed["broken_raises"], failed["broken_nan"]
     assert (raised.status, raised.error_class) == ("failed", "RuntimeError")
-    assert raised.reason == "shapes do not fit [3] (broken_models.py, line 17)"
+    assert raised.reason == "shapes do not fit [3] (broken_models.py, line 15)"
     assert "in encode" in (raised.log_tail or "")
     assert (broken.status, broken.error_class) == ("failed", "BrokenLawError")
     assert "NaN" in (broken.reason or "")

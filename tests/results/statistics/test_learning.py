@@ -60,7 +60,8 @@ def test_the_idle_share_of_stored_rates_is_that_of_the_schedule(epochs: int, sta
     for rate in (stepwise, cosine):
         ends = [rate.at(steps * (epoch + 1) - 1, steps, steps * epochs) for epoch in range(epochs)]
         found = idle_share(ends, stepwise=rate is stepwise)
-        assert found <= rate.idle_share(steps, steps * epochs) + every
+        # Where a fall begins within an epoch, its ends do not tell.
+        assert found <= rate.idle_share(steps, steps * epochs) + max(every, 1 / epochs)
         if epochs > 2 / start:  # an epoch ends before the rate falls
             assert found == pytest.approx(rate.idle_share(steps, steps * epochs), abs=every + 0.02)
 
