@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from reports.tables.numbers import percent
@@ -18,6 +19,8 @@ _OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst
 _LONG = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
 _DRAWN = "scenes"
 _NOCAPS = "nocaps"
+_TOLD_APART = 3
+"""Models with further seeds that have a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +148,21 @@ def learning_label(row: Row) -> Badge | None:
 
 
 def control_sentences(controls: Controls) -> tuple[str, ...]:
-    """A sentence for each model with control pairs, the last one beside the table's own differences; in points."""
+    """A sentence for each model with control pairs, the last one beside the table's own differences; in points.
+
+    Where many models have further seeds, one sentence sums these up.
+    """
     pairs: dict[str, list[ControlPair]] = {}
+    seeds = [abs(pair.difference) for pair in controls.pairs if pair.change is None]
     for pair in controls.pairs:
-        pairs.setdefault(pair.model, []).append(pair)
-    if not pairs:
-        return ()
+        if pair.change is not None or len(seeds) <= _TOLD_APART:
+            pairs.setdefault(pair.model, []).append(pair)
     said = [f"Not the architecture: {model} {'; '.join(map(_pair, of))}" for model, of in pairs.items()]
+    if len(seeds) > _TOLD_APART:
+        differ = f"{_points(median(seeds))} points in the median, {_points(max(seeds))} at most"
+        said.append(f"Not the architecture: with other seeds {len(seeds)} models differ from themselves by {differ}")
+    if not said:
+        return ()
     if controls.largest is not None:
         said[-1] += f"; the models of this table differ by {_points(controls.largest)} at most, "
         said[-1] += f"{_points(controls.median or 0.0)} in the median"

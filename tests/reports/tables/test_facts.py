@@ -104,6 +104,16 @@ def test_control_pairs_stand_beside_the_table_s_differences() -> None:
     assert control_sentences(Controls((), 40.0, 8.0)) == ()
 
 
+def test_many_models_with_further_seeds_are_summed_up() -> None:
+    several = [
+        ControlPair(name, "seeds", None, gap, -9.0, 9.0, 0.5, None, (3, 2))
+        for name, gap in zip("abcd", (1.0, -2.0, 4.0, -6.0), strict=True)
+    ]
+    [said] = control_sentences(Controls(tuple(several), 40.2, 8.3))
+    for part in ("4 models", "3.0 points in the median", "6.0 at most", "40.2", "8.3"):
+        assert part in said
+
+
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One model trained from nothing and two whose weights saw captions, alike in all else."""
