@@ -80,16 +80,6 @@ def preset_summaries() -> dict[str, str]:
     return {name: str(load_shipped(first)["summary"]) for name, first in firsts.items()}
 
 
-def list_tuned() -> list[str]:
-    """Names of the presets whose tuned values ship."""
-    return _list("tuned")
-
-
-def shipped_tuned(name: str) -> str:
-    """The YAML of a preset's tuned values, one of `list_tuned()`."""
-    return _text("tuned", name)
-
-
 def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     """Read a preset, embed its schedule, and apply `KEY.PATH=VALUE` overrides.
 

@@ -30,7 +30,6 @@ _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)\s*$", re.MULTILINE)
 _LARGEST_KB = 110
 ROOMS = ("zoo", "harness", "results", "reports", "tests", "docs", "baselines", "benchmarks")
 EXAMPLES = {
-    "harness/config/tuned/NAME.yaml",
     "results/store/migrations/versions/v1_1_0.py",
     "tests/results/assets/v1_0_0.sqlite",
 }

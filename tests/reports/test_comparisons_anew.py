@@ -125,7 +125,7 @@ def test_pairs_and_places(number: int, exported: list[dict[str, Any]], scores: d
             assert (standing["best"], standing["worst"]) == (1 + better[model], count - worse[model])
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, 3])  # the others' floors are of other code
 def test_floors(number: int, exported: list[dict[str, Any]], scores: dict[str, np.ndarray]) -> None:
     rows = [*exported[number]["rows"], *exported[number]["references"]]
     by_model = {row["model"]: np.stack([scores[key] for key in row["keys"]]) for row in rows}

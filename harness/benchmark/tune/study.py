@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import RequestedModel
-from harness.config.load import list_presets, list_tuned, load_preset, shipped_tuned
+from harness.config.load import list_presets, load_preset
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
 from harness.config.tuning import TRIAL_SEED, Budget, EndedAs, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
@@ -289,7 +289,7 @@ def from_workspace(workspace: Workspace) -> FindTuned:
 
 
 def from_file(name: str) -> FindTuned:
-    """Finds the tuned values of models in a file, or in those that ship under the name of a preset.
+    """Finds the tuned values of models in a file.
 
     Raises:
         BenchError: the file cannot be read; when called, it is of other conditions, or lacks a model.
@@ -397,13 +397,9 @@ def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) 
 def _read(name: str) -> TunedFile:
     hint = "name a file that bench tune --export wrote"
     try:
-        text = shipped_tuned(name) if name in list_tuned() else read_text(Path(name))
+        text = read_text(Path(name))
     except OSError as error:
-        ships = ", ".join(list_tuned()) or "none"
-        raise BenchError(
-            f"--tuned {shortened(name)} cannot be read: {reason(error)}",
-            f"{hint}, or a preset whose values ship: {ships}",
-        ) from error
+        raise BenchError(f"--tuned {shortened(name)} cannot be read: {reason(error)}", hint) from error
     try:
         return TunedFile.model_validate(load_bounded(text, longest=_MAX_CHARACTERS))
     except ValueError as error:  # pydantic's, too

@@ -23,7 +23,7 @@ from harness.benchmark.tune.study import (
     studies_folder,
 )
 from harness.config.execution import ExecutionConfig
-from harness.config.load import list_tuned, load_preset, shipped_tuned
+from harness.config.load import load_preset
 from harness.config.preset import Preset
 from harness.config.tuning import TRIAL_SEED, AppliedTuning, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
@@ -175,12 +175,6 @@ def test_the_signature_tells_space_budget_and_preset(small: RunContext) -> None:
     }
     assert len(fields) == 5
     assert {field.partition("#")[0] for field in fields} == {"3x2", "3x2+2x2"}
-
-
-@pytest.mark.parametrize("name", list_tuned())
-def test_what_ships_has_the_label_that_its_runs_are_signed_with(name: str) -> None:
-    content = TunedFile.model_validate(yaml.safe_load(shipped_tuned(name)))
-    assert tuned_field(content.space, content.budget, load_preset(content.preset)) == content.tuned
 
 
 @pytest.mark.parametrize(
