@@ -1,6 +1,6 @@
 """The ladder of budgets: scores and places after ever longer trainings, and which models overtake which."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations
 from statistics import fmean
@@ -22,7 +22,10 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     seeds: dict[str, list[tuple[int, ...]]] = {}
     for row in (row for rung in rungs for row in rung.rows):
         seeds.setdefault(row.model, []).append(row.seeds)
-    columns = [column for rung in rungs for column in _columns(rung, seeds)]
+    common = {model: tuple(sorted(set.intersection(*map(set, of)))) for model, of in seeds.items()}
+    fewer = {model for model, of in seeds.items() if len(set(of)) > 1}
+    alike = len(fewer) > 1 and len(set(common.values())) == 1
+    columns = [column for rung in rungs for column in _columns(rung, common, fewer, alike)]
     gains = {row.model: row.gain.difference for row in rungs[-2].rows if row.gain}
 
     def gain(row: Row, _: Group) -> Cell:
@@ -36,6 +39,8 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     changes = [sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other)]
     sentences = (*_held(rungs), *changes)
     note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
+    if alike and (which := next(iter(common.values()))):
+        note += f" Scores are of {_seeds(which)} alone, which all have under every budget."
     return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
 
 
@@ -49,21 +54,29 @@ def updates(group: Group) -> str:
     return group.name.partition(" after ")[2].partition(" update")[0] or f"{group.budget} times"
 
 
-def _columns(rung: Group, seeds: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[Column, Column]:
-    """Score and place after a rung's updates; scores are over the `seeds` that a model has under every budget."""
+def _seeds(common: Sequence[int]) -> str:
+    return f"{'seeds' if len(common) > 1 else 'seed'} {', '.join(map(str, common))}"
+
+
+def _columns(
+    rung: Group, common: Mapping[str, tuple[int, ...]], fewer: Collection[str], alike: bool
+) -> tuple[Column, Column]:
+    """Score and place after a rung's updates; scores are over the `common` seeds; `fewer` have others, too.
+
+    Cells tell which, unless it is `alike` for every model.
+    """
     by_model = {row.model: row for row in rung.rows}
 
     def score(row: Row, _: Group) -> Cell:
-        found = by_model.get(row.model)
+        found, which = by_model.get(row.model), common[row.model]
         if found is None:
             return Cell("")
-        if len(set(seeds[row.model])) == 1:
+        if row.model not in fewer:
             return replace(score_cell(found.scores.get(rung.metric)), spread="", note=_at_chance(found))
-        common = sorted(set.intersection(*map(set, seeds[row.model])))
-        if not common or not found.by_seed.keys() >= set(common):
+        if not which or not found.by_seed.keys() >= set(which):
             return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
-        mean, which = fmean(found.by_seed[seed] for seed in common), "seeds" if len(common) > 1 else "seed"
-        of = f"{row.model} has {which} {', '.join(map(str, common))} under every budget: scores are of these alone"
+        mean = fmean(found.by_seed[seed] for seed in which)
+        of = "" if alike else f"{row.model} has {_seeds(which)} under every budget: scores are of these alone"
         return Cell(percent(mean), mean, note="; ".join(filter(None, (of, _at_chance(found)))))
 
     def place(row: Row, _: Group) -> Cell:

@@ -69,6 +69,17 @@ def test_scores_are_of_the_seeds_that_every_budget_has() -> None:
     assert line.cells[0].note
 
 
+def test_seeds_that_all_models_lack_alike_are_told_once() -> None:
+    short = [replace(each, seeds=(1, 2), by_seed={1: 0.5, 2: 0.7}) for each in SHORT.rows]
+    long = [replace(each, seeds=(1,), by_seed={1: 0.9}) for each in LONG.rows]
+    rungs = [replace(SHORT, rows=tuple(short), comparisons=None), replace(LONG, rows=tuple(long), comparisons=None)]
+    found = ladder_table(rungs[1], rungs, {})
+    assert found is not None
+    assert "seed 1 alone" in found.note
+    assert [(line.cells[0].text, line.cells[0].note) for line in found.table.lines] == [("50.0", "")] * 2
+    assert found.table.lines[0].cells[2].text == "90.0"
+
+
 def test_one_budget_alone_and_shorter_rungs_have_no_table() -> None:
     assert ladder_table(LONG, [LONG], {}) is None
     assert ladder_table(SHORT, [SHORT, LONG], {}) is None
