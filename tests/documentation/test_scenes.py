@@ -1,0 +1,170 @@
+"""The page of scenes shows what the database in the repository holds."""
+
+import json
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+import pytest
+from scipy.stats import kendalltau
+
+from tests.documentation.pages import ROOT, text_of
+from tests.harness.conftest import bench, bench_ok
+
+DATABASE = ROOT / "baselines" / "scenes.sqlite"
+PAGE = " ".join(text_of("docs/scenes.md").split())
+KINDS = ("object", "colour", "size", "count", "relation", "background")
+ONE_VECTOR = {"cgru", "show_tell"}
+ONE_LSTM = {"att2all", "att2in", "show_attend_tell"}
+Pair = tuple[str, str]
+
+
+class Rung:
+    """One split's table after one budget: means, and the better model of each pair that is told."""
+
+    def __init__(self, group: dict[str, Any]) -> None:
+        rows = [row["model"] for row in group["rows"]]
+        self.verdict, self.seeds = group["verdict"], group["comparisons"]["seeds"]
+        self.means = {row["model"]: 100 * row["scores"]["CIDEr-D"]["mean"] for row in group["rows"]}
+        self.better: dict[Pair, str | None] = {}
+        for pair in group["comparisons"]["pairs"]:
+            names = rows[pair["first"]], rows[pair["second"]]
+            ahead = names[0] if pair["difference"] > 0 else names[1]
+            assert pair["verdict"] in ("better", "unknown")
+            self.better[min(names), max(names)] = ahead if pair["verdict"] == "better" else None
+
+    def worse_than(self, winner: str) -> set[str]:
+        return {one if better == other else other for (one, other), better in self.better.items() if better == winner}
+
+
+@pytest.fixture(scope="module")
+def ladders() -> dict[str, dict[int, Rung]]:
+    """By split, the rungs of the models on regions by their updates, ascending."""
+    groups = json.loads(bench_ok("export", "leaderboard", "--db", str(DATABASE), "--format", "json").output)
+    largest = [group for group in groups if len(group["rows"]) == 24]
+    found: dict[str, dict[int, Rung]] = defaultdict(dict)
+    for group in largest:
+        budget = re.search(r"\*(\d+)#", group["signature"]["schedule"])
+        found[group["split"]][504 * int(budget[1] if budget else 1)] = Rung(group)
+    return {split: dict(sorted(rungs.items())) for split, rungs in found.items()}
+
+
+def told_by_all(rungs: dict[int, Rung]) -> dict[Pair, str]:
+    """The better model of each pair that every budget tells, in the same direction."""
+    verdicts = [rung.better for rung in rungs.values()]
+    by_pair = {pair: {verdict[pair] for verdict in verdicts} for pair in verdicts[0]}
+    return {pair: better for pair, found in by_pair.items() if len(found) == 1 and (better := next(iter(found)))}
+
+
+def listed(values: list[str]) -> str:
+    return f"{', '.join(values[:-1])} and {values[-1]}"
+
+
+def test_what_holds_under_every_budget(ladders: dict[str, dict[int, Rung]]) -> None:
+    test, nocaps = (told_by_all(ladders[split]) for split in ("test", "nocaps"))
+    assert (
+        f"{len(test)} of 253 pairs are told by every budget, and in the same direction**; on nocaps {len(nocaps)}"
+        in PAGE
+    )
+    names = {name for pair in next(iter(ladders["test"].values())).better for name in pair}
+    others = names - ONE_VECTOR
+    assert {test[min(a, b), max(a, b)] for a in ONE_VECTOR for b in others} == others
+    assert {test[min(a, b), max(a, b)] for a in ONE_LSTM for b in others - ONE_LSTM} == others - ONE_LSTM
+    never = [
+        name for name in names if not any(name in rung.worse_than(best) for best in names for rung in rungs_of(ladders))
+    ]
+    wins = {name: sum(better == name for better in test.values()) for name in never}
+    never = sorted(never, key=lambda name: (-wins[name], name))
+    counts = " and ".join(str(wins[name]) for name in never)
+    assert f"{listed([f'`{name}`' for name in never])}: no budget finds a model that is better, " in PAGE
+    assert f"every budget tells {counts} models that are worse" in PAGE
+
+
+def rungs_of(ladders: dict[str, dict[int, Rung]]) -> Iterator[Rung]:
+    return iter(ladders["test"].values())
+
+
+def test_what_turns_with_the_budget(ladders: dict[str, dict[int, Rung]]) -> None:
+    told = []
+    for split, wording in (("test", "updates is {:.2f}"), ("nocaps", "on nocaps {:.2f}")):
+        rungs = ladders[split]
+        first, *_, last = (rung.means for rung in rungs.values())
+        names = sorted(first.keys() - {"blind"})
+        tau, _ = kendalltau([first[name] for name in names], [last[name] for name in names])
+        assert wording.format(tau) in PAGE
+        told.append(
+            listed([str(sum(better is not None for better in rung.better.values())) for rung in rungs.values()])
+        )
+    assert f"Of 253 pairs {told[0]} are told apart" in PAGE
+    assert f"on nocaps {told[1]}." in PAGE
+    rungs = ladders["test"]
+    turned = {
+        (after, before)
+        for one, other in combinations(rungs.values(), 2)
+        for pair, before in one.better.items()
+        if before and (after := other.better[pair]) and after != before
+    }
+    [winner] = {after for after, _ in turned}
+    losers = listed([f"`{name}`" for name in sorted(before for _, before in turned)])
+    assert f"After 504 updates `{winner}` is worse than {losers}; trained longer it is better than they are." in PAGE
+    first, *_, last = (rung.means for rung in rungs.values())
+    gains = {name: last[name] - first[name] for name in first.keys() - {"blind"}}
+    most, least = (of(gains, key=lambda name: gains[name]) for of in (max, min))
+    assert f"`{most}` gains {gains[most]:.0f} points, `{least}` {gains[least]:.0f}" in PAGE
+    leaders = [max(means, key=lambda name: means[name]) for means in (first, last)]
+    assert "`{}` leads the first, `{}` the last".format(*leaders) in PAGE
+
+
+def test_its_table_of_budgets_is_that_of_the_database() -> None:
+    exported = bench("export", "leaderboard", "--db", str(DATABASE), "--columns", "CIDEr-D").output
+    ladder = exported.partition("### By budget of training")[2].partition("###")[0].strip()
+    assert ladder.count("\n|") == 26
+    assert ladder in text_of("docs/scenes.md")
+
+
+def test_its_facts_are_those_of_the_database(ladders: dict[str, dict[int, Rung]]) -> None:
+    models = ladders["test"][504].means.keys() - {"blind"}
+    query = """SELECT model, json_extract(signature, '$.schedule'), split, domain, metric, avg(value) FROM scores
+        JOIN runs ON runs.id = run_id WHERE metric LIKE 'facts-precision%' GROUP BY 1, 2, 3, 4, 5"""
+    found: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    with sqlite3.connect(f"file:{DATABASE}?mode=ro&immutable=1", uri=True) as connection:
+        for model, schedule, split, domain, metric, value in connection.execute(query):
+            if value is not None and (model in models or model == "human"):
+                rung = "people" if model == "human" else schedule.partition("#")[0]
+                found[rung, split, domain, metric].append(100 * value)
+
+    def line(title: str, rung: str, split: str = "test", domain: str = "overall") -> str:
+        values = [fmean(found[rung, split, domain, f"facts-precision ({kind})"]) for kind in KINDS]
+        return f"| {title} | {' | '.join(f'{value:.1f}' for value in values)} |"
+
+    budgets = {updates: f"quick*{updates // 504}" if updates > 504 else "quick" for updates in ladders["test"]}
+    longest = list(budgets.values())[-1]
+    wanted = [line(f"after {updates:,} updates", rung) for updates, rung in budgets.items()]
+    wanted += [line("people", "people")]
+    wanted += [line(f"nocaps {of}", longest, "nocaps", of) for of in ("in-domain", "near-domain", "out-domain")]
+    assert "\n".join(wanted) in text_of("docs/scenes.md")
+
+
+def test_its_claims_are_those_of_the_database() -> None:
+    exported = bench_ok("claims", "orders", "--db", str(DATABASE), "--format", "markdown").output
+    rows = re.findall(
+        r"^\| \d+\. (.*?) \| scenes after [\d,]+ updates \| (\S+) \| (\S+) \| \S+ \| (.*) \|$", exported, re.M
+    )
+    by_claim: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for sentence, printed, ours, verdict in rows:
+        by_claim[sentence, printed].append((ours, verdict))
+    assert len(by_claim) == 10
+    for (sentence, printed), found in by_claim.items():
+        differences = " | ".join(f"{float(ours):+.1f}" for ours, _ in found)
+        assert f"| {sentence} | {printed} | {differences} | {found[-1][1]} |" in text_of("docs/scenes.md")
+
+
+def test_what_it_says_of_longer_training(ladders: dict[str, dict[int, Rung]]) -> None:
+    *_, before, last = ladders["test"].values()
+    assert next(words for words in before.verdict if "still gain" in words) in PAGE
+    unknown = sum(better is None for better in last.better.values())
+    assert f"Of the {unknown} other pairs" in PAGE
