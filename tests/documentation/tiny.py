@@ -42,7 +42,6 @@ EDITS = (
     (r"--models \w+,ensemble:\S+", "--models updown,m2,ensemble:updown+m2"),
     (r"--models (\w+)(?:,\w+)+,(\w+)\b(?!:)", r"--models \1,\2"),
     (r",(image_transformer|expansionnet_v2) ", ",transformer_base "),  # of each other model costs are counted
-    (r",gcn_lstm ", ",updown "),
     (r"(--preset aoanet-paper .*)$", r"\1 --set size.d_model=16"),
     (r"(bench flops .*)$", r"\1 --caption-length 2"),
     (r"--budgets 1,2,4", "--budgets 1,2"),
