@@ -49,7 +49,7 @@ def run(options: RunOptions) -> None:
     from harness.benchmark.run_config import RunConfig
     from harness.benchmark.work import said_ends
     from harness.config.execution import usable_cores
-    from harness.utils.progress import LiveReporter, RunTable
+    from harness.utils.progress import Reporter, RunTable
     from reports.html.report import write_report
     from reports.text.terminal import print_ablations, print_leaderboard
     from results import Store
@@ -67,7 +67,7 @@ def run(options: RunOptions) -> None:
         if where.type == "cpu" and processes > max(cores := usable_cores(), _MIN_PROCESSES):
             why = f"--devices {processes}, but this machine has {cores} CPU cores for as many processes"
             raise BenchError(why, f"write --devices {cores}")
-    with every_rank(processes), LiveReporter() as reporter:
+    with every_rank(processes), Reporter() as reporter:
 
         def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
             names = {spec.key: f"{spec.model} seed {spec.seed}{said_budget(spec)}" for spec in specs}

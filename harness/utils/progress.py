@@ -35,8 +35,9 @@ class Task:
     def __init__(self, reporter: Reporter, title: str, total: int, done: int) -> None:
         self._reporter, self._title, self._total, self._done = reporter, title, total, done
         self._first_done, self._started, self._spoken = 0, 0.0, time.monotonic()
-        bars = reporter.bars
-        self._bar = bars.add_task(escape(title), total=total, completed=done, detail="") if bars else None
+        self._bars = reporter.bars
+        if self._bars:
+            self._bar = self._bars.add_task(escape(title), total=total, completed=done, detail="")
 
     def advance(self, count: int = 1, detail: str = "") -> None:
         """Count `count` more units."""
@@ -47,8 +48,8 @@ class Task:
         self._done = done
         if not self._started:  # setup before the first unit is not part of the rate
             self._first_done, self._started = done, time.monotonic()
-        if self._bar is not None and self._reporter.bars:
-            self._reporter.bars.update(self._bar, completed=done, detail=escape(detail))
+        if self._bars:
+            self._bars.update(self._bar, completed=done, detail=escape(detail))
         elif time.monotonic() - self._spoken >= PLAIN_INTERVAL_S:
             self._spoken = time.monotonic()
             self._reporter.note(f"{self._title}: {done}/{self._total} {detail}{self._time_left()}")
@@ -62,8 +63,8 @@ class Task:
 
     def close(self) -> None:
         """Remove the bar."""
-        if self._bar is not None and self._reporter.bars:
-            self._reporter.bars.remove_task(self._bar)
+        if self._bars:
+            self._bars.remove_task(self._bar)
 
 
 class Reporter:
@@ -71,9 +72,10 @@ class Reporter:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
-        self.bars: Progress | None = None
+        self._over = threading.Event()
+        self.bars: _Bars | None = None
         if self.console.is_terminal:
-            self.bars = self.make_bars(
+            self.bars = _Bars(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=10),
                 MofNCompleteColumn(),
@@ -85,9 +87,19 @@ class Reporter:
                 expand=True,
             )
 
-    def make_bars(self, *columns: Any, **options: Any) -> Progress:
-        """What a terminal shows while tasks go on; given what `Progress` takes."""
-        return Progress(*columns, **options)
+    def follow(self, runs: RunTable, *, tell: bool) -> None:
+        """Show a table of runs from now on; where the console is no terminal, `tell` has what runs note printed."""
+        if self.bars is not None:
+            self.bars.runs = runs
+        if self.bars is not None or tell:
+            threading.Thread(target=self._keep_reading, args=(runs,), daemon=True, name="live-table").start()
+
+    def _keep_reading(self, runs: RunTable) -> None:
+        while not self._over.wait(READ_S):
+            with suppress(Exception):  # a store that is busy or gone is the runs' business
+                runs.update(time.monotonic())
+            for line in runs.new_lines() if self.bars is None else ():
+                self.note(line)
 
     def watch(self, **said: Any) -> None:
         """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it.
@@ -102,6 +114,7 @@ class Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         if self.bars:
             self.bars.stop()
 
@@ -198,47 +211,13 @@ class RunTable:
         return table
 
 
-class LiveReporter(Reporter):
-    """A reporter that shows the table above its bars, where it has any."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        self.runs: RunTable | None = None
-        self._over = threading.Event()
-        super().__init__(console)
-
-    def follow(self, runs: RunTable, *, tell: bool) -> None:
-        """Show this table from now on; where the console is no terminal, `tell` has what runs note printed."""
-        self.runs = runs
-        if self.bars is not None or tell:
-            threading.Thread(target=self._keep_reading, daemon=True, name="live-table").start()
-
-    def make_bars(self, *columns: Any, **options: Any) -> Progress:
-        """The bars with the table above them."""
-        return _TableAndBars(self, *columns, **options)
-
-    def __exit__(self, *error: Any) -> None:
-        self._over.set()
-        super().__exit__(*error)
-
-    def _keep_reading(self) -> None:
-        runs = self.runs
-        assert runs is not None
-        while not self._over.wait(READ_S):
-            with suppress(Exception):  # a store that is busy or gone is the runs' business
-                runs.update(time.monotonic())
-            for line in runs.new_lines() if self.bars is None else ():
-                self.note(line)
-
-
-class _TableAndBars(Progress):
-    def __init__(self, reporter: LiveReporter, *columns: Any, **options: Any) -> None:
-        self._reporter = reporter
-        super().__init__(*columns, **options)
+class _Bars(Progress):
+    runs: RunTable | None = None
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """The table, then the bars."""
-        if self._reporter.runs is not None:
-            yield self._reporter.runs.render(time.monotonic())
+        """The table of runs, if there is one, then the bars."""
+        if self.runs is not None:
+            yield self.runs.render(time.monotonic())
         yield from super().get_renderables()
 
 

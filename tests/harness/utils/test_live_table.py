@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from harness.utils import progress
-from harness.utils.progress import LiveReporter, Reporter, RunTable
+from harness.utils.progress import Reporter, RunTable
 
 LONG = "expansionnet_v2/static-8-to-256-dynamic-16"
 SAID = {
@@ -69,7 +69,7 @@ def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_lines(monkeypatch:
     monkeypatch.setattr(progress, "READ_S", 0.01)
     stored, said, piped = Stored(), io.StringIO(), io.StringIO()
     stored.rows["a"] = ("running", SAID)
-    with LiveReporter(Console(file=said, width=80, force_terminal=True)) as reporter:
+    with Reporter(Console(file=said, width=80, force_terminal=True)) as reporter:
         stored.table.update(0.0)
         reporter.follow(stored.table, tell=False)
         with reporter.task("  captioning", 5):
@@ -77,7 +77,7 @@ def test_a_terminal_shows_the_table_above_the_bars_and_a_pipe_lines(monkeypatch:
             reporter.bars.refresh()
     assert said.getvalue().index("updown seed 1") < said.getvalue().index("captioning")
     for tell in (False, True):
-        with LiveReporter(Console(file=piped, width=80)) as reporter:
+        with Reporter(Console(file=piped, width=80)) as reporter:
             reporter.follow(stored.table, tell=tell)
             end = time.monotonic() + (10.0 if tell else 0.1)
             while time.monotonic() < end and len(piped.getvalue().splitlines()) < 2:
