@@ -27,7 +27,7 @@ from harness.data.backbones.backbone import Backbone, TrainableBackbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import ARRAY, META, Features, Half, array_header, readers
 from harness.data.images import BadImage
-from harness.data.pixels import Pixels, as_visual, preparation, read_pixels, stack_pixels
+from harness.data.pixels import Pixels, preparation, read_pixels, stack_pixels
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.precision import exact_products
@@ -105,7 +105,7 @@ class Chunks:
                     paths = [self.dataset.path(sample) for sample in batches[turn]]
                     ahead.append([threads.submit(read_pixels, path, prepare) for path in paths])
                 if turn >= 2:
-                    yield as_visual(stack_pixels([future.result() for future in ahead.popleft()]), levels)
+                    yield stack_pixels([future.result() for future in ahead.popleft()], levels)
         finally:
             threads.shutdown(cancel_futures=True)
 

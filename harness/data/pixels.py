@@ -51,13 +51,6 @@ def preparation(preprocessing: Preprocessing, device: torch.device) -> tuple[Cal
     return preprocessing, None
 
 
-def as_visual(pixels: Pixels, levels: Tensor | None) -> Visual:
-    """Pixels (B, 3, H, W) of `preparation` as input."""
-    return Visual(
-        pixels=torch.from_numpy(pixels), levels=None if levels is None else levels.expand(len(pixels), -1, -1)
-    )
-
-
 def read_pixels(path: Path, prepare: Callable[[Image.Image], Pixels]) -> Pixels | BadImage:
     """Pixels (3, H, W), or the error, so that one message can name all bad images of a batch."""
     try:
@@ -66,15 +59,16 @@ def read_pixels(path: Path, prepare: Callable[[Image.Image], Pixels]) -> Pixels 
         return bad
 
 
-def stack_pixels(results: Sequence[Pixels | BadImage]) -> Pixels:
-    """Pixels (B, 3, H, W); raises BenchError that names every image that cannot be read."""
+def stack_pixels(results: Sequence[Pixels | BadImage], levels: Tensor | None) -> Visual:
+    """Pixels (B, 3, H, W) and levels of `preparation`; BenchError that names every image that cannot be read."""
     bad = [result for result in results if isinstance(result, BadImage)]
     if bad:
         raise BenchError(
             "images cannot be read: " + "; ".join(f"{found.path} ({found.reason})" for found in bad),
             hint="`bench data verify` lists all of them; --skip-bad-images leaves them out and records which",
         )
-    return np.stack([result for result in results if not isinstance(result, BadImage)])
+    pixels = torch.from_numpy(np.stack([result for result in results if not isinstance(result, BadImage)]))
+    return Visual(pixels=pixels, levels=None if levels is None else levels.expand(len(pixels), -1, -1))
 
 
 class PixelSource:
@@ -99,15 +93,14 @@ class PixelSource:
         paths = [self._paths[image_id] for image_id in read]
         with readers() as threads:
             found = dict(zip(read, threads.map(read_pixels, paths, [self._prepare] * len(paths)), strict=True))
-        pixels = stack_pixels(
-            [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]
-        )
+        images = [found[image_id] if image_id in found else self._kept[image_id] for image_id in image_ids]
+        visual = stack_pixels(images, self._levels)
         for image_id, image in found.items():
             if isinstance(image, BadImage) or (self._kept_bytes + image.nbytes > KEPT_BYTES and not self._room()):
                 continue
             self._kept_bytes += image.nbytes
             self._kept[image_id] = image
-        return as_visual(pixels, self._levels)
+        return visual
 
     def _room(self) -> bool:
         """Whether there is room for more images; what other processes take in the meantime counts too."""
