@@ -35,7 +35,7 @@ from harness.training.stage import DropoutRates, StageData, validate_schedule
 from harness.utils.errors import BenchError
 from harness.utils.precision import set_products
 from harness.utils.progress import Reporter, Task, describe_seconds
-from harness.utils.signals import HeldSignals, signals_held
+from harness.utils.signals import HeldSignals
 from results.records import EpochRecord
 from results.statistics.learning import CHANCE
 from zoo import Captioner, HasBackbone
@@ -277,7 +277,7 @@ class Trainer:
             self._keep_trunk()
         self.model.train()
         title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
-        with self._reporter.task(title, len(loader), state.batch) as task, signals_held() as signals:
+        with self._reporter.task(title, len(loader), state.batch) as task, HeldSignals() as signals:
             asked = time.monotonic()
             for batch in loader.epoch(state.epoch, start=state.batch):
                 state.data_wait_seconds += time.monotonic() - asked

@@ -1,7 +1,7 @@
 """Worker processes that end together with their parent, from before they import anything heavy.
 
 A process that multiprocessing spawns imports what it is to run while its parent goes on: for seconds, where that is
-torch. `Worker` processes are told apart by the parent's end, and not reached by Ctrl-C, from their first instructions.
+torch. These learn of the parent's end, and are not reached by Ctrl-C, from their first instructions.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from harness.utils.signals import ENDING, Terminated, end_on_sigterm, signals_held
+from harness.utils.signals import ENDING, HeldSignals, Terminated, end_on_sigterm
 
 _PR_SET_PDEATHSIG = 1
 GRACE_S = 10.0
@@ -62,7 +62,7 @@ def starting_worker() -> Iterator[None]:
         yield  # signals interrupt the main thread alone
         return
     resource_tracker.ensure_running()  # multiprocessing starts it with the first process, and lets signals through then
-    with signals_held(patient=True):
+    with HeldSignals(patient=True):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             yield

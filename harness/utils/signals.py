@@ -3,9 +3,9 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
+from typing import Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 """The signals that ask a process to end."""
@@ -32,13 +32,31 @@ def end_on_sigterm() -> None:
 
 
 class HeldSignals:
-    """The signals that came while `signals_held` held them back; `handlers` is how each is answered otherwise."""
+    """Holds Ctrl-C, SIGTERM and SIGUSR2 back until the end of a block, or until they are delivered within it.
 
-    def __init__(self, handlers: dict[int, _Handler], *, patient: bool) -> None:
-        self._handlers, self._patient = handlers, patient
+    Signals that the process ignores stay ignored. In other threads than the main one nothing is held: signals interrupt
+    the main thread alone. A second signal is answered at once, so that nobody has to wait, unless `patient`.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self._patient = patient
+        self._handlers: dict[int, _Handler] = {}
         self._held: list[int] = []
-        for number in handlers:
-            signal.signal(number, self._hold)
+
+    def __enter__(self) -> Self:
+        in_main = threading.current_thread() is threading.main_thread()
+        for number in _HELD if in_main else ():
+            handler = signal.getsignal(number)
+            if handler is not None and handler != signal.SIG_IGN:
+                self._handlers[number] = handler
+                signal.signal(number, self._hold)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        for number in self._held:
+            signal.raise_signal(number)
 
     @property
     def pending(self) -> bool:
@@ -51,13 +69,6 @@ class HeldSignals:
         for number in held:
             self._answer(number)
 
-    def release(self) -> None:
-        """Hold nothing back any more, and answer the signals that wait."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        for number in self._held:
-            signal.raise_signal(number)
-
     def _hold(self, number: int, _frame: FrameType | None) -> None:
         if self._held and not self._patient:
             self._held.clear()
@@ -69,23 +80,3 @@ class HeldSignals:
         signal.signal(number, self._handlers[number])
         signal.raise_signal(number)
         signal.signal(number, self._hold)
-
-
-@contextmanager
-def signals_held(*, patient: bool = False) -> Iterator[HeldSignals]:
-    """Hold Ctrl-C, SIGTERM and SIGUSR2 back until the end of the block, or until they are delivered within it.
-
-    Signals that the process ignores stay ignored. In other threads than the main one nothing is held: signals interrupt
-    the main thread alone. A second signal is answered at once, so that nobody has to wait, unless `patient`.
-    """
-    in_main = threading.current_thread() is threading.main_thread()
-    handlers: dict[int, _Handler] = {}
-    for number in _HELD if in_main else ():
-        handler = signal.getsignal(number)
-        if handler is not None and handler != signal.SIG_IGN:
-            handlers[number] = handler
-    held = HeldSignals(handlers, patient=patient)
-    try:
-        yield held
-    finally:
-        held.release()

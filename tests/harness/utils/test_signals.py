@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.utils import processes
-from harness.utils.signals import ENDING, Terminated, end_on_sigterm, signals_held
+from harness.utils.signals import ENDING, HeldSignals, Terminated, end_on_sigterm
 
 EXCEPTIONS = [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
 
@@ -24,7 +24,7 @@ def _handlers() -> Iterator[None]:
 
 def _held(sent: list[signal.Signals], *, patient: bool = False, deliver: bool = False) -> None:
     """Send signals within a block, and take each from the list that was held back."""
-    with signals_held(patient=patient) as held:
+    with HeldSignals(patient=patient) as held:
         held.deliver()  # nothing waits
         for number in list(sent):
             signal.raise_signal(number)
@@ -66,7 +66,7 @@ def test_a_handler_that_raises_nothing_lets_the_block_go_on(number: signal.Signa
     asked = []
     before = signal.signal(number, lambda number, _: asked.append(number))
     handler = signal.getsignal(number)
-    with signals_held() as held:
+    with HeldSignals() as held:
         signal.raise_signal(number)
         assert (held.pending, asked) == (True, [])
         held.deliver()
@@ -79,7 +79,7 @@ def test_a_handler_that_raises_nothing_lets_the_block_go_on(number: signal.Signa
 
 def test_an_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with signals_held() as held:
+    with HeldSignals() as held:
         signal.raise_signal(signal.SIGINT)
         assert not held.pending
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
