@@ -57,9 +57,9 @@ def complete_models(incomplete: str) -> list[str]:
 
 def complete_preset(incomplete: str) -> list[str]:
     """The presets that begin so."""
-    from harness.config.load import list_presets
+    from harness.config.load import PRESETS
 
-    return [name for name in list_presets() if name.startswith(incomplete)]
+    return [name for name in PRESETS if name.startswith(incomplete)]
 
 
 # What is run, and where it goes.

@@ -19,20 +19,20 @@ def schedules(
     from rich.padding import Padding
     from rich.text import Text
 
-    from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
+    from harness.config.load import PRESETS, SCHEDULES, load_preset, load_schedule
 
     console = Console(highlight=False)
     if name is not None:
         import yaml
 
-        load = load_preset if name in list_presets() and name not in list_schedules() else load_schedule
+        load = load_preset if name in PRESETS and name not in SCHEDULES else load_schedule
         content = load(name).model_dump(mode="json", exclude_none=True)
         console.print(yaml.safe_dump(content, sort_keys=False, width=100), markup=False, soft_wrap=True)
         return
     uses: dict[str, list[str]] = {}
-    for preset in list_presets():
+    for preset in PRESETS:
         uses.setdefault(load_preset(preset).schedule.name, []).append(preset)
-    for known in list_schedules():
+    for known in SCHEDULES:
         schedule = load_schedule(known)
         stages = ", ".join(f"{stage.name} ({stage.epochs})" for stage in schedule.stages)
         console.print(Text(known, style="bold"))

@@ -38,15 +38,15 @@ _MEANT: Final = {
 _ANY_SETTING: Final = "schedule.stages.0.epochs=3"
 _CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
 _HERE: Final = Path(__file__).parent
+CLAIMS, PRESETS, SCHEDULES = (
+    tuple(sorted(path.stem for path in (_HERE / kind).glob("*.yaml"))) for kind in ("claims", "presets", "schedules")
+)
+"""Names of what ships."""
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:
     _group, _, _name = _path.rpartition(".")
     (_UNSCORED.setdefault(_group, {}) if _group else _UNSCORED)[_name] = True
-
-
-def _list(kind: str) -> list[str]:
-    return sorted(path.stem for path in (_HERE / kind).glob("*.yaml"))
 
 
 def _text(kind: str, name: str) -> str:
@@ -57,26 +57,16 @@ def _schedule(name: str) -> dict[str, Any]:
     return {"name": name, **load_shipped(_text("schedules", name))}
 
 
-def list_schedules() -> list[str]:
-    """Names of the shipped schedules."""
-    return _list("schedules")
-
-
 def load_schedule(name: str) -> Schedule:
     """Read a schedule by name; BenchError if the name is unknown."""
-    if name not in (known := list_schedules()):
-        raise BenchError(f"no schedule or preset is named {name!r}", _did_you_mean(name, [*known, *list_presets()]))
+    if name not in SCHEDULES:
+        raise BenchError(f"no schedule or preset is named {name!r}", _did_you_mean(name, [*SCHEDULES, *PRESETS]))
     return Schedule.model_validate(_schedule(name))
-
-
-def list_presets() -> list[str]:
-    """Names of the shipped presets."""
-    return _list("presets")
 
 
 def preset_summaries() -> dict[str, str]:
     """What each shipped preset is, in a sentence."""
-    firsts = {name: _text("presets", name).partition("\n")[0] for name in list_presets()}
+    firsts = {name: _text("presets", name).partition("\n")[0] for name in PRESETS}
     return {name: str(load_shipped(first)["summary"]) for name, first in firsts.items()}
 
 
@@ -86,8 +76,8 @@ def load_preset(name: str, overrides: tuple[str, ...] = ()) -> Preset:
     These are for example `schedule.stages.0.epochs=3` or `size.d_model=256`; values are read as YAML. `stages=[xe]`
     keeps the named stages of the schedule alone, whatever the order. BenchError for an unknown preset, key or value.
     """
-    if name not in (known := list_presets()):
-        raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, known))
+    if name not in PRESETS:
+        raise BenchError(f"unknown preset {name!r} (--preset)", _did_you_mean(name, PRESETS))
     content = load_shipped(_text("presets", name))
     content["schedule"] = _schedule(content["schedule"])
     _keep_stages(content)
@@ -214,7 +204,7 @@ def shipped_preset(preset: Preset) -> dict[str, Any]:
     if every setting that scores depend on is the same. If no preset of the name ships, the digest is None, and that is
     the deviation.
     """
-    if preset.name not in list_presets():
+    if preset.name not in PRESETS:
         return {"digest": None, "deviations": [f"preset: {preset.name} does not ship with the harness"]}
     shipped = _load_shipped(preset.name)
     return {"digest": preset_digest(shipped), "deviations": list(_deviations(shipped, preset, "", _UNSCORED))}
@@ -251,21 +241,16 @@ def _shown(value: object, ignored: Mapping[str, Any]) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def list_claims() -> list[str]:
-    """Names of the files of claims that ship."""
-    return _list("claims")
-
-
 def load_claims(name: str) -> tuple[Claim, ...]:
     """The claims of a file, or that ship under the name; BenchError names the first field that is wrong."""
     from results.comparison.claims import ClaimFile  # with numpy, which presets do not need
 
     try:
-        text = _text("claims", name) if name in list_claims() else read_text(Path(name))
+        text = _text("claims", name) if name in CLAIMS else read_text(Path(name))
     except (OSError, ValueError) as error:
         raise BenchError(
             f"the claims {shortened(name)} cannot be read: {reason(error)}",
-            f"name a YAML file, or claims that ship: {', '.join(list_claims())}",
+            f"name a YAML file, or claims that ship: {', '.join(CLAIMS)}",
         ) from error
     try:
         return ClaimFile.model_validate(load_bounded(text, longest=_MOST_CLAIMS)).claims

@@ -186,9 +186,9 @@ class Preset(Strict):
     def check_model(self, model: str) -> None:
         """Refuse a model that the preset is not for; BenchError where the preset is a recipe for other models."""
         if self.recipe is not None and not self.recipe.covers(model):
-            from harness.config.load import list_presets, load_preset  # which read presets by this file
+            from harness.config.load import PRESETS, load_preset  # which read presets by this file
 
-            recipes = ((name, load_preset(name).recipe) for name in list_presets())
+            recipes = ((name, load_preset(name).recipe) for name in PRESETS)
             own = [f"--preset {name}" for name, recipe in recipes if recipe is not None and recipe.covers(model)]
             raise BenchError(
                 f"the preset {self.name!r} is a paper's recipe for other models than {model}",

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.rows import RequestedModel
-from harness.config.load import list_presets, load_preset
+from harness.config.load import PRESETS, load_preset
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
 from harness.config.tuning import TRIAL_SEED, Budget, EndedAs, SearchSpace, Tuned, TunedTrial, TunedValues, with_stages
@@ -353,7 +353,7 @@ def _tuned(label: str, models: Mapping[str, TunedModel], reporter: Reporter, fir
 
 def _searched_stages(content: TunedFile, preset: Preset) -> tuple[Stage, ...]:
     """The first stages of this preset that the values are for, at whatever length; none where other settings differ."""
-    lengths = load_preset(content.preset).schedule.stages if content.preset in list_presets() else ()
+    lengths = load_preset(content.preset).schedule.stages if content.preset in PRESETS else ()
     for count in range(len(preset.schedule.stages), 0, -1):
         stages = preset.schedule.stages[:count]
         if _are_searched(stages, content, preset):

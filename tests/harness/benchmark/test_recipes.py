@@ -14,7 +14,7 @@ from harness.benchmark.identity.signature import model_signature
 from harness.benchmark.rows import plan_runs, resolve_models, within_recipe
 from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig
-from harness.config.load import list_presets, load_preset, preset_digest, shipped_preset
+from harness.config.load import PRESETS, load_preset, preset_digest, shipped_preset
 from harness.config.preset import Preset
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
@@ -149,7 +149,7 @@ def test_every_row_of_a_table_has_a_model_that_the_preset_trains(preset: str) ->
 
 
 def test_ablations_are_of_shipped_presets_and_no_others_have_tables() -> None:
-    assert set(list_presets()) >= set(ABLATIONS) == {name for name in list_presets() if name.endswith("-ablation")}
+    assert set(PRESETS) >= set(ABLATIONS) == {name for name in PRESETS if name.endswith("-ablation")}
     assert ablation_tables("quick") == ()
 
 
@@ -166,7 +166,7 @@ def test_a_pattern_leaves_out_what_a_name_is_refused_for(tmp_path: Path) -> None
         preset.check_model("expansionnet_v1/released")
 
 
-PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
+PAPER = [name for name in PRESETS if load_preset(name).recipe is not None]
 OTHERS_CODE = {
     "dlct-paper", "expansionnet-v1-paper", "gcn-lstm-paper", "object-relation-luo", "rstnet-paper", "sgae-paper",
     "expansionnet-v2-standard", "updown-paper",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.config.load import list_claims, load_claims, load_preset
+from harness.config.load import CLAIMS, load_claims, load_preset
 from harness.utils.errors import BenchError
 from results.comparison.claims import judge
 from results.errors import StoreError
@@ -101,7 +101,7 @@ def test_the_page_of_what_the_papers_claim_has_the_claims_that_ship() -> None:
         assert f"\n| {number}. {claim.sentence} | " in page
 
 
-@pytest.mark.parametrize("name", list_claims())
+@pytest.mark.parametrize("name", CLAIMS)
 def test_claims_that_ship_name_models_and_commands_that_exist(name: str) -> None:
     for claim in load_claims(name):
         for sides in claim.sides():

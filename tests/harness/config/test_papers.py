@@ -6,13 +6,13 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from harness.config.load import list_presets, load_preset
+from harness.config.load import PRESETS, load_preset
 from results.published.scores import scores
 from tests.harness.conftest import ROOT, bench_ok
 from zoo import list_models, select_models
 
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
-PAPER = [name for name in list_presets() if load_preset(name).recipe is not None]
+PAPER = [name for name in PRESETS if load_preset(name).recipe is not None]
 
 
 def rows_behind(heading: str) -> list[list[str]]:

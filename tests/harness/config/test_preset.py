@@ -6,13 +6,13 @@ import pytest
 
 from harness.benchmark.identity.signature import model_signature, reference_signature
 from harness.config.features import feature_config
-from harness.config.load import list_presets, load_preset
+from harness.config.load import PRESETS, load_preset
 from harness.config.preset import Preset
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
 
 
-@pytest.mark.parametrize("name", list_presets())
+@pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_whole_and_leaves_room_for_its_captions(name: str) -> None:
     preset = load_preset(name)
     assert Preset.model_validate(preset.model_dump(mode="json")) == preset

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from rich.console import Console
 
-from harness.config.load import list_presets, list_schedules, load_preset, load_schedule
+from harness.config.load import PRESETS, SCHEDULES, load_preset, load_schedule
 from harness.config.schedule import LearningRate, Plateau, Schedule, ScheduledSampling, SelfCritical, Stage
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
@@ -106,7 +106,7 @@ def test_shares_of_a_stage_are_its_steps_and_epochs(epochs: int, warmup: float, 
     assert shares.at(total // 2, steps, total) == shares.at(total, 2 * steps, 2 * total), "whatever the length"
 
 
-@pytest.mark.parametrize("name", list_presets())
+@pytest.mark.parametrize("name", PRESETS)
 def test_controlled_schedules_keep_their_shape_and_papers_their_numbers(name: str) -> None:
     preset = load_preset(name)
     for stage in preset.schedule.stages:
@@ -238,7 +238,7 @@ def shortened(schedule: Schedule) -> Schedule:
     return Schedule.model_validate(schedule.model_dump(mode="json") | {"stages": stages})
 
 
-@pytest.mark.parametrize("name", list_schedules())
+@pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
     schedule = shortened(load_schedule(name))
     torch.manual_seed(0)
@@ -289,7 +289,7 @@ def test_every_schedule_is_listed_and_shown() -> None:
     listed = bench("schedules").stdout
     with pytest.raises(BenchError, match="named 'x'"):
         load_schedule("x")
-    for name in list_schedules():
+    for name in SCHEDULES:
         assert name in listed
         shown = bench_ok("schedules", name)
         assert all(stage.name in shown.stdout for stage in load_schedule(name).stages)

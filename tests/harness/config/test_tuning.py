@@ -5,14 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.load import list_presets, load_preset
+from harness.config.load import PRESETS, load_preset
 from harness.config.schedule import Stage
 from harness.config.tuning import SearchSpace, TunedValues, default_params, scaled, tuned_preset
 from harness.training.stage import DropoutRates
 from harness.utils.errors import BenchError
 from zoo import create_model, model_card
 
-CONTROLLED = [name for name in list_presets() if load_preset(name).recipe is None]
+CONTROLLED = [name for name in PRESETS if load_preset(name).recipe is None]
 VALUES = TunedValues(learning_rate=2.5, dropout_scale=0.3, warmup=0.125, clip_norm=0.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.config.load import list_presets, load_preset
+from harness.config.load import PRESETS, load_preset
 from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
@@ -433,7 +433,7 @@ def off_policy(stage: Stage) -> bool:
     return rewarded and (dropout is None or dropout > 0)
 
 
-@pytest.mark.parametrize("name", list_presets())
+@pytest.mark.parametrize("name", PRESETS)
 def test_no_preset_learns_off_policy(name: str) -> None:
     assert not any(map(off_policy, load_preset(name).schedule.stages))
 
