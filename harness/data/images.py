@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from harness.utils.files import reason
 
 MAX_PIXELS = 89_478_485
 """Maximum number of pixels (0.25 GiB as RGB, Pillow's own limit); more is refused as a decompression bomb."""
@@ -42,6 +43,7 @@ _ORIENTATION, _ON_THEIR_SIDE = 0x0112, frozenset({5, 6, 7, 8})  # of EXIF
 _TURNED = frozenset(range(2, 9))
 _quiet_lock = threading.Lock()
 Image.init()  # Pillow loads its formats on first use, which is not safe in the threads that decode images
+_KNOWN_FORMATS = tuple(name for name in FORMATS if name in Image.OPEN)  # those that this build of Pillow can read
 
 
 class BadImage(Exception):  # noqa: N818 - it names the image, not the failure
@@ -192,7 +194,7 @@ def _refuse_unreadable(path: Path) -> None:
     except FileNotFoundError as error:
         raise BadImage(path, "is missing") from error
     except (OSError, ValueError) as error:
-        raise BadImage(path, f"cannot be read: {_detail(error)}") from error
+        raise BadImage(path, f"cannot be read: {reason(error)}") from error
     if stat.S_ISDIR(found.st_mode):
         raise BadImage(path, "is a folder, not an image (FOLDER/*.jpg names what lies in one)")
     if not stat.S_ISREG(found.st_mode):
@@ -212,7 +214,7 @@ def _reading(path: Path, what: str) -> Iterator[Image.Image]:
     try:
         with _quiet_lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(path, formats=_known_formats())
+            image = Image.open(path, formats=_KNOWN_FORMATS)
         with image:
             yield image
     except BadImage:
@@ -222,20 +224,7 @@ def _reading(path: Path, what: str) -> Iterator[Image.Image]:
     except Image.DecompressionBombError as error:
         raise BadImage(path, _bomb("its header claims more than twice as many")) from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged data
-        raise BadImage(path, f"cannot be {what}: {_detail(error)}") from error
-
-
-@cache
-def _known_formats() -> tuple[str, ...]:
-    """Those of `FORMATS` that this build of Pillow can read, known once all its plugins are loaded."""
-    Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
-
-
-def _detail(error: Exception) -> str:
-    """The error's message on one line, without the path, which the caller names."""
-    told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return "".join(letter if letter.isprintable() else " " for letter in told)
+        raise BadImage(path, f"cannot be {what}: {reason(error)}") from error
 
 
 def _bomb(size: str) -> str:

@@ -62,7 +62,7 @@ def disk_of(place: Path) -> tuple[Path, int]:
 def reason(error: Exception) -> str:
     """Why a file is refused, on one line, without the path, which the caller names."""
     said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return " ".join(said.split())
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in said).split())
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
