@@ -168,6 +168,12 @@ def _plugin_of(frame: FrameType) -> Plugin | None:
     return next((each for each in _loaded.values() if each.package == package or file in each.opened), None)
 
 
+def _calling() -> Plugin | None:
+    """The plug-in whose code is at work now, or called what is."""
+    frames = (_plugin_of(frame) for frame, _ in traceback.walk_stack(sys._getframe(1)))
+    return next((plugin for plugin in frames if plugin is not None), None)
+
+
 def loaded_plugins() -> list[Plugin]:
     """The plug-ins of this process, in the order in which they were loaded."""
     return [plugin for plugin in _loaded.values() if plugin.module in sys.modules]
@@ -203,10 +209,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
     path, _, flags = arguments
     if isinstance(path, int) or flags & (os.O_WRONLY | os.O_TRUNC):
         return
-    plugin, frame = _loading, None if _loading else sys._getframe(1)
-    while plugin is None and frame is not None:
-        plugin, frame = _plugin_of(frame), frame.f_back
-    if plugin is not None:
+    if (plugin := _loading or _calling()) is not None:
         plugin.hear(os.fsdecode(path))
 
 
@@ -232,11 +235,8 @@ def _exit_by_exception(status: int) -> NoReturn:
 
     It would end the program with the plug-in's own exit code, 0 too, and leave a run that seems to go on.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and os.getpid() == _PROCESS:
-        if _plugin_of(frame) is not None:
-            raise SystemExit(status)
-        frame = frame.f_back
+    if os.getpid() == _PROCESS and _calling() is not None:
+        raise SystemExit(status)
     _exit(status)
 
 
