@@ -123,8 +123,7 @@ def extract_features(
 ) -> Features:
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
 
-    Raises:
-        BenchError: an image that cannot be read, a full disk, features beyond half precision, a damaged cache.
+    BenchError for an image that cannot be read, a full disk, features beyond half precision, and a damaged cache.
     """
     samples = [sample for sample in dataset.samples if sample.image_id not in skip]
     if not samples:

@@ -32,10 +32,8 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     """Read a data set from an annotation file, or a folder that holds one dataset*.json or .json.gz.
 
     The image folder is by default "images" beside the annotations, or else their own folder. Within it, the image's
-    "filepath" is tried first.
-
-    Raises:
-        BenchError: it does not exist or has another format, an id is missing or used twice, a split is unknown.
+    "filepath" is tried first. BenchError where it does not exist or has another format, an id is missing or used twice,
+    or a split is unknown.
     """
     file = annotation_file(location)
     content = read_json(file)

@@ -62,14 +62,9 @@ def prepare_features(
 ) -> Prepared:
     """Check every image, then extract, convert or re-use the features.
 
-    Images are not checked if region features come from files and no model uses pixels.
-
-    Args:
-        sees: the `VisualSpec` kind of each model, by name. Grid cells are extracted only if a model uses them; regions,
-            whose digest is in the signature, are always prepared.
-
-    Raises:
-        BenchError: unusable images or regions, unless `may_skip`; a source that cannot be read.
+    `sees` has the `VisualSpec` kind of each model, by name. Images are not checked if region features come from files
+    and no model uses pixels. Grid cells are extracted only if a model uses them; regions, whose digest is in the
+    signature, always. BenchError for unusable images or regions, unless `may_skip`, and an unreadable source.
     """
     regions, bad = config.regions, dict(dataset.faults)
     if _looks_at_images(config, sees):

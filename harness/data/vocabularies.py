@@ -29,7 +29,6 @@ from harness.utils.json_io import read_json
 
 _SUBWORDS = "captionbench subwords 1"
 _PRETRAINED = "captionbench pretrained tokenizer 1"
-MERGES = 5000
 _UNKNOWN = "  "
 """The library's token for characters that occur in no training caption; subwords have at most one space."""
 _FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
@@ -51,7 +50,7 @@ class SubwordVocabulary(Vocabulary):
 
     @classmethod
     def build(
-        cls, captions: Iterable[str], min_count: int, preparation: str = "words", merges: int = MERGES
+        cls, captions: Iterable[str], min_count: int, preparation: str = "words", merges: int = 5000
     ) -> SubwordVocabulary:
         """Learn at most `merges` merges of pairs that occur at least `min_count` times, whatever the captions' order.
 

@@ -37,7 +37,7 @@ class Task:
         self._first_done, self._started, self._spoken = 0, 0.0, time.monotonic()
         self._bars = reporter.bars
         if self._bars:
-            self._bar = self._bars.add_task(escape(title), total=total, completed=done, detail="")
+            self.bar = self._bars.add_task(escape(title), total=total, completed=done, detail="")
 
     def advance(self, count: int = 1, detail: str = "") -> None:
         """Count `count` more units."""
@@ -49,7 +49,7 @@ class Task:
         if not self._started:  # setup before the first unit is not part of the rate
             self._first_done, self._started = done, time.monotonic()
         if self._bars:
-            self._bars.update(self._bar, completed=done, detail=escape(detail))
+            self._bars.update(self.bar, completed=done, detail=escape(detail))
         elif time.monotonic() - self._spoken >= PLAIN_INTERVAL_S:
             self._spoken = time.monotonic()
             self._reporter.note(f"{self._title}: {done}/{self._total} {detail}{self._time_left()}")
@@ -60,11 +60,6 @@ class Task:
             return ""
         seconds = (time.monotonic() - self._started) / moved * (self._total - self._done)
         return f" (about {describe_seconds(seconds)} left)"
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._bars:
-            self._bars.remove_task(self._bar)
 
 
 class Reporter:
@@ -129,7 +124,8 @@ class Reporter:
         try:
             yield task
         finally:
-            task.close()
+            if self.bars:
+                self.bars.remove_task(task.bar)
 
 
 def silent() -> Reporter:

@@ -52,15 +52,10 @@ def prepare_regions(
 ) -> RegionFeatures:
     """Region features of all images of a data set but those in `skip`, from the cache where it has them.
 
-    Images with unusable regions are only listed in `RegionFeatures.bad`.
-
-    Args:
-        backbone: its feature maps are used if the source has boxes only.
-        maps: gives these maps for all images but those in `skip`; called with the faulty images once all boxes are
-            checked, so that it can refuse before the work begins.
-
-    Raises:
-        BenchError: a source that cannot be read, a full disk, a damaged cache, images that do not match the boxes.
+    Images with unusable regions are only listed in `RegionFeatures.bad`. For a source of boxes alone, `maps` gives the
+    maps of the `backbone` for all images but those in `skip`; called with the faulty images once all boxes are checked,
+    it can refuse before the work begins. BenchError for a source that cannot be read, a full disk, a damaged cache, and
+    images that do not match the boxes.
     """
     source, depends, folder = regions_place(dataset, config, backbone, cache_dir, skip)
     settings = [source.name, config.keep]
