@@ -153,8 +153,6 @@ def default_params(preset: Preset, space: SearchSpace, updates: Sequence[int]) -
 
 def tuned_preset(preset: Preset, values: TunedValues, stages: int | str | None = None) -> Preset:
     """The preset with these values in all stages, so many first ones, or the one named; BenchError as `scaled`."""
-    if values == TunedValues():
-        return preset
     size = preset.size if values.width is None else scaled(preset, values.width)
     tuned = list(preset.schedule.stages)
     for place, stage in enumerate(tuned):

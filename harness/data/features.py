@@ -131,12 +131,12 @@ class CachedFeatures:
         return BenchError(f"the feature cache {self.folder} is damaged: {what}", f"run again: rm -r {self.folder}")
 
 
-def rows_of(rows: Mapping[int, T], image_ids: Sequence[int]) -> list[T]:
+def rows_of(rows: Mapping[int, T], image_ids: Sequence[int], what: str = "features") -> list[T]:
     """The entries of the images; BenchError where one has none."""
     try:
         return [rows[image_id] for image_id in image_ids]
     except KeyError as error:
-        raise BenchError(f"no features for image {error.args[0]}", "it was skipped or is not listed") from None
+        raise BenchError(f"no {what} for image {error.args[0]}", "it was skipped or is not listed") from None
 
 
 class Features(CachedFeatures):

@@ -83,16 +83,13 @@ def image_size(path: Path) -> tuple[int, int]:
 class ImagePreprocessing:
     """Preprocessing of an image for a backbone.
 
-    Args:
-        size: (height, width) in pixels, or one number for a square.
-        resize: "squash" ignores the aspect ratio; "shortest-centre-crop" fills the size and crops
-            evenly on both sides (in one step, without the rounding of a resize followed by a crop).
-        interpolation: "bilinear" or "bicubic", both with Pillow's anti-aliasing when shrinking.
-        mean, std: per channel, for values in [0, 1].
-        non_rgb: "black" makes images black that are not stored as RGB (grey ones, for example), as ExpansionNet's
-            code does by mistake; for the paper track.
-        control: a harmless change for control runs: "other-filter" swaps the interpolation, "rescaled" first scales
-            images by `RESCALED` and resizes them from there, both bicubic. Neither moves anything in the image.
+    `size` is (height, width) in pixels, or one number for a square; `mean` and `std` are for values in [0, 1].
+    "squash" ignores the aspect ratio; "shortest-centre-crop" fills the size and crops evenly on both sides (in one
+    step, without the rounding of a resize followed by a crop). Either interpolation has Pillow's anti-aliasing when
+    shrinking. `non_rgb` "black" makes images black that are not stored as RGB (grey ones, for example), as
+    ExpansionNet's code does by mistake; for the paper track. `control` is a harmless change for control runs:
+    "other-filter" swaps the interpolation, "rescaled" first scales images by `RESCALED` and resizes them from there,
+    both bicubic. Neither moves anything in the image.
     """
 
     size: int | tuple[int, int]

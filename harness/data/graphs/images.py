@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.config.features import FeatureConfig, GraphConfig
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
+from harness.data.features import rows_of
 from harness.data.graphs.graph import GraphSource, SceneGraph, check_file, read_graphs
 from harness.data.graphs.scenes import scenes_graphs
 from harness.data.graphs.sentences import padded
@@ -86,10 +87,7 @@ class WithGraph:
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """Visual input of the images for this `VisualSpec`; BenchError where one has no graph."""
-        try:
-            graphs = [self._graphs[image_id] for image_id in image_ids]
-        except KeyError as error:
-            raise BenchError(f"no graph for image {error.args[0]}", "it was skipped or is not listed") from None
+        graphs = rows_of(self._graphs, image_ids, "graph")
         seen = self.source.visual(image_ids, replace(spec, graph="none"))
         relations = padded([self._relations(graph) for graph in graphs], 3)
         if self._kind == "labels":

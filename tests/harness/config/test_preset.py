@@ -90,20 +90,6 @@ def test_a_recipe_that_is_not_its_authors_says_whose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "gone"),
-    [
-        ("recipe.non_rgb=convert", "non-rgb=black"),
-        ("decoding.count_bos=false", "ranking=count-bos"),
-        ("recipe.captions=words", "captions=expansionnet"),
-    ],
-)
-def test_a_setting_that_is_taken_back_leaves_the_signature(change: str, gone: str) -> None:
-    whole = model_signature(load_preset("expansionnet-v2-paper"), **CONDITIONS)["recipe"]
-    less = model_signature(load_preset("expansionnet-v2-paper", (change,)), **CONDITIONS)["recipe"]
-    assert set(whole.split(",")) - set(less.split(",")) == {gone}
-
-
-@pytest.mark.parametrize(
     ("change", "named"),
     [
         ("decoding.count_bos=true", "ranking=count-bos"),

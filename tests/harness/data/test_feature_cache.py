@@ -115,7 +115,7 @@ def test_bad_images_are_named_together(dataset: Dataset, tmp_path: Path) -> None
     with pytest.raises(BenchError, match=r"6\.png .*7\.png") as caught:
         extracted(dataset, tmp_path)
     assert "--skip-bad-images" in (caught.value.hint or "")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("image-reader")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reader")]
 
 
 def test_a_full_disk_is_a_message_before_and_during_the_work(

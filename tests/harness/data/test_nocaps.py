@@ -131,23 +131,14 @@ def test_whose_domains_they_are_is_told_by_their_counts() -> None:
 
 
 def test_labels_replace_those_of_the_annotations(tmp_path: Path) -> None:
-    images = [{"id": i, "file_name": f"{i}.jpg", "domain": "in-domain"} for i in (0, 4)]
-    captions = [{"id": i, "image_id": i, "caption": "a red ball"} for i in (0, 4)]
-    trained = [{"cocoid": 9, "filename": "a.jpg", "split": "train", "sentences": [{"raw": "A dog."}]}]
-    contents = {
-        "nocaps": {"images": images, "annotations": captions},
-        "dataset_coco": {"images": trained},
-        "server": {str(image): domain for image, domain in LABELS.items()},
-        "results": [{"image_id": i, "caption": "a red ball"} for i in (0, 4)],
-    }
-    for name, content in contents.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    files = {name: tmp_path / f"{name}.json" for name in contents}
-    content, added, _ = join_nocaps(files["dataset_coco"], files["nocaps"], folder="nocaps", domains=files["server"])
+    captions, server, results = validation(tmp_path), tmp_path / "server.json", tmp_path / "results.json"
+    server.write_text(json.dumps(LABELS))
+    results.write_text(json.dumps(dict.fromkeys(LABELS, "a caption")))
+    content, added, _ = join_nocaps(karpathy(tmp_path), captions, folder="nocaps", domains=server)
     assert list(added.domains.values()) == ["near-domain", "out-domain"]
-    assert [image.get("domain") for image in content["images"]] == [None, "near-domain", "out-domain"]
-    words = ("--references", files["nocaps"], "--domains", files["server"], "--no-meteor")
-    output = bench_ok("evaluate", files["results"], *words, "--out", tmp_path / "scores.json").output
+    assert [image.get("domain") for image in content["images"]] == [None, None, "near-domain", "out-domain"]
+    words = ("--references", captions, "--domains", server, "--no-meteor")
+    output = bench_ok("evaluate", results, *words, "--out", tmp_path / "scores.json").output
     assert "CIDEr-D (df:domain)" in output
     assert "domains: near-domain 1, out-domain 1" in output
     scores = json.loads((tmp_path / "scores.json").read_text())["domains"]

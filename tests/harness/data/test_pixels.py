@@ -1,7 +1,7 @@
 """Pictures served as pixels, and features held on a device: equal to their source, and kept only where they fit."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from harness.data import pixels
-from harness.data import pixels as module
 from harness.data.batches import images_of
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import NullSource
@@ -206,18 +205,12 @@ class Regions:
         )
 
 
-def parts(visual: Visual) -> dict[str, torch.Tensor]:
-    """What is set."""
-    every = {part.name: getattr(visual, part.name) for part in fields(visual)}
-    return {name: value for name, value in every.items() if value is not None}
-
-
 @pytest.mark.parametrize("exact", [True, False], ids=["half", "single"])
 @pytest.mark.parametrize("chosen", [IMAGES[:5], [IMAGES[-1], IMAGES[-2], IMAGES[0]], [IMAGES[2]]])
 def test_batches_equal_those_of_the_source(exact: bool, chosen: list[int]) -> None:
     source = Regions(exact)
     held = hold(source, IMAGES, REGIONS, CPU, 10**6)
-    expected, found = parts(source.visual(chosen, REGIONS)), parts(held.visual(chosen, REGIONS))
+    expected, found = source.visual(chosen, REGIONS).parts(), held.visual(chosen, REGIONS).parts()
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         assert value.dtype == found[name].dtype, name
@@ -235,9 +228,9 @@ def test_features_are_held_only_where_they_fit() -> None:
 def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     source, held = Regions(), hold(Regions(), IMAGES, REGIONS, CPU, 10**6)
-    monkeypatch.setattr(module, "device_memory", lambda _: 2 * held.nbytes)
+    monkeypatch.setattr(pixels, "device_memory", lambda _: 2 * held.nbytes)
     assert isinstance(resident(source, IMAGES, REGIONS, CPU, said.append), ResidentSource)
-    monkeypatch.setattr(module, "device_memory", lambda _: 2 * held.nbytes - 2)
+    monkeypatch.setattr(pixels, "device_memory", lambda _: 2 * held.nbytes - 2)
     assert resident(source, IMAGES, REGIONS, CPU, said.append) is source
     assert ["lie on the device" in line for line in said] == [True, False]
     assert "read batch by batch" in said[1]
@@ -246,6 +239,6 @@ def test_half_of_the_free_memory_is_for_features(monkeypatch: pytest.MonkeyPatch
 def test_nothing_is_moved_on_a_processor_nor_for_models_without_features(monkeypatch: pytest.MonkeyPatch) -> None:
     source, blind = Regions(), NullSource()
     assert resident(source, IMAGES, REGIONS, CPU, pytest.fail) is source
-    monkeypatch.setattr(module, "device_memory", lambda _: 2**30)
+    monkeypatch.setattr(pixels, "device_memory", lambda _: 2**30)
     assert resident(source, IMAGES, VisualSpec("none", 0), CPU, pytest.fail) is source
     assert resident(blind, IMAGES, REGIONS, CPU, pytest.fail) is blind

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.data.dataset import Dataset, open_dataset
+from harness.data.graphs.scenes import SHAPE_OF
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
@@ -20,22 +21,10 @@ from harness.metrics.cider import CiderD
 from harness.utils.errors import BenchError
 
 TINY = ScenesConfig(train=12, val=3, test=4, nocaps_per_domain=3)
-NAMES = {
-    "circle": {"disc", "discs"},
-    "square": {"box", "boxes"},
-    "cross": {"crosses", "plus", "pluses"},
-    "ring": {"hoop", "hoops"},
-    "house": {"home", "homes"},
-    "boat": {"ship", "ships"},
-    "table": {"desk", "desks"},
-    "moon": {"crescent", "crescents"},
-    "cup": {"mug", "mugs"},
-}
 
 
 def named(captions: tuple[str, ...], shapes: tuple[str, ...]) -> bool:
-    words = {word for caption in captions for word in tokenize(caption)}
-    return any(words & {shape, shape + "s", *NAMES.get(shape, ())} for shape in shapes)
+    return any(SHAPE_OF.get(word) in shapes for caption in captions for word in tokenize(caption))
 
 
 def scenes(count: int, domain: str = "in-domain") -> list[Scene]:

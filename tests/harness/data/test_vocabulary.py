@@ -246,12 +246,10 @@ def data(tmp_path: Path) -> Path:
         for number, sentence in enumerate(image["sentences"]):
             words = sentence["raw"].rstrip(".").lower().split()
             sentence["tokens"] = [*words, f"only-{image['split']}"] if number % 2 else words
+        if image["imgid"] == 3:
+            image["split"] = "restval"
 
     change(folder, tokenise)
-    [file] = folder.glob("dataset*.json")
-    content = json.loads(file.read_text())
-    next(image for image in reversed(content["images"]) if image["split"] == "train")["split"] = "restval"
-    file.write_text(json.dumps(content))
     return folder
 
 

@@ -1,6 +1,5 @@
 """Region features converted once: right, ragged, restarted after a kill, bounded in memory, open about damage."""
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -20,14 +19,13 @@ from harness.data.regions.cache import prepare_regions
 from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
-from tests.harness.data.counting_backbone import Told
+from tests.harness.data.counting_backbone import Told, in_child, kill_self
 from tests.harness.data.regions.conftest import sound_regions, tsv_line, write_folder
 from zoo.captioner import VisualSpec
 
 CHANNELS = 4
 COUNTS = {3: 1, 10: 5, 7: 100, 8: 2}
 BACKBONE = open_backbone(FeatureConfig(options={"grid": "2"}))
-FORK = multiprocessing.get_context("fork")
 Make = Callable[..., Dataset]
 Arrays = dict[int, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
 
@@ -133,19 +131,10 @@ def test_a_kill_at_any_moment_leaves_nothing_half_done(
 
         def work(last: int = moment, target: Path = cache) -> None:
             calls = iter(range(1, 100))
-
-            def die(descriptor: int) -> None:
-                if next(calls) == last:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                sync(descriptor)
-
-            monkeypatch.setattr(os, "fsync", die)
+            monkeypatch.setattr(os, "fsync", lambda handle: kill_self() if next(calls) == last else sync(handle))
             converted(dataset, folder, target)
 
-        child = FORK.Process(target=work)
-        child.start()
-        child.join(30)
-        killed += child.exitcode == -signal.SIGKILL
+        killed += in_child(work) == -signal.SIGKILL
         features = converted(dataset, folder, cache)
         for file in wanted.iterdir():
             assert (features.folder / file.name).read_bytes() == file.read_bytes(), file.name

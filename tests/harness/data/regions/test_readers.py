@@ -192,6 +192,9 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     with pytest.raises(BenchError, match="several folders"):
         open_source(tmp_path, EMPTY)
+    write_folder(tmp_path, [(1, *sound_regions(1, 2))])
+    with pytest.raises(BenchError, match="bu_box is a folder of boxes"):
+        open_source(tmp_path / "bu_box", EMPTY)
     with pytest.raises(BenchError, match="no boxes of its own"):
         open_source("boxes", EMPTY)
 
@@ -203,10 +206,3 @@ def test_a_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
     assert RegionFolder(att).fingerprint == before
     np.save(tmp_path / "bu_box" / "7.npy", boxes[:2])
     assert RegionFolder(att).fingerprint != before
-
-
-def test_a_folder_of_boxes_is_not_taken_for_features(tmp_path: Path) -> None:
-    (tmp_path / "bu_box").mkdir()
-    np.save(tmp_path / "bu_box" / "1.npy", np.ones((2, 4), np.float32))
-    with pytest.raises(BenchError, match="bu_box is a folder of boxes"):
-        open_source(tmp_path / "bu_box", EMPTY)
