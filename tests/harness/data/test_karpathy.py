@@ -251,7 +251,8 @@ def test_a_servers_list_of_images_is_one_split(tmp_path: Path) -> None:
     ]
 
 
-def damaged_folder(entry: Make, folder: Make) -> Path:
+@pytest.fixture
+def damaged(entry: Make, folder: Make, tmp_path: Path) -> Dataset:
     """Bad images and bad annotations among good ones."""
     names = ["truncated.jpg", "empty.jpg", "missing.jpg", "dot.png", "plain.jpg"]
     entries = [entry(number, name, "test" if number % 2 else "train") for number, name in enumerate(names)]
@@ -269,7 +270,7 @@ def damaged_folder(entry: Make, folder: Make) -> Path:
     (images / "truncated.jpg").write_bytes((images / "truncated.jpg").read_bytes()[:-900])
     (images / "empty.jpg").touch()
     Image.new("RGB", (1, 1), "red").save(images / "dot.png")
-    return root
+    return open_dataset(str(root), cache_dir=tmp_path / "cache")
 
 
 EXPECTED = {
@@ -281,11 +282,6 @@ EXPECTED = {
     22: "'../outside.png' leads out",
     23: "'speechless-and-missing.png' has no sentences; speechless-and-missing.png is missing",
 }
-
-
-@pytest.fixture
-def damaged(entry: Make, folder: Make, tmp_path: Path) -> Dataset:
-    return open_dataset(str(damaged_folder(entry, folder)), cache_dir=tmp_path / "cache")
 
 
 def test_all_bad_images_are_found_and_named(damaged: Dataset, tmp_path: Path) -> None:

@@ -62,11 +62,10 @@ def without(*names: str) -> Change:
     return change
 
 
-def replaced(**parts: Any) -> Change:
+def replaced(name: str, part: Any) -> Change:
     def change(file: h5py.File) -> None:
-        for name, part in parts.items():
-            del file[name.removeprefix("image_")]
-            file[name.removeprefix("image_")] = part
+        del file[name]
+        file[name] = part
 
     return change
 
@@ -108,21 +107,15 @@ def test_the_grids_stand_beside_them(write: Write, dataset: Dataset, tmp_path: P
     ("read", "change", "reason"),
     [
         (grid_of, without("2_grids"), "has no regions in coco_all_align.hdf5:grids"),
-        *(
-            (
-                grid_of,
-                replaced(image_2_grids=np.ones((count, CHANNELS), np.float32)),
-                rf"\({count}, 5\) in 2_grids, which",
-            )
-            for count in (8, 4)
-        ),
-        (grid_of, replaced(image_2_grids=np.full((CELLS, CHANNELS), np.nan)), "NaN or infinite values"),
-        (grid_of, replaced(image_2_grids=np.full((CELLS, CHANNELS), 1e6)), "values beyond half precision"),
-        (grid_of, replaced(image_2_grids=np.ones((CELLS, CHANNELS), int)), "2_grids holds int64"),
+        (grid_of, replaced("2_grids", np.ones((8, CHANNELS), np.float32)), r"\(8, 5\) in 2_grids, which"),
+        (grid_of, replaced("2_grids", np.ones((4, CHANNELS), np.float32)), r"\(4, 5\) in 2_grids, which"),
+        (grid_of, replaced("2_grids", np.full((CELLS, CHANNELS), np.nan)), "NaN or infinite values"),
+        (grid_of, replaced("2_grids", np.full((CELLS, CHANNELS), 1e6)), "values beyond half precision"),
+        (grid_of, replaced("2_grids", np.ones((CELLS, CHANNELS), int)), "2_grids holds int64"),
         (regions_of, without("2_size"), "has features but no 2_size"),
-        (regions_of, replaced(image_2_size=np.array([60, 80, 3])), r"2_size holds \[60, 80, 3\] instead"),
-        (regions_of, replaced(image_2_size=np.array([60, 0])), r"2_size holds \[60, 0\] instead"),
-        (regions_of, replaced(image_2_size=np.array(RESIZED[::-1]) // 2), "lies outside its image of 30 x 40 pixels"),
+        (regions_of, replaced("2_size", np.array([60, 80, 3])), r"2_size holds \[60, 80, 3\] instead"),
+        (regions_of, replaced("2_size", np.array([60, 0])), r"2_size holds \[60, 0\] instead"),
+        (regions_of, replaced("2_size", np.array(RESIZED[::-1]) // 2), "lies outside its image of 30 x 40 pixels"),
     ],
 )
 def test_what_cannot_be_used_is_named(
@@ -134,7 +127,7 @@ def test_what_cannot_be_used_is_named(
 
 
 def test_a_first_grid_that_is_none_does_not_set_the_size(write: Write, dataset: Dataset, tmp_path: Path) -> None:
-    config = write(replaced(image_1_grids=np.ones((8, CHANNELS), np.float32)))
+    config = write(replaced("1_grids", np.ones((8, CHANNELS), np.float32)))
     assert grid_of(dataset, config, tmp_path).image_ids == (2, 3)
 
 
