@@ -58,6 +58,12 @@ class Regions:
     size: Size | None = None
     whole: bool = False
 
+    @property
+    def count(self) -> int:
+        """K."""
+        told = self.boxes if self.features is None else self.features
+        return 0 if told is None else len(told)
+
 
 class RegionSource:
     """A source of regions by image id, which implements `image`, or `read` itself.
@@ -184,14 +190,12 @@ def _kept(regions: Regions, scores: Numbers | None, config: RegionConfig | None)
         return regions
     min_count, max_count = config.limits
     features, boxes = regions.features, regions.boxes
-    told = boxes if features is None else features
-    assert told is not None, "boxes or features"
-    worth: Numbers = np.zeros(len(told))  # the first regions win where there are no boxes
+    worth: Numbers = np.zeros(regions.count)  # the first regions win where there are no boxes
     if scores is not None:
         worth = scores
     elif boxes is not None:
         worth = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    ranked = np.arange(len(told)) if config.as_listed else np.argsort(-worth, kind="stable")
+    ranked = np.arange(regions.count) if config.as_listed else np.argsort(-worth, kind="stable")
     count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
     chosen = np.sort(ranked[: min(count, max_count)])
     return replace(
