@@ -74,12 +74,6 @@ def copy_all(targets: Sequence[Half], stored: Sequence[Half]) -> None:
             deque(threads.map(np.copyto, targets, stored), 0)
 
 
-def cells_of(height: int, width: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Boxes (L, 4) of a grid's cells, row by row from the top left, in units of a cell."""
-    y, x = np.indices((height, width), dtype=np.float64).reshape(2, -1)
-    return np.stack((x, y, x + 1, y + 1), axis=1)
-
-
 class CachedFeatures:
     """Visual tokens of images in a folder of the cache, safe to share between threads.
 
@@ -187,7 +181,8 @@ class Features(CachedFeatures):
     def cell_boxes(self) -> Single:
         """Boxes (L, 4) of the cells: x1, y1, x2, y2 in [0, 1] of the image."""
         height, width = self.grid
-        return (cells_of(height, width) / (width, height, width, height)).astype(np.float32)
+        y, x = np.indices((height, width), dtype=np.float32).reshape(2, -1)
+        return np.stack((x / width, y / height, (x + 1) / width, (y + 1) / height), axis=1)
 
     def padded(self, image_ids: Sequence[int]) -> tuple[Half, np.ndarray, Single]:
         """See `CachedFeatures`; nothing is padded, and boxes are those of the cells."""

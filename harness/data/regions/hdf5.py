@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from harness.data.dataset import picture_digest
-from harness.data.features import cells_of
 from harness.data.regions.regions import MAX_BYTES, BadRegions, Numbers, RawRegions, RegionSource, Size
 from harness.utils.errors import BenchError
 from results.errors import install_extra
@@ -68,7 +67,7 @@ class RegionHdf5(RegionSource):
                             others = f", as others of {cell_count} cells are" if cell_count else ""
                             raise BadRegions(f"has cells {features.shape} in {name}, which are no square grid{others}")
                         cell_count = len(features) if self._grids else None
-                        yield image_id, RawRegions(features, cells_of(side, side), (side, side))
+                        yield image_id, RawRegions(features, _cells(side), (side, side))
                     except BadRegions as bad:
                         yield image_id, str(bad)
 
@@ -107,6 +106,12 @@ def load(file: Any, name: str, kind: Any = np.floating) -> Numbers:
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BadRegions(f"{name} cannot be read: {first_line(error)}") from error
     return array
+
+
+def _cells(side: int) -> Numbers:
+    """Boxes (L, 4) of a grid's cells, row by row, in units of a cell."""
+    y, x = np.indices((side, side), dtype=np.float64).reshape(2, -1)
+    return np.stack((x, y, x + 1, y + 1), axis=1)
 
 
 def _size(file: Any, name: str) -> Size:
