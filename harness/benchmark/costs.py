@@ -24,7 +24,7 @@ from harness.data.vocabulary import as_read
 from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
 from harness.measure.energy import missing
 from harness.measure.estimate import WEIGHT, DataShape, PassCosts, plan_stages
-from harness.measure.flops.counting import FlopCounts, count_encoder, count_flops
+from harness.measure.flops import FlopCounts, count_encoder, count_flops
 from harness.measure.inputs import example_for, example_visual
 from harness.measure.memory import TRAINED, PeakMemory, counted_parameters, require_memory
 from harness.measure.model_modes import eval_mode

@@ -24,7 +24,7 @@ from harness.data.dataset import Dataset
 from harness.data.hub import PREFIX, HubPlace, WeightsMissing, parse_place
 from harness.inference.hub_checkpoint import ATTENTION, DTYPES, Checkpoint, Prompt, choose_prompt, choose_rules
 from harness.measure.captioning_costs import Timed, time_generation
-from harness.measure.flops.counting import GenerationCounts
+from harness.measure.flops import GenerationCounts
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult, measure_all
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError

@@ -42,7 +42,7 @@ from harness.data.images import load_image
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.generate import Captions, caption_images
 from harness.measure.captioning_costs import count_captioning, count_mean_caption, counted
-from harness.measure.flops.counting import KeptCounts
+from harness.measure.flops import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.metrics.evaluator import Evaluator

@@ -18,7 +18,7 @@ from zoo.registry import model_card
 
 if TYPE_CHECKING:
     from harness.benchmark.hub_model import CheckpointCount
-    from harness.measure.flops.counting import BackboneCount, FlopCounts
+    from harness.measure.flops import BackboneCount, FlopCounts
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def flops(
 
     from harness.config.model_patterns import expand_models, split_patterns
     from harness.data.hub import PREFIX
-    from harness.measure.flops.counting import count_flops
+    from harness.measure.flops import count_flops
     from harness.measure.inputs import example_for
     from harness.measure.memory import create_within_memory
 
@@ -131,7 +131,7 @@ def flops(
         raise BenchError(f"--position {position} is behind the last of {tokens} tokens", hint)
     looked_through = None
     if with_backbone:
-        from harness.measure.flops.counting import count_backbone
+        from harness.measure.flops import count_backbone
 
         looked_through = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (looked_through.channels if looked_through else _DIM)
@@ -275,7 +275,7 @@ def as_csv(
             if backbone is not None:
                 row["beam_and_backbone_mac"] = with_backbone_macs(name, own, backbone)
             row["parameters"], row["uncounted_share"] = own.parameters, f"{own.beam.uncounted_share:.6f}"
-            row["uncounted"] = " ".join(f"{operator}:{times}" for operator, times in own.uncounted.items())
+            row["uncounted"] = " ".join(f"{operator}:{times}" for operator, times in own.beam.uncounted.items())
         elif not isinstance(other, str):
             counts = other.counts
             row |= {"parameters": other.parameters, "encoder_mac": counts.vision, "start_mac": counts.prefill}
@@ -336,7 +336,7 @@ def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: flo
 
 def print_table_vi(output: TableFormat) -> None:
     """Print all twelve rows; counting takes about a minute, so that its progress is shown beside it."""
-    from harness.measure.flops.counting import count_backbone, count_caption
+    from harness.measure.flops import count_backbone, count_caption
     from harness.measure.inputs import example_visual
     from results.published.scores import published_for
     from zoo import create_model

@@ -15,7 +15,7 @@ from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.generate import Captions
 from harness.inference.hub_checkpoint import DTYPES, FLASH, Checkpoint, Prompt, clean
-from harness.measure.flops.counting import GenerationCounts, count_generation
+from harness.measure.flops import GenerationCounts, count_generation
 from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter

@@ -16,8 +16,8 @@ from torch import nn
 from harness.measure.energy import COSTS as ENERGY
 from harness.measure.energy import measure_energy, missing
 from harness.measure.environment import describe_state
-from harness.measure.flops.counting import COSTS as GMAC
-from harness.measure.flops.counting import FlopCounts, GenerationCounts, KeptCounts, count_caption, count_flops
+from harness.measure.flops import COSTS as GMAC
+from harness.measure.flops import FlopCounts, GenerationCounts, KeptCounts, count_caption, count_flops
 from harness.measure.latency import COSTS as LATENCY
 from harness.measure.latency import time_work
 from harness.measure.model_modes import eval_mode

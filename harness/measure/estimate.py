@@ -50,7 +50,7 @@ SCENE_REGIONS = (3, 64)
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Multiply-accumulates of a model on one image, as `harness.measure.flops.counting.FlopCounts` has them.
+    """Multiply-accumulates of a model on one image, as `harness.measure.flops.FlopCounts` has them.
 
     Attributes:
         caption: one pass of the decoder over a whole caption.

@@ -285,7 +285,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     from harness.benchmark import gate, work
     from harness.data.backbones.filterbank import FilterBank
     from harness.measure import captioning_costs
-    from harness.measure.flops import counting
+    from harness.measure import flops as counting
     from harness.metrics import evaluator
     from harness.metrics.evaluator import DEFAULT_SETTINGS, EvaluationSettings, Evaluator
     from reports.html import report

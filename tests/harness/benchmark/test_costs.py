@@ -30,7 +30,7 @@ from harness.config.preset import Decoding, Preset
 from harness.config.schedule import Schedule
 from harness.measure.captioning_costs import Timed
 from harness.measure.estimate import FORWARD_AND_BACKWARD
-from harness.measure.flops.counting import count_flops
+from harness.measure.flops import count_flops
 from harness.measure.latency import COSTS as LATENCIES
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state

@@ -57,7 +57,7 @@ def test_training_and_counting_do_not_import_torchs_compiler() -> None:
     code = """
 import sys, torch
 from harness.config.schedule import Optimiser
-from harness.measure.flops.counting import count_flops
+from harness.measure.flops import count_flops
 from harness.training.optimisers import make_optimiser
 from zoo import Visual, create_model
 from zoo.width import count_parameters

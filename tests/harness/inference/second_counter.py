@@ -12,7 +12,7 @@ from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from harness.measure.flops.tracing import HANDLERS, MOVES, unfused
+from harness.measure.flops import HANDLERS, MOVES, unfused
 
 NORMS = {"layer_norm", "batch_norm", "group_norm", "instance_norm"}
 """Operators in which fvcore counts five for each element, and torch's counter nothing."""

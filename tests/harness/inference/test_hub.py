@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from harness.config.preset import Decoding
 from harness.inference.hub_captioner import HubCaptioner
 from harness.inference.hub_checkpoint import OWN, Checkpoint, Prompt, choose_prompt, choose_rules, clean
-from harness.measure.flops.counting import count_generation
+from harness.measure.flops import count_generation
 from harness.utils.errors import BenchError
 from tests.harness.inference.hub_families import FAMILIES, write_family
 from tests.harness.inference.second_counter import count_again

@@ -13,8 +13,8 @@ from torch import Tensor
 from harness.measure import energy, latency
 from harness.measure import isolated as apart
 from harness.measure.captioning_costs import Effort, count_captioning, count_mean_caption, time_captioning
-from harness.measure.flops.counting import COSTS as GMAC
-from harness.measure.flops.counting import count_caption
+from harness.measure.flops import COSTS as GMAC
+from harness.measure.flops import count_caption
 from harness.measure.isolated import BenchmarkJob, measure, run_isolated
 from harness.utils.errors import BenchError
 from results.records import Quantity

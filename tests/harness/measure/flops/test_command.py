@@ -8,7 +8,7 @@ import pytest
 
 import zoo.registry
 from harness.cli import flops as table_vi
-from harness.measure.flops.counting import count_backbone
+from harness.measure.flops import count_backbone
 from harness.utils.errors import BenchError
 from results.published.scores import published_for
 from tests.harness.conftest import bench, bench_ok

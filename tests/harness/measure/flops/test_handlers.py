@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import roi_align
 
-from harness.measure.flops.tracing import HANDLERS, MOVES
+from harness.measure.flops import HANDLERS, MOVES
 
 
 class _Call(nn.Module):

@@ -13,9 +13,8 @@ import torch
 
 from harness.measure import energy, latency
 from harness.measure.captioning_costs import Counted, Effort, count_captioning, count_mean_caption, time_captioning
-from harness.measure.flops.counting import COSTS as GMAC
-from harness.measure.flops.counting import FlopCounts, count_caption, count_dispatched, count_encoder
-from harness.measure.flops.tracing import PASSES, trace, unfused
+from harness.measure.flops import COSTS as GMAC
+from harness.measure.flops import PASSES, FlopCounts, count_caption, count_dispatched, count_encoder, trace, unfused
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.model_modes import eval_mode
 from zoo.captioner import Captioner, Visual

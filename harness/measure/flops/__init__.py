@@ -1,1 +1,0 @@
-"""Multiply-accumulates of captioners and backbones, counted on traces."""
