@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
-from harness.data.features import Features, NullSource
+from harness.data.features import NullSource
 from harness.data.graphs.images import WithGraph, check_graphs, open_graphs
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
@@ -48,11 +49,7 @@ def of_files(paths: Sequence[Path]) -> Dataset:
 
 
 def of_numbered_files(paths: Sequence[Path]) -> Dataset:
-    """Image files whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42.
-
-    Raises:
-        BenchError: a name without a number, or two with the same.
-    """
+    """Image files whose ids are the numbers that their names end with, as COCO's do: `000000000042.jpg` is 42."""
     files: dict[int, str] = {}
     for path in dict.fromkeys(paths):
         number = re.search(r"[0-9]{1,18}$", path.stem)
@@ -92,7 +89,7 @@ def caption_dataset(
     shown, unusable = readable(images)
     if not shown.samples:
         return Captioned({}, unusable)
-    with _opened(run, folder, shown, backbone_weights, regions, graphs, as_trained) as opened:
+    with _opened(folder, _Eyes(run, shown, backbone_weights, regions, graphs, as_trained)) as opened:
         paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
         if on_attention is not None:
             check_attends(run.model, opened.model, opened.source)
@@ -119,15 +116,13 @@ def caption_dataset(
 def encode_dataset(images: Dataset, folder: Path) -> Encodings:
     """What the encoder of the run in `folder` makes of at most `ENCODED` images, evenly spread, in float32.
 
-    Raises:
-        BenchError: the run cannot be read or is an ensemble, its features are missing or different, or no two vectors
-            come out.
+    BenchError where the run cannot be read or is an ensemble, or its features are missing or different.
     """
     run = SavedModel.load(folder)
     if run.members:
         raise BenchError(f"{folder.name} is an ensemble, with an encoder a member", "name its members")
     shown, _ = readable(replace(images, samples=tuple(chosen_images(images.samples, ENCODED))))
-    with _opened(run, folder, shown, None, None, None, as_trained=True) as opened:
+    with _opened(folder, _Eyes(run, shown)) as opened:
         return encodings(opened.model, opened.source, opened.ids, device=opened.device)
 
 
@@ -143,28 +138,93 @@ class _Opened:
     bad: dict[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Eyes:
+    """How a run sees images: what was moved or is new since its training, as `caption_dataset` is told."""
+
+    run: SavedModel
+    images: Dataset
+    weights: Path | None = None
+    regions: Path | RegionSourceName | None = None
+    graphs: GraphConfig | None = None
+    as_trained: bool = True
+
+    def source(self, spec: VisualSpec, scratch: Path, device: torch.device) -> tuple[VisualSource, dict[int, str]]:
+        """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
+        if spec.kind == "pixels":
+            return PixelSource(self.images, self.run.preprocessing, device), {}
+        if spec.kind == "none":
+            return NullSource(), {}
+        trained = self.run.features.regions
+        extract = partial(extract_features, self.images, cache_dir=scratch, device=str(device))
+        if trained is None:
+            if self.regions is not None:
+                raise BenchError(
+                    "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
+                )
+            return extract(self._own_backbone()), {}
+        anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
+        source = self.regions or (trained.source if self.as_trained or anywhere else None)
+        if source is None or needs_backbone(source) != needs_backbone(trained.source):
+            kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
+            raise BenchError(
+                f"the run was trained on regions ({trained.source}): it needs them for these images too",
+                f"add --regions FILE, {kind}, by image id",
+            )
+        backbone = self._own_backbone() if needs_backbone(source) else open_backbone(FeatureConfig())
+        config = trained.model_copy(update={"source": source})
+        found = prepare_regions(self.images, config, backbone, lambda _bad: extract(backbone), cache_dir=scratch)
+        if spec.kind != "regions+grid":
+            return found, found.bad
+        if needs_backbone(source):
+            return both_streams(found, extract(backbone)), found.bad
+        beside = prepare_file_grid(self.images, config, cache_dir=scratch, skip=found.bad)
+        return both_streams(found, beside), found.bad | ({} if beside is None else beside.bad)
+
+    def with_graphs(
+        self, kind: GraphKind, vocabulary: Vocabulary, source: VisualSource, ids: Sequence[int]
+    ) -> tuple[VisualSource, dict[int, str]]:
+        """The source with what a model on scene graphs reads of them, and why images have no usable one."""
+        features = self.run.features
+        chosen = self.graphs or (features.graphs if self.as_trained else None)
+        if chosen is None:
+            raise BenchError(
+                "the run was trained with scene graphs: it needs them for these images too",
+                "add --graphs FILE.json, with a graph of each image's regions, by image id",
+            )
+        regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
+        first = features.regions is not None and features.regions.as_listed
+        counts = dict(zip(ids, regions, strict=False))
+        found, without = check_graphs(open_graphs(chosen, self.images), ids, counts.get, first=first)
+        return WithGraph(source, kind, found, self.run.graph_entries or (), vocabulary), without
+
+    def _own_backbone(self) -> Backbone:
+        settings = self.run.features
+        weights = self.weights or settings.weights
+        if isinstance(weights, Path) and not weights.is_file():
+            raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE with their present path")
+        backbone = open_backbone(settings.model_copy(update={"weights": weights}))
+        if backbone.digest != self.run.backbone_digest:
+            raise BenchError(
+                f"the backbone {backbone.describe()} is not the one that the run was trained with",
+                "add --backbone-weights FILE with the weights of the training",
+            )
+        if isinstance(self.run.preprocessing, ImagePreprocessing):  # models on pixels may have one of their own
+            backbone.preprocessing = self.run.preprocessing
+        return backbone
+
+
 @contextmanager
-def _opened(
-    run: SavedModel,
-    folder: Path,
-    shown: Dataset,
-    backbone_weights: Path | None,
-    regions: Path | RegionSourceName | None,
-    graphs: GraphConfig | None,
-    as_trained: bool,
-) -> Iterator[_Opened]:
-    model, vocabulary = run.build(folder)
+def _opened(folder: Path, eyes: _Eyes) -> Iterator[_Opened]:
+    model, vocabulary = eyes.run.build(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
-        seen = replace(model.visual, graph="none")
-        source, bad = _source(run, seen, shown, backbone_weights, regions, as_trained, Path(scratch), device)
-        ids = [sample.image_id for sample in shown.samples if sample.image_id not in bad]
+        source, bad = eyes.source(replace(model.visual, graph="none"), Path(scratch), device)
+        ids = [sample.image_id for sample in eyes.images.samples if sample.image_id not in bad]
         if model.visual.graph != "none":
-            source, ungraphed = _with_graphs(
-                run, model.visual.graph, vocabulary, source, shown, ids, graphs, as_trained
-            )
+            source, ungraphed = eyes.with_graphs(model.visual.graph, vocabulary, source, ids)
             ids, bad = [image_id for image_id in ids if image_id not in ungraphed], bad | ungraphed
-        elif graphs is not None:
+        elif eyes.graphs is not None:
             raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
         yield _Opened(model.to(device), vocabulary, source, device, ids, bad)
 
@@ -179,89 +239,3 @@ def readable(images: Dataset) -> tuple[Dataset, tuple[BadImage, ...]]:
         except BadImage as bad:
             unusable.append(bad)
     return replace(images, samples=tuple(usable)), tuple(unusable)
-
-
-def _source(
-    run: SavedModel,
-    spec: VisualSpec,
-    images: Dataset,
-    weights: Path | None,
-    regions: Path | RegionSourceName | None,
-    as_trained: bool,
-    scratch: Path,
-    device: torch.device,
-) -> tuple[VisualSource, dict[int, str]]:
-    """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
-    if spec.kind == "pixels":
-        return PixelSource(images, run.preprocessing, device), {}
-    if spec.kind == "none":
-        return NullSource(), {}
-    trained = run.features.regions
-    if trained is None:
-        if regions is not None:
-            raise BenchError(
-                "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
-            )
-        return extract_features(images, _own_backbone(run, weights), cache_dir=scratch, device=str(device)), {}
-    anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
-    source = regions or (trained.source if as_trained or anywhere else None)
-    if source is None or needs_backbone(source) != needs_backbone(trained.source):
-        kind = "a JSON of boxes" if needs_backbone(trained.source) else "files of region features like those"
-        raise BenchError(
-            f"the run was trained on regions ({trained.source}): it needs them for these images too",
-            f"add --regions FILE, {kind}, by image id",
-        )
-    backbone = _own_backbone(run, weights) if needs_backbone(source) else open_backbone(FeatureConfig())
-
-    def maps() -> Features:
-        return extract_features(images, backbone, cache_dir=scratch, device=str(device))
-
-    config = trained.model_copy(update={"source": source})
-    found = prepare_regions(images, config, backbone, lambda _bad: maps(), cache_dir=scratch)
-    if spec.kind != "regions+grid":
-        return found, found.bad
-    if needs_backbone(source):
-        return both_streams(found, maps()), found.bad
-    beside = prepare_file_grid(images, config, cache_dir=scratch, skip=found.bad)
-    return both_streams(found, beside), found.bad | ({} if beside is None else beside.bad)
-
-
-def _with_graphs(
-    run: SavedModel,
-    kind: GraphKind,
-    vocabulary: Vocabulary,
-    source: VisualSource,
-    images: Dataset,
-    ids: Sequence[int],
-    graphs: GraphConfig | None,
-    as_trained: bool,
-) -> tuple[VisualSource, dict[int, str]]:
-    """The source with what a model on scene graphs reads of them, and the reasons for images without a usable one."""
-    chosen = graphs or (run.features.graphs if as_trained else None)
-    if chosen is None:
-        raise BenchError(
-            "the run was trained with scene graphs: it needs them for these images too",
-            "add --graphs FILE.json, with a graph of each image's regions, by image id",
-        )
-    regions = source.counts(ids) if isinstance(source, RegionFeatures) else ()
-    first = run.features.regions is not None and run.features.regions.as_listed
-    found, without = check_graphs(
-        open_graphs(chosen, images), ids, dict(zip(ids, regions, strict=False)).get, first=first
-    )
-    return WithGraph(source, kind, found, run.graph_entries or (), vocabulary), without
-
-
-def _own_backbone(run: SavedModel, moved_to: Path | None) -> Backbone:
-    settings = run.features
-    weights = moved_to or settings.weights
-    if isinstance(weights, Path) and not weights.is_file():
-        raise BenchError(f"no backbone weights at {weights}", "add --backbone-weights FILE with their present path")
-    backbone = open_backbone(settings.model_copy(update={"weights": weights}))
-    if backbone.digest != run.backbone_digest:
-        raise BenchError(
-            f"the backbone {backbone.describe()} is not the one that the run was trained with",
-            "add --backbone-weights FILE with the weights of the training",
-        )
-    if isinstance(run.preprocessing, ImagePreprocessing):  # models on pixels may have an image processor of their own
-        backbone.preprocessing = run.preprocessing
-    return backbone
