@@ -64,6 +64,7 @@ _SEARCHES: dict[str, Callable[..., Hypotheses]] = {
     "greedy": greedy,
     "samples": partial(sample, n=CAPTIONS),
 }
+_PAIR = partial(beam_search, beam_size=2)
 _WORDS = Vocabulary(tuple(f"w{number}" for number in range(20)))
 
 
@@ -129,7 +130,7 @@ def nothing_waits(check: Check) -> None:
             check.report.numbers.setdefault(name, {})[kind] = len(waits)
             check.expect(len(waits) <= most, f"{name}: a step of {kind} waits {_places(waits)}")
         there = batch.visual.to(check.device)
-        waits = _waits(lambda: _beams(model.eval(), there), check.device)  # noqa: B023
+        waits = _waits(lambda: _found(model.eval(), there), check.device)  # noqa: B023
         check.report.numbers[name]["beam search"] = len(waits)
         check.expect(len(waits) <= WORDS, f"{name}: a beam search waits {_places(waits)}")
 
@@ -146,17 +147,18 @@ def speed(check: Check) -> None:
         )
         there, searched = batch.visual.to(check.device), size["images"]
         critical = {"objective": "self_critical", "self_critical": {"max_len": size["length"], "samples": 5}}
+        search = partial(_found, search=partial(beam_search, beam_size=5), length=size["length"])
         works: dict[str, Callable[[], object]] = {
             "cross_entropy": _step(model.train(), batch, {}, check.device, words, replays=False),
             "self_critical": _step(model, batch, critical, check.device, words, replays=False),
-            "beam search": lambda: _beams(model.eval(), there, size["length"], 5),  # noqa: B023
+            "beam search": lambda: search(model.eval(), there),  # noqa: B023
         }
         if check.full:
-            replay = Replayed(partial(_beams, model, length=size["length"], width=5, to_the_end=True), _unreplayed)
+            replay = Replayed(partial(search, model, to_the_end=True), _unreplayed)
             works |= {
                 "cross_entropy, replayed": _step(model, batch, {}, check.device, words),
                 "self_critical, replayed": _step(model, batch, critical, check.device, words),
-                "beam search, replayed": lambda: replay(there),  # noqa: B023
+                "beam search, replayed": partial(replay, there),
             }
         found = check.report.numbers.setdefault(name, {})
         for kind, work in works.items():
@@ -173,7 +175,7 @@ def replayed(check: Check) -> None:
         for kind, search in _SEARCHES.items():
 
             def found(visual: Visual, *, to_the_end: bool = True) -> tuple[Hypotheses]:
-                return _found(search, model.eval(), visual, WORDS, to_the_end)  # noqa: B023
+                return _found(model.eval(), visual, search, to_the_end=to_the_end)  # noqa: B023
 
             replay = Replayed(found, _unreplayed) if check.full else found
             different = 0
@@ -252,7 +254,7 @@ def energy(check: Check) -> None:
     """Joules a captioned image, by the device's counter."""
     model = toy("transformer_base").to(check.device).eval()
     there = a_batch(model).visual.to(check.device)
-    costs = measure_energy(lambda: _beams(model, there), IMAGES, check.device, window_s=4.0)
+    costs = measure_energy(partial(_found, model, there), IMAGES, check.device, window_s=4.0)
     check.report.numbers |= {name: cost.value if cost.reason is None else cost.reason for name, cost in costs.items()}
 
 
@@ -319,7 +321,7 @@ def run_part(part: str, device: str) -> Report:
 
 
 def answer(part: str, device: str, out: str) -> None:
-    """In the part's process: run it, and write what came of it."""
+    """Run a part in its own process, and write what came of it."""
     Path(out).write_text(json.dumps(asdict(run_part(part, device))), encoding="utf-8")
 
 
@@ -393,9 +395,6 @@ def a_batch(
     return Batch(visual, tokens, tuple(range(images)))
 
 
-Step = Callable[..., float]
-
-
 def _step(
     model: Captioner,
     first: Batch,
@@ -404,7 +403,7 @@ def _step(
     words: Vocabulary = _WORDS,
     precision: str = "bf16",
     replays: bool = True,
-) -> Step:
+) -> Callable[..., float]:
     """A training step with clipping and AdamW, which gives its loss; of `first` where no batch is given."""
     stage = Stage.model_validate(_STAGE | changes)
     samples = [Sample(image, f"{image}.png", "train", ("w1 w2 w3 w4",)) for image in range(64)]
@@ -433,14 +432,12 @@ def _step(
     return step
 
 
-def _beams(
-    model: Captioner, visual: Visual, length: int = WORDS, width: int = 2, to_the_end: bool = False
-) -> tuple[Hypotheses]:
-    return _found(partial(beam_search, beam_size=width), model, visual, length, to_the_end)
-
-
 def _found(
-    search: Callable[..., Hypotheses], model: Captioner, visual: Visual, length: int, to_the_end: bool
+    model: Captioner,
+    visual: Visual,
+    search: Callable[..., Hypotheses] = _PAIR,
+    length: int = WORDS,
+    to_the_end: bool = False,
 ) -> tuple[Hypotheses]:
     words = {"max_len": length, "bos": _WORDS.bos, "eos": _WORDS.eos, "to_the_end": to_the_end}
     with torch.no_grad(), autocast(next(model.parameters()).device, "bf16"):
@@ -504,10 +501,8 @@ def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, flo
         torch.cuda.synchronize(device)
         took = time.perf_counter() - started
     kernels = [event for event in kept.events() if event.device_type == DeviceType.CUDA]
-    return {
-        "kernels": len(kernels),
-        "device_busy": sum(event.time_range.elapsed_us() for event in kernels) / 1e6 / took,
-    }
+    busy = sum(event.time_range.elapsed_us() for event in kernels) / 1e6
+    return {"kernels": len(kernels), "device_busy": busy / took}
 
 
 def _extraction(check: Check) -> None:
