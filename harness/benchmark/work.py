@@ -12,8 +12,8 @@ import socket
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from itertools import chain
@@ -66,23 +66,23 @@ NOTE: Final = "first_stages_of"
 """The file in a run's folder that names the run that it began with, for when it is continued."""
 _OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
 """Fields of the signature that say nothing of a single stage, or are compared otherwise: as settings, or as code."""
-_SEEN_WHILE_TRAINING: Final = (
+_SEEN_WHILE_TRAINING: Final = {
     "train_data_wait", "train_beside",
     "train_peak_memory_host", "train_peak_memory_device", "train_peak_memory_reserved",
-)  # fmt: skip
-"""Costs that epochs do not tell."""
+}  # fmt: skip
+"""Costs that need a look at every stage: epochs do not tell them."""
 
 
-class Services(AbstractContextManager["Services"]):
+class Services(ExitStack):
     """What a process opens once for all runs that it executes: the store, the scorers, and data by their `Opening`.
 
     Nothing is opened before it is asked for.
     """
 
     def __init__(self, workspace: Workspace, reporter: Reporter, plugins: Sequence[str] = ()) -> None:
+        super().__init__()
         self.workspace, self.reporter = workspace, reporter
         self._plugins = set(plugins)
-        self._opened = ExitStack()
         self._contexts: dict[str, RunContext] = {}
         self._evaluators: dict[bool, Evaluator] = {}
         self._warm = False
@@ -90,13 +90,6 @@ class Services(AbstractContextManager["Services"]):
         """Versions and machine."""
         self.unscored: set[str] = set()
         """Metrics that cannot be had here; they are not tried a second time."""
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all that was opened."""
-        self._opened.close()
 
     def load(self, plugins: Sequence[str]) -> None:
         """Load the plug-ins of a run that are not loaded yet."""
@@ -106,13 +99,13 @@ class Services(AbstractContextManager["Services"]):
     @cached_property
     def store(self) -> Store:
         """The results of the workspace."""
-        return self._opened.enter_context(Store(self.workspace.database))
+        return self.enter_context(Store(self.workspace.database))
 
     def evaluator(self, opening: Opening) -> Evaluator:
         """What scores captions; its processes start behind the first training."""
         if (found := self._evaluators.get(opening.spice)) is None:
             settings = EvaluationSettings(spice=opening.spice)
-            found = self._evaluators[opening.spice] = self._opened.enter_context(Evaluator(settings=settings))
+            found = self._evaluators[opening.spice] = self.enter_context(Evaluator(settings=settings))
         return found
 
     def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:
@@ -230,7 +223,10 @@ def _execute(spec: RunSpec, config: RunConfig, services: Services, *, rerun: boo
                     begun_by = _adopt_training(spec, services, context.execution, record, reporter)
                 outcome = run(spec, services, on_epoch=record, on_step=log.on_step, reporter=reporter)
                 if begun_by is not None:
-                    outcome = replace(outcome, costs=_without_what_was_not_seen(outcome.costs, begun_by))
+                    reason, costs = f"its beginning was trained by {begun_by}", outcome.costs
+                    unseen = _SEEN_WHILE_TRAINING & costs.keys()
+                    missing = {name: Quantity(None, reason, costs[name].unit) for name in unseen}
+                    outcome = replace(outcome, costs={**costs, **missing})
                     environment = environment | {"first_stages_of": begun_by}
                 outcome = replace(outcome, environment=environment | outcome.environment)
                 log.finish(outcome)
@@ -325,10 +321,7 @@ def _adopt_training(
 
 
 def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> tuple[int, Path] | None:
-    """The epochs and the checkpoint that a run kept for longer ones, where the planned one trains alike so far.
-
-    None if it is damaged, or not there.
-    """
+    """The epochs and the checkpoint that a run kept for longer ones, where it is whole and the planned one alike."""
     checkpoint = last_checkpoint(workspace.run_folder(run.key) / TRUNK)
     if checkpoint is None or (position := read_position(checkpoint)) is None:
         return None
@@ -357,13 +350,6 @@ def _take_over(run: Run, checkpoint: Path, epochs: int, folder: Path, on_epoch: 
     with suppress(OSError):
         checkpoint.parent.rmdir()
     return True
-
-
-def _without_what_was_not_seen(costs: Mapping[str, Quantity], begun_by: str) -> dict[str, Quantity]:
-    """The costs of a run that began with the stages of another one, less those that need a look at every stage."""
-    reason = f"its beginning was trained by {begun_by}"
-    unseen = {name: Quantity(None, reason, costs[name].unit) for name in _SEEN_WHILE_TRAINING if name in costs}
-    return {**costs, **unseen}
 
 
 def _trained_alike(run: Run, spec: RunSpec) -> bool:
@@ -445,8 +431,7 @@ def next_free(keys: list[str], workspace: Workspace) -> str | None:
 def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> None:
     """Store that runs whose workers have ended were interrupted; not of those that another command executes.
 
-    Args:
-        wait_s: how long the workers may take to let go of the runs' locks.
+    `wait_s` is how long the workers may take to let go of the runs' locks.
     """
     end = time.monotonic() + wait_s
     for key in keys:

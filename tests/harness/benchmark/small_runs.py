@@ -17,7 +17,6 @@ from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.load import load_preset
 from harness.config.preset import Decoding
-from harness.config.tuning import AppliedTuning
 from harness.data.feature_cache import Spread
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.evaluator import Evaluator
@@ -77,17 +76,17 @@ class FixedServices(Services):
         """One without METEOR's Java."""
         if opening.spice not in self._evaluators:
             settings = EvaluationSettings(meteor=False)
-            self._evaluators[opening.spice] = self._opened.enter_context(Evaluator(settings=settings))
+            self._evaluators[opening.spice] = self.enter_context(Evaluator(settings=settings))
         return self._evaluators[opening.spice]
 
 
-def run_config(context: RunContext, tuned: AppliedTuning | None = None, **execution: Any) -> RunConfig:
+def run_config(context: RunContext, **execution: Any) -> RunConfig:
     """The configuration of runs under this context."""
     data = context.data
     sees: dict[str, VisualKind] = {"a model": "grid"}
     folder = str(data.dataset.root.parent)
     opening = Opening(data=folder, preset=context.preset, features=data.feature_config, sees=sees)
-    return RunConfig(opening=opening, execution=ExecutionConfig(**execution), tuned=tuned)
+    return RunConfig(opening=opening, execution=ExecutionConfig(**execution))
 
 
 def save_run(workspace: Workspace, key: str, context: RunContext, model: str = "show_tell", **changes: Any) -> Path:
