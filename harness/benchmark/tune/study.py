@@ -6,20 +6,19 @@ A trial is in the file before it begins, so that one whose process was ended is 
 its last checkpoint. Optuna draws the values, and keeps nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, variance
+from typing import Self
 
 import numpy as np
 from pydantic import Field, ValidationError
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
-from harness.benchmark.rows import RequestedModel
+from harness.benchmark.rows import RequestedModel, plan_runs
 from harness.config.load import PRESETS, load_preset
 from harness.config.preset import Preset
 from harness.config.schedule import Stage, Strict
@@ -33,6 +32,7 @@ from harness.utils.workspace import Workspace
 from harness.utils.yaml_value import load_bounded
 from results.errors import install_extra
 from results.files import read_text
+from results.records import RunSpec
 from results.statistics.architecture import t_quantile
 from results.statistics.significance import ALPHA
 
@@ -102,11 +102,10 @@ class Study(Strict):
         """Whether all that the budget asks for has ended."""
         return sum(trial.state is not None for trial in self.trials) >= self.budget.trials and not self._finals()
 
-    def begin(self, start: dict[str, float]) -> Study | None:
+    def begin(self, start: dict[str, float]) -> Self | None:
         """The study with a trial at its end that has not ended; None where there is nothing left to do.
 
-        Args:
-            start: the point of the space that stands for the untuned preset, which is trained first.
+        `start` is the point of the space that stands for the untuned preset, which is trained first.
         """
         if self.trials and self.trials[-1].state is None:
             return self
@@ -117,11 +116,11 @@ class Study(Strict):
         left = self._finals()
         return self._with(left[0]) if left else None
 
-    def end(self, trial: Trial) -> Study:
+    def end(self, trial: Trial) -> Self:
         """The study with its last trial as it ended."""
         return self.model_copy(update={"trials": (*self.trials[:-1], trial)})
 
-    def _with(self, trial: Trial) -> Study:
+    def _with(self, trial: Trial) -> Self:
         return self.model_copy(update={"trials": (*self.trials, trial)})
 
     def _draw(self) -> dict[str, float]:
@@ -220,9 +219,12 @@ def studies_folder(workspace: Workspace) -> Path:
     return workspace.root / "tuning"
 
 
-def study_file(workspace: Workspace, run: str, label: str) -> Path:
-    """The study of a model; `run` is the key that its trials have where nothing is tuned."""
-    return studies_folder(workspace) / f"{run}-{digest(label, 6)}.json"
+def trial_spec(
+    model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None, seed: int = TRIAL_SEED
+) -> RunSpec:
+    """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
+    [spec] = plan_runs([model], 1, context, workspace, first_seed=seed, tuned=tuned)
+    return spec
 
 
 def read_study(file: Path) -> Study:
@@ -256,12 +258,9 @@ FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned]
 
 
 def from_workspace(workspace: Workspace) -> FindTuned:
-    """Finds the tuned values of models in the workspace's studies.
+    """Finds the tuned values of models in the workspace's studies, of the tuning with the most trials.
 
-    Of several tunings that all models have finished, the one with the most trials is taken.
-
-    Raises:
-        BenchError: when called, where a model has no finished study, or two tunings have as many trials.
+    BenchError, when called, where a model has no finished study, or two tunings have as many trials.
     """
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
@@ -289,11 +288,7 @@ def from_workspace(workspace: Workspace) -> FindTuned:
 
 
 def from_file(name: str) -> FindTuned:
-    """Finds the tuned values of models in a file.
-
-    Raises:
-        BenchError: the file cannot be read; when called, it is of other conditions, or lacks a model.
-    """
+    """Finds the tuned values of models in a file; when called, BenchError where it is of other conditions or models."""
     content = _read(name)
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
@@ -318,8 +313,7 @@ def from_file(name: str) -> FindTuned:
 def one_after_other(first: FindTuned, second: FindTuned) -> FindTuned:
     """Finds the values of two files together, of which the second one's are for a single later stage.
 
-    Raises:
-        BenchError: when called, they are for others: the same two files make one condition, and not two.
+    BenchError, when called, where they are for others: the same two files make one condition, and not two.
     """
 
     def find(context: RunContext, models: Sequence[RequestedModel], reporter: Reporter) -> Tuned:
@@ -373,11 +367,7 @@ def _are_searched(stages: tuple[Stage, ...], content: TunedFile, preset: Preset)
 
 
 def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: bool) -> str:
-    """In what the conditions differ from those that the values were found under; empty where they do not.
-
-    Args:
-        check_preset: False where the preset is known to have the stages that were searched.
-    """
+    """In what the conditions differ from those that the values were found under; empty where they do not."""
     here = {"data": context.signature["data"], "features": context.signature["feat"]}
     if check_preset:
         here = {"preset": tuned_field(content.space, content.budget, context.preset)} | here
@@ -387,8 +377,6 @@ def _other_conditions(content: TunedFile, context: RunContext, *, check_preset: 
 
 def _finished(model: RequestedModel, context: RunContext, workspace: Workspace) -> dict[str, TunedModel]:
     """What came of the model's finished tunings under these conditions, by label."""
-    from harness.benchmark.tune.tune import trial_spec
-
     files = studies_folder(workspace).glob(f"{trial_spec(model, context, workspace).key}-*.json")
     found = {study.label: study.chosen() for study in map(read_study, sorted(files)) if study.done}
     return {label: chosen for label, chosen in found.items() if chosen.best is not None}

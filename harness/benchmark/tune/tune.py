@@ -8,8 +8,6 @@ as the sampler chooses each by the scores of those before: so the values are the
 model's failure stops no other.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -30,12 +28,21 @@ from harness.benchmark.engines.here import limit_threads
 from harness.benchmark.identity.signature import tuned_field
 from harness.benchmark.identity.sources import check_plugins
 from harness.benchmark.plan import Request, opening_of
-from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
+from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.run import open_model
 from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.train import fit
-from harness.benchmark.tune.study import Study, Trial, TunedFile, TunedModel, read_study, save_study, study_file
+from harness.benchmark.tune.study import (
+    Study,
+    Trial,
+    TunedFile,
+    TunedModel,
+    read_study,
+    save_study,
+    studies_folder,
+    trial_spec,
+)
 from harness.benchmark.work import OwnServices, Services
 from harness.config.preset import Preset
 from harness.config.tuning import (
@@ -54,6 +61,7 @@ from harness.training.trainer import CHECKPOINTS
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
+from harness.utils.hashing import digest
 from harness.utils.plugins import contain_exits
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace, is_locked, locked
@@ -76,8 +84,9 @@ class Search:
     label: str
 
     def file(self, model: RequestedModel, context: RunContext) -> Path:
-        """The study of a model."""
-        return study_file(self.workspace, trial_spec(model, context, self.workspace).key, self.label)
+        """The study of a model, named by the key that its trials have where nothing is tuned."""
+        key = trial_spec(model, context, self.workspace).key
+        return studies_folder(self.workspace) / f"{key}-{digest(self.label, 6)}.json"
 
     def read(self, file: Path) -> Study:
         """What was done of a study."""
@@ -103,12 +112,8 @@ def tune(
 ) -> Tuning:
     """Do all trials of all models that are not done yet; one model's failure never stops the others.
 
-    Args:
-        trials: of each model; `space` is what they search. The best `finalists` of them are trained again, as the
-            preset is, on so many further `seeds`.
-
-    Raises:
-        BenchError: nothing to tune, a preset that cannot be tuned, or what `open_context` refuses.
+    Each model has so many `trials`, which search the `space`. The best `finalists` of them are trained again, as the
+    preset is, on so many further `seeds`. BenchError where there is nothing to tune, or a preset cannot be tuned.
     """
     models, workspace = _trained(request, reporter), request.workspace
     _check(request.preset, space)
@@ -222,14 +227,6 @@ class TrialPruned(Exception):  # noqa: N818 - no error
     """Enough of the other trials are ahead."""
 
 
-def trial_spec(
-    model: RequestedModel, context: RunContext, workspace: Workspace, tuned: Tuned | None = None, seed: int = TRIAL_SEED
-) -> RunSpec:
-    """The spec of a trial under this context; its key, where nothing is tuned, is over all that a trial depends on."""
-    [spec] = plan_runs([model], 1, context, workspace, first_seed=seed, tuned=tuned)
-    return spec
-
-
 def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, services: Services) -> dict[str, str]:
     """Do all trials that are left, and wait for other commands that do them; gives by model why it could not go on."""
     context, reporter = services.context(search.config), services.reporter
@@ -324,11 +321,7 @@ class TrialWork(OwnServices):
     services: Services | None = None
 
     def __call__(self, order: TrialOrder) -> Trial:
-        """Train a trial from its last checkpoint, if it has one, and give it back as it ended.
-
-        Raises:
-            BenchError: its folder is not seen here; other errors as the training has them.
-        """
+        """Train a trial from its last checkpoint, if it has one, and give it back as it ended."""
         if not order.folder.is_dir():
             raise BenchError(
                 f"a node of the cluster does not see {order.folder}",
@@ -351,12 +344,10 @@ class TrialWork(OwnServices):
             return order.trial.model_copy(update={**how, "reported": reports.values})
 
 
-def train_trial(order: TrialOrder, context: RunContext, reports: Reports, services: Services) -> float:
+def train_trial(order: TrialOrder, context: RunContext, reports: "Reports", services: Services) -> float:
     """The best validation CIDEr-D, as a fraction, of the last stage of a training with a trial's values.
 
-    Raises:
-        TrialPruned: enough of the other trials are ahead.
-        TrainingDivergedError: the loss is no number any more.
+    TrialPruned where enough of the other trials are ahead, TrainingDivergedError where the loss is no number any more.
     """
     trial = order.trial
     values = Tuned("trial", {order.model.name: trial.values}, stages=order.stage)
