@@ -4,6 +4,7 @@ Runs are planned by the same code from the same data and settings as `run_benchm
 are known.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,9 +74,7 @@ class Preview:
 def preview(request: Request, asked: Asked, reporter: Reporter, *, here: bool) -> Preview:
     """Look at the data, the caches and the results of a request; of data that are not `here`, the sizes are known.
 
-    Raises:
-        BenchError: what `run_benchmark` would refuse.
-        StoreError: `--db` is no database, or cannot be read.
+    What `run_benchmark` would refuse is refused.
     """
     if here:
         found = _look(request, asked, reporter)
@@ -144,8 +143,17 @@ def _has_results(place: Workspace) -> bool:
 
 def _shape(context: RunContext) -> DataShape:
     """The sizes of the data, with the features as they are cached, or as the backbone will give them."""
-    data = context.data
-    cells, channels = _features_of(context)
+    data, regions = context.data, context.data.feature_config.regions
+    if isinstance(data.features, Features):
+        cells, channels = math.prod(data.features.grid), data.features.dim
+    elif isinstance(data.features, RegionFeatures):
+        counts = data.features.counts(data.features.image_ids)
+        cells, channels = max(round(fmean(counts)), 1) if counts else 1, data.features.dim
+    elif regions is None:
+        cells, channels = math.prod(data.backbone.grid), data.backbone.dim
+    else:
+        cells = SCENE_REGIONS[0] if data.dataset.name == SCENES else _USUAL_REGIONS[0]
+        channels = data.backbone.dim if needs_backbone(regions.source) else _USUAL_REGIONS[1]
     return DataShape(
         train=len(data.train),
         val=len(data.val),
@@ -156,21 +164,6 @@ def _shape(context: RunContext) -> DataShape:
         cells=cells,
         channels=channels,
     )
-
-
-def _features_of(context: RunContext) -> tuple[int, int]:
-    """Cells or regions of an image, and their channels."""
-    data, regions = context.data, context.data.feature_config.regions
-    height, width = data.backbone.grid
-    if isinstance(data.features, Features):
-        return data.features.grid[0] * data.features.grid[1], data.features.dim
-    if isinstance(data.features, RegionFeatures):
-        counts = data.features.counts(data.features.image_ids)
-        return max(round(fmean(counts)), 1) if counts else 1, data.features.dim
-    if regions is None:
-        return height * width, data.backbone.dim
-    count = SCENE_REGIONS[0] if data.dataset.name == SCENES else _USUAL_REGIONS[0]
-    return count, data.backbone.dim if needs_backbone(regions.source) else _USUAL_REGIONS[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,55 +193,48 @@ def estimates(
 ) -> list[Estimate]:
     """What a run of each model takes under each budget; models are counted and timed one after the other."""
     names, made, spent = [model.name for model in asked.trained()], list[Estimate](), 0.0
+    preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
+    device, decoding = asked.opening.device, preset.decoding
+
+    def estimated(model: str, why: str, say: Callable[[str], None]) -> Iterator[Estimate]:
+        """A model's under each budget; it is not timed where `why` says so, or all are stored."""
+        say(f"{model}: building")
+        built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
+        if isinstance(built, HasBackbone):
+            reporter.note(f"counting {model} with its backbone, which takes minutes where that is large")
+        length = min(shape.caption_length, built.max_len)
+        say(f"{model}: counting")
+        costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
+        captioning = shape.test * (costs.backbone + costs.decoding(decoding.beam_size, decoding.max_len))
+        pass_gmac = (costs.backbone + costs.encoder + costs.caption) / 1e9
+        if not why and device == "cpu" and pass_gmac > _MOMENT_GMAC:
+            why = f"an image takes {pass_gmac:.0f} GMAC, too many to time on a CPU in a moment"
+        speed = None
+        if not why and any((model, budget) not in found.seconds for budget in request.budgets):
+            say(f"{model}: timing")
+            probe, seen = built.to(device), visual.to(device)
+            speed = measure_speed(probe, seen, costs, length, images=MOMENT_IMAGES, min_s=_MOMENT_S)
+        before = schedule = stages_for(built, preset.schedule)
+        for budget in request.budgets:
+            longer, captions = schedule.times(budget), round(shape.train * shape.captions)
+            trunk = before.shared_epochs(longer, shape.train, captions) if budget > request.budgets[0] else 0
+            stages, before = plan_stages(longer.without_first(trunk), costs, shape, decoding.max_len), longer
+            training = sum(each.training for each in stages)
+            without = sum(each.decoding for each in stages) + captioning
+            seconds, told = None, why
+            if (took := found.seconds.get((model, budget))) is not None:
+                seconds, told = (took, took), "stored"
+            elif speed is not None:
+                floor = speed.step_s * sum(each.steps for each in stages)
+                rate = (training / speed.training + without / speed.decoding) / request.execution.devices
+                seconds, told = (min(floor, rate), max(floor, rate)), "measured"
+            yield Estimate(model, budget, trunk, costs.parameters, stages, training + without, seconds, told)
+
     with reporter.task("counting and timing", len(names)) as task:
         for number, name in enumerate(names):
             started = time.monotonic()
             why = f"{_BUDGET_S:.0f} s of measuring are over" if spent >= _BUDGET_S else ""
             why = "no run is stored here, and runs are elsewhere" if elsewhere else why
-            say = partial(task.reach, number)
-            made += _estimates(name, request, asked.opening.device, found.seconds, shape, why, reporter, say)
+            made += estimated(name, why, partial(task.reach, number))
             spent += time.monotonic() - started
     return made
-
-
-def _estimates(
-    model: str,
-    request: Request,
-    device: str,
-    stored: Mapping[tuple[str, int], float],
-    shape: DataShape,
-    why: str,
-    reporter: Reporter,
-    say: Callable[[str], None],
-) -> Iterator[Estimate]:
-    """A model's under each budget; it is not timed where `why` says so, or all are stored."""
-    preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
-    say(f"{model}: building")
-    built = create_within_memory(model, **sizes, **preset.model_arguments(model, **sizes))
-    if isinstance(built, HasBackbone):
-        reporter.note(f"counting {model} with its backbone, which takes minutes where that is large")
-    length, decoding = min(shape.caption_length, built.max_len), preset.decoding
-    say(f"{model}: counting")
-    costs, visual = pass_costs(built, cells=shape.cells, caption_length=length)
-    captioning = shape.test * (costs.backbone + costs.decoding(decoding.beam_size, decoding.max_len))
-    pass_gmac = (costs.backbone + costs.encoder + costs.caption) / 1e9
-    if not why and device == "cpu" and pass_gmac > _MOMENT_GMAC:
-        why = f"an image takes {pass_gmac:.0f} GMAC, too many to time on a CPU in a moment"
-    speed = None
-    if not why and any((model, budget) not in stored for budget in request.budgets):
-        say(f"{model}: timing")
-        speed = measure_speed(built.to(device), visual.to(device), costs, length, images=MOMENT_IMAGES, min_s=_MOMENT_S)
-    before = schedule = stages_for(built, preset.schedule)
-    for budget in request.budgets:
-        longer, captions = schedule.times(budget), round(shape.train * shape.captions)
-        trunk = before.shared_epochs(longer, shape.train, captions) if budget > request.budgets[0] else 0
-        stages, before = plan_stages(longer.without_first(trunk), costs, shape, decoding.max_len), longer
-        training, without = sum(each.training for each in stages), sum(each.decoding for each in stages) + captioning
-        seconds, told = None, why
-        if (took := stored.get((model, budget))) is not None:
-            seconds, told = (took, took), "stored"
-        elif speed is not None:
-            floor = speed.step_s * sum(each.steps for each in stages)
-            rate = (training / speed.training + without / speed.decoding) / request.execution.devices
-            seconds, told = (min(floor, rate), max(floor, rate)), "measured"
-        yield Estimate(model, budget, trunk, costs.parameters, stages, training + without, seconds, told)
