@@ -44,11 +44,7 @@ HubOptions = Mapping[str, Any]
 
 
 def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:
-    """The values of `--hub KEY=VALUE`, for all checkpoints of a command.
-
-    Raises:
-        BenchError: a key that is not taken or given twice; a rule, an implementation or a type that does not exist.
-    """
+    """The values of `--hub KEY=VALUE`, for all checkpoints of a command; BenchError where one is wrong."""
     pairs = [text.partition("=") for text in given]
     values = {key.strip(): value for key, _, value in pairs}
     if len(values) < len(pairs) or any(not equals for _, equals, _ in pairs) or values.keys() - set(keys):
@@ -97,24 +93,10 @@ class HubModel(HubPlace):
         return f"{PREFIX}{self.asked}"
 
     def checkpoint(self) -> Checkpoint:
-        """Its files, checked.
-
-        Raises:
-            WeightsMissing: they are not on this machine.
-            BenchError: they are of no model that can caption.
-        """
+        """Its files; WeightsMissing where they are not on this machine, BenchError where they cannot caption."""
         found = Checkpoint(self.located(), self.row)
         found.check()
         return found
-
-    def refuse(self) -> None:
-        """Find what keeps it from captioning, before any work; weights that are not here are told by their run.
-
-        Raises:
-            BenchError: it cannot caption, or not as it is asked to.
-        """
-        self.chosen_prompt()
-        self._unusual_attention()
 
     def chosen_prompt(self) -> Prompt | None:
         """What it is asked; None where its files are not on this machine, so that its family is unknown."""
@@ -135,7 +117,7 @@ class HubModel(HubPlace):
 
     def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
         """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""
-        name, prompt, attention = self.name(), self.chosen_prompt(), self._unusual_attention()
+        name, prompt, attention = self.name(), self.chosen_prompt(), self.unusual_attention()
         return {
             **conditions,
             "feat": f"pixels[processor of {name}]",
@@ -152,7 +134,7 @@ class HubModel(HubPlace):
             **({"prec": self.dtype} if self.dtype else {}),
         }
 
-    def _unusual_attention(self) -> str | None:
+    def unusual_attention(self) -> str | None:
         """The implementation of attention where it is asked for, and not what the network uses by itself."""
         if self.attention is None:
             return None
@@ -183,13 +165,7 @@ class HubModel(HubPlace):
         }
 
     def open(self, device: torch.device, precision: str) -> HubCaptioner:
-        """The network with its processor and prompt, on the device.
-
-        Raises:
-            WeightsMissing: it is not on this machine.
-            ZooError: the weights are damaged.
-            BenchError: anything else is.
-        """
+        """The network with its processor and prompt, on the device; ZooError where its weights are damaged."""
         from harness.inference.hub_captioner import HubCaptioner
 
         checkpoint = self.checkpoint()
@@ -211,11 +187,7 @@ class SavedHubModel(Strict):
 
 
 def prefetch_hub(name: str) -> Path:
-    """Fetch `hf:ORG/NAME[@REVISION]` into the hub's cache: weights as safetensors, processor, settings, no code.
-
-    Raises:
-        BenchError: it is a folder, the repository does not exist or cannot be reached.
-    """
+    """Fetch `hf:ORG/NAME[@REVISION]` into the hub's cache: weights as safetensors, processor, settings, no code."""
     model = HubModel.parse(name)
     if model.is_folder:
         raise BenchError(f"{name} is a folder on this machine: there is nothing to fetch", f"bench run --models {name}")
@@ -225,11 +197,7 @@ def prefetch_hub(name: str) -> Path:
 
 
 def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubModel | None:
-    """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind.
-
-    Raises:
-        BenchError: there is no such checkpoint or run, or an option of checkpoints is given to a run of another kind.
-    """
+    """The checkpoint that `run` names, itself or as the key of its run; None where it is a run of another kind."""
     if run.startswith(PREFIX):
         return SavedHubModel(model=HubModel.parse(run, options), decoding=Decoding())
     folder = find_run(run, workspace)
@@ -243,12 +211,7 @@ def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubMod
 def caption_with_checkpoint(
     images: Dataset, saved: SavedHubModel, *, reporter: Reporter, beam_size: int | None = None
 ) -> Captioned:
-    """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type.
-
-    Raises:
-        WeightsMissing: they are not on this machine.
-        BenchError, ZooError: the checkpoint is damaged, or of no model that captions.
-    """
+    """Caption all images that can be read, in float32 unless the checkpoint was asked for in another type."""
     from harness.inference.hub_captioner import caption_with_hub
 
     usable, unusable = readable(images)
@@ -272,29 +235,22 @@ class CheckpointCount:
 
 
 def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, HubModel]:
-    """The checkpoints among the words of `--models`, by word.
-
-    Raises:
-        BenchError: one cannot caption, or options of checkpoints are given without one.
-    """
+    """The checkpoints among the words of `--models`, by word; BenchError where one cannot caption as it is asked to."""
     found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
     if not found:
         refuse_options(options, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
-    for model in found.values():
-        model.refuse()
+    for model in found.values():  # what refuses does so before any work; weights that are not here their runs tell
+        model.chosen_prompt()
+        model.unusual_attention()
     return found
 
 
 def count_checkpoint(
-    model: HubModel, picture: tuple[int, int], *, max_len: int, beam_size: int, position: int | None
+    model: HubModel, side: int | None, *, max_len: int, beam_size: int, position: int | None
 ) -> CheckpointCount:
-    """Count captioning of one picture.
-
-    Args:
-        position: of the one step that is counted by itself; the last of the caption unless given.
-    """
+    """Count captioning of one picture, and by itself the step at `position`, or the caption's last."""
     captioner = model.open(torch.device("cpu"), "fp32")
-    inputs = captioner.inputs([Image.new("RGB", picture)])
+    inputs = captioner.inputs([Image.new("RGB", (side, side) if side else PICTURE)])
     counts = captioner.counts(inputs, Decoding(beam_size=beam_size, max_len=max_len), position)
     parameters = sum(parameter.numel() for parameter in captioner.network.parameters())
     return CheckpointCount(parameters, counts, captioner.prompt.name)

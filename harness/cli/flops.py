@@ -44,8 +44,6 @@ _NOTES = (
 )
 _DIM, _LENGTH = 1536, 144
 _BACKBONE = "swin_large_patch4_window12_384"
-_PICTURE = 640, 480
-"""Width and height that checkpoints of `hf:` see, the most frequent size in COCO."""
 _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; training by torch's counter."
 
 
@@ -136,7 +134,6 @@ def flops(
         looked_through = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (looked_through.channels if looked_through else _DIM)
     length = regions or (looked_through.tokens if looked_through else _LENGTH)
-    picture = (image_size, image_size) if image_size else _PICTURE
     sizes, seen = {"vocab_size": vocab_size, "visual_dim": dim}, dict[str, None]()
 
     def counted(name: str) -> FlopCounts:
@@ -150,7 +147,7 @@ def flops(
     def counted_checkpoint(name: str) -> CheckpointCount:
         from harness.benchmark.hub_model import count_checkpoint
 
-        return count_checkpoint(checkpoints[name], picture, max_len=tokens, beam_size=width, position=position)
+        return count_checkpoint(checkpoints[name], image_size, max_len=tokens, beam_size=width, position=position)
 
     found = {name: attempted(counted, name) for name in own}
     of_hub = {name: attempted(counted_checkpoint, name) for name in checkpoints}
@@ -167,12 +164,14 @@ def flops(
         there = {name: count for name, count in found.items() if not isinstance(count, str)}
         print_notes([_UNIT, conditions, *counting_notes(there, looked_through, operators)], output, lead)
     if output != "csv" and of_hub:
+        from harness.benchmark.hub_model import PICTURE
+
         step = f"Step {max(position or tokens, 2)}"
         header = ["Model", "Params", "Vision", "Prefill", step, "Greedy", f"Beam {width}"]
         rows = [checkpoint_row(shown[name], count) for name, count in of_hub.items()]
         typer.echo(format_table(header, rows, output), nl=False)
         prompts = dict.fromkeys(count.prompt for count in of_hub.values() if not isinstance(count, str))
-        wide, high = picture
+        wide, high = (image_size, image_size) if image_size else PICTURE
         note = (
             f"Checkpoints: GMAC by torch's counter. One picture of {wide} x {high}, {tokens} tokens, "
             f"prompt {', '.join(prompts) or 'none'}. Vision: once. Prefill: all else up to the first token. Step: one "
@@ -308,16 +307,13 @@ ROWS = (
 """The table's rows in its order, by their names in the zoo."""
 
 
-def macs_as_printed(name: str) -> float:
-    """Multiply-accumulates of one image in the table's convention, for one of `ROWS`."""
-    return teacher_forced_macs(model_card(name).arguments, MEAN_LENGTH, MEAN_SQUARE)
+def teacher_forced_macs(name: str, length: float = MEAN_LENGTH, square: float = MEAN_SQUARE) -> float:
+    """Multiply-accumulates of one image in the table's convention, for one of `ROWS`.
 
-
-def teacher_forced_macs(arguments: Mapping[str, Any], length: float, square: float) -> float:
-    """The same for captions of a mean `length` (tokens, begin or end token included) and mean `square` of it.
-
-    Attention and dynamic expansion relate every position to every other. `arguments` are as on ExpansionNet's card.
+    Of captions of a mean `length` (tokens, begin or end token included) and mean `square` of it. Attention and dynamic
+    expansion relate every position to every other.
     """
+    arguments = model_card(name).arguments
     width, hidden = arguments["d_model"], arguments["d_ff"]
     static, dynamic = arguments["encoder"] == "static", arguments["decoder"] == "dynamic"
     layers, stacked = arguments["n_encoder_layers"], arguments["n_decoder_layers"]
@@ -349,7 +345,7 @@ def print_table_vi(output: TableFormat) -> None:
             [printed] = published_for(name, metric="GMAC-table")
             model = create_model(name, vocab_size=VOCABULARY, visual_dim=CHANNELS)
             caption = count_caption(model, example_visual(model.visual, length=REGIONS), _TOKENS, _BEAM).macs
-            each = [macs * IMAGES / 1e12 for macs in (macs_as_printed(name), caption, caption + backbone)]
+            each = [macs * IMAGES / 1e12 for macs in (teacher_forced_macs(name), caption, caption + backbone)]
             counted = [f"{each[0]:.3f}", f"{each[1]:.2f}", f"{each[2]:.1f}"]
             rows.append([name.removeprefix("expansionnet_v2/"), f"{printed.value:.2f}", *counted])
             task.reach(number, name)
