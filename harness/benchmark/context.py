@@ -1,10 +1,9 @@
 """The context that runs are executed in: the data, each model's inputs, the device, and the signature they make."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import torch
 
@@ -141,7 +140,7 @@ class RunContext:
     preset: Preset
     signature: dict[str, str]
 
-    def under(self, budget: int) -> RunContext:
+    def under(self, budget: int) -> Self:
         """The context of runs under a budget, with the schedule so; before tuned values."""
         if budget == 1:
             return self
@@ -149,7 +148,7 @@ class RunContext:
         preset = self.preset.model_copy(update={"schedule": schedule})
         return replace(self, preset=preset, signature=self.signature | {"schedule": schedule_field(schedule)})
 
-    def tuned(self, tuning: AppliedTuning | None) -> RunContext:
+    def tuned(self, tuning: AppliedTuning | None) -> Self:
         """The context of a model that was tuned, with its values in the preset, and the signature so."""
         if tuning is None:
             return self
@@ -170,11 +169,7 @@ class RunContext:
         return len(self.data.train), sum(len(sample.captions) for sample in self.data.train)
 
     def source(self, spec: VisualSpec) -> VisualSource:
-        """What a model with this `spec` reads: the features, or the images as its preprocessing gives them.
-
-        Raises:
-            BenchError: a second stream or a scene graph that the model needs is not there.
-        """
+        """What a model with this `spec` reads: the features, or the images as its preprocessing gives them."""
         if spec.graph != "none":
             if self.data.graphs is None:
                 raise BenchError(
@@ -201,11 +196,8 @@ def open_context(
 ) -> RunContext:
     """Open the data, check every image, extract or re-use the features and build the vocabulary.
 
-    Args:
-        make: whether features that are missing are made; without them a context is good to plan with alone.
-
-    Raises:
-        BenchError: unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
+    `make` says whether features that are missing are made; without them a context is good to plan with alone.
+    BenchError for unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
     preset, config, device = opening.preset, opening.features, torch.device(opening.device)
     dataset, backbone = open_inputs(opening, workspace)
@@ -233,7 +225,12 @@ def open_context(
     recipe = preset.recipe
     drops_restval = recipe is not None and recipe.restval == "dropped" and not dataset.is_references
     if drops_restval:
-        splits["train"] = without_restval(dataset, splits["train"])
+        splits["train"] = tuple(sample for sample in splits["train"] if not sample.restval)
+        if not splits["train"]:
+            raise BenchError(
+                f"recipe.restval is dropped, and all training images of {dataset.name} are of its split 'restval'",
+                "add --set recipe.restval=train",
+            )
     words = preset.vocabulary
     preparation = "words" if recipe is None else recipe.captions
     captions = counted_captions(dataset, splits.get("train", ()), preparation)
@@ -313,14 +310,3 @@ def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple
                 "mark images with split train, val and test",
             )
     return splits
-
-
-def without_restval(dataset: Dataset, train: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """The training images but those of Karpathy's `restval`; BenchError where no other is left."""
-    kept = tuple(sample for sample in train if not sample.restval)
-    if not kept:
-        raise BenchError(
-            f"recipe.restval is dropped, and all training images of {dataset.name} are of its split 'restval'",
-            "add --set recipe.restval=train",
-        )
-    return kept

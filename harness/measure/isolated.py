@@ -72,11 +72,7 @@ class BenchmarkResult:
 
 
 def run_isolated(job: BenchmarkJob) -> tuple[list[BenchmarkResult], dict[str, Any]]:
-    """Measure in a new process; gives the results, and the environment that they were measured in.
-
-    Raises:
-        BenchError: the process fails; the message ends with its last line.
-    """
+    """Measure in a new process; gives the results and their environment, or BenchError with its last line."""
     root = str(Path(harness.__file__).resolve().parent.parent)
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": paths}
@@ -124,23 +120,17 @@ def measure_all(job: BenchmarkJob, opened: Callable[[str], Callable[[int, int], 
     return results
 
 
-def _pin(threads: int) -> list[int] | None:
-    """Pin this process to `threads` cores; gives their numbers, None if the system does not support it."""
-    torch.set_num_threads(threads)
-    if not hasattr(os, "sched_setaffinity"):
-        return None
-    cores = sorted(os.sched_getaffinity(0))[:threads]
-    os.sched_setaffinity(0, cores)
-    return cores
-
-
 def answer() -> None:
     """In the new process: read a job, measure it, and write the results."""
     job = TypeAdapter(BenchmarkJob).validate_json(sys.stdin.read())
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     load_plugins(job.plugins)
-    cores = _pin(job.threads)
+    torch.set_num_threads(job.threads)
+    cores = None
+    if hasattr(os, "sched_setaffinity"):  # not every system pins processes
+        cores = sorted(os.sched_getaffinity(0))[: job.threads]
+        os.sched_setaffinity(0, cores)
     torch.manual_seed(0)
     environment = describe_environment(job.device) | {"pinned_cores": cores}
     results = [asdict(result) for result in importlib.import_module(job.answered_by).measure(job)]

@@ -31,7 +31,10 @@ def new_model(
 
     Nothing is overwritten. What its methods take and give is in docs/own_model.md.
     """
-    _check_spelling(name)
+    if not _NAME.fullmatch(name):
+        raise BenchError(
+            f"NAME {shortened(name)!r} is not lower-case letters, digits and _, beginning with a letter", _HINT
+        )
     model, test = out / f"{name}.py", out / f"test_{name}.py"
     with write_errors(out):
         for path in (model, test):
@@ -51,13 +54,6 @@ def named(stem: str, name: str) -> str:
     source = Path(__file__).with_name(f"{stem}.py").read_text(encoding="utf-8")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     return source.replace("mine", name).replace("Mine", class_name)
-
-
-def _check_spelling(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise BenchError(
-            f"NAME {shortened(name)!r} is not lower-case letters, digits and _, beginning with a letter", _HINT
-        )
 
 
 def _check_free(name: str) -> None:
