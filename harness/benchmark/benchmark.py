@@ -31,8 +31,7 @@ def run_benchmark(
 ) -> tuple[dict[str, Ended], dict[str, str]]:
     """Execute the whole request against its workspace; every run ends as a row of the store.
 
-    Returns:
-        How each run ended, by key; and by name why metrics that were asked for could not be measured.
+    Gives how each run ended, by key; and by name why metrics that were asked for could not be measured.
     """
     asked, ended, lacking = resolve(request, reporter), dict[str, Ended](), dict[str, str]()
     with ExitStack() as stack:

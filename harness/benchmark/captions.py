@@ -1,13 +1,11 @@
 """`captions:FILE`: captions that another system wrote, as rows: their card, their split, and their scores."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 from pydantic import ValidationError
@@ -68,11 +66,7 @@ class SystemCard(Strict):
 
 @dataclass(frozen=True, slots=True)
 class CaptionsFile:
-    """A file of captions as it was asked for.
-
-    Attributes:
-        subset: the field of the signature where images are missing.
-    """
+    """A file of captions as it was asked for; `subset` is the field of the signature where images are missing."""
 
     path: Path
     checksum: str
@@ -115,7 +109,7 @@ class CaptionsFile:
             **({} if alike else {"pretraining": seen}),
         }
 
-    def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> CaptionsFile:
+    def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> Self:
         """The same with its `subset`; what was left out, or how images are named, is said."""
         by_split, notes = captions_by_split(self.path, data, allow_subset=allow_subset)
         for note in notes:
@@ -132,11 +126,7 @@ def _plain(name: str) -> str:
 def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[CaptionsFile]]:
     """The files that words of `--models` name, shell patterns among them, by word.
 
-    Args:
-        cards: a YAML file with the cards of several files by their names; those beside the files go before it.
-
-    Raises:
-        BenchError: there is no such file, or a card cannot be read.
+    `cards` is a YAML file with the cards of several files by their names; those beside the files go before it.
     """
     listed = {} if cards is None else _yaml(cards)
     shared = {str(name): _card(entry, cards, f" of {name}") for name, entry in listed.items() if cards is not None}
@@ -195,11 +185,7 @@ def _card(content: Any, file: Path, of: str = "") -> SystemCard:
 def captions_by_split(
     path: Path, data: BenchmarkData, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], list[str]]:
-    """The captions of a file by evaluated split, less splits without any, and notes on what it holds.
-
-    Raises:
-        BenchError: the file cannot be read, or its images are not those of the data and `allow_subset` is not given.
-    """
+    """The captions of a file by evaluated split, less splits without any, and notes on what it holds."""
     splits = data.evaluated
     samples = [sample for of in splits.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}

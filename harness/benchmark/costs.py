@@ -106,11 +106,7 @@ def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
 
 
 def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunContext) -> float | None:
-    """Mean multiply-accumulates of one presentation of an image, over all stages, validation aside; None if uncounted.
-
-    Args:
-        counts: of the model on one image.
-    """
+    """Mean multiply-accumulates of one presentation of an image, over all stages but validation; None if uncounted."""
     if counts is None:
         return None
     length = min(usual_length(context), model.max_len)
@@ -182,11 +178,7 @@ def _work(summary: TrainState, macs_per_image: float | None, context: RunContext
 
 
 def pass_costs(model: Captioner, *, cells: int, caption_length: int) -> tuple[PassCosts, Visual]:
-    """The costs of one image, and an example image to probe speed with.
-
-    Args:
-        cells: grid cells or regions, for models that do not find them themselves.
-    """
+    """The costs of one image, and an example image to probe speed with; of `cells` grid cells or regions."""
     visual = example_for(model, length=cells)
     body, seen = model, visual
     if isinstance(model, HasBackbone):

@@ -5,8 +5,6 @@ How much rounding changes each number is measured where a baseline is made: ever
 moved by a rounding, which every instruction set, number of threads and release of torch does in its own way.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from PIL import Image
@@ -94,12 +92,8 @@ class Gate:
     context: RunContext
 
     @classmethod
-    def open(cls, request: Request, workspace: Workspace, reporter: Reporter) -> Gate:
-        """Draw the embedded images and extract their features into the workspace's cache; plug-ins are loaded already.
-
-        Raises:
-            BenchError, ZooError: an unknown preset or model, or one that is not trained.
-        """
+    def open(cls, request: Request, workspace: Workspace, reporter: Reporter) -> Self:
+        """Draw the embedded images and extract their features into the workspace's cache; plug-ins are loaded."""
         preset = load_preset(request.preset, request.changes)
         models = resolve_models(request.models, workspace)
         for model in models:
@@ -193,7 +187,6 @@ def loosest(recording: Recording) -> Iterator[str]:
 
 
 def _settings(gate: Gate) -> Series:
-    """Every setting, by its dotted path."""
     settings: dict[str, Any] = {
         "preset": gate.preset.model_dump(mode="json"),
         "images": FeatureConfig().model_dump(mode="json"),

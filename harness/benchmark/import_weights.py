@@ -59,11 +59,7 @@ class Released:
     def read(
         self, family: str, state: Mapping[str, Tensor], entries: Sequence[str]
     ) -> tuple[Mapping[str, Tensor], Vocabulary]:
-        """The checkpoint with a row for each word and special token of the vocabulary, and this vocabulary.
-
-        Raises:
-            BenchError, ZooError: the vocabulary lacks special tokens, or is not the checkpoint's.
-        """
+        """The checkpoint with a row for each word and special token of the vocabulary, and this vocabulary."""
         if self.preparation is None:
             state, words = converter_of(family).separate_specials(state, entries)
             return state, Vocabulary(tuple(words))
@@ -134,9 +130,7 @@ def import_weights(
         arguments: of the model, what shapes do not tell where it is not the paper's: `n_heads`, `static_lengths`, and
             `backbone_options` for a checkpoint with a backbone.
 
-    Raises:
-        BenchError: the parts do not belong together, or the backbone's weights are missing.
-        ZooError: a file cannot be read or holds other tensors; every misfit is named.
+    BenchError where the parts do not belong together, ZooError where a file holds other tensors; each misfit is named.
     """
     released = RELEASED.get(name)
     if released is None:

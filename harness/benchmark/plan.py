@@ -37,7 +37,6 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec, budget_of
 
-AUTO = "auto"
 SAMPLED = 16
 """Training images that tell whether the resize filter changes anything."""
 
@@ -128,12 +127,7 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
 
 
 def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter) -> list[RunSpec]:
-    """All runs of a request in the order of execution, each with the configuration that it is executed by.
-
-    Raises:
-        BenchError: of the tuned values.
-        BadImage: an image that was checked before cannot be read any more.
-    """
+    """All runs of a request in the order of execution, each with the configuration that it is executed by."""
     trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
     workspace, budgets, tuned = request.workspace, request.budgets, None
     if trained:
@@ -192,15 +186,11 @@ def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, capti
 
 
 def choose_control(name: str, models: Sequence[RequestedModel], features: FeatureConfig) -> RequestedModel:
-    """The model of `--control`; `auto` is the first trained one whose preprocessing can be varied, or else the first.
-
-    Raises:
-        BenchError: the benchmark does not train it, or trains none at all.
-    """
+    """The model of `--control`; `auto` is the first trained one whose preprocessing can be varied, else the first."""
     trained = {model.name: model for model in models if model.kind == "trained"}
     if not trained:
         raise BenchError("--control needs a trained model, but --models names none", "add one, or leave out --control")
-    if name == AUTO:
+    if name == "auto":
         varied = (model for model in trained.values() if nothing_to_vary(model, features) is None)
         return next(varied, next(iter(trained.values())))
     if name not in trained:
@@ -223,10 +213,8 @@ def nothing_to_vary(model: RequestedModel, features: FeatureConfig) -> str | Non
 def vary(context: RunContext, model: RequestedModel, reporter: Reporter) -> RunContext | None:
     """The context with a harmless change of the preprocessing, to plan with; its features are still the old ones.
 
-    None where there is nothing to vary for the model, which the reporter is told.
-
-    Raises:
-        BadImage: an image that was checked before cannot be read any more.
+    None where there is nothing to vary for the model, which the reporter is told. BadImage where an image that was
+    checked before cannot be read any more.
     """
     if (reason := nothing_to_vary(model, context.data.feature_config)) is not None:
         reporter.note(f"control: {model.name} with further seeds alone; no other preprocessing, since {reason}")

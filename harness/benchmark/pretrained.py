@@ -24,11 +24,7 @@ WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """One pretrained model as it was asked for.
-
-    Attributes:
-        model: a registered name whose card names a repository.
-    """
+    """One pretrained model as it was asked for; `model` is a registered name whose card names a repository."""
 
     model: str
     where: str
@@ -71,10 +67,7 @@ class Pretrained:
     def open(self, context: RunContext) -> tuple[Captioner, RunContext, dict[str, Any]]:
         """The model in float32, the context with its own tokenizer and image processor, and its arguments.
 
-        Raises:
-            WeightsMissing: they are not on this machine.
-            ZooError: they are damaged.
-            BenchError: the tokenizer or image processor is damaged.
+        WeightsMissing where they are not on this machine, ZooError or BenchError where they are damaged.
         """
         folder = self.folder()
         require_files(folder, f"of the pretrained model {self.model}")
@@ -89,11 +82,7 @@ class Pretrained:
         return model, replace(context, inputs=inputs), arguments
 
     def folder(self) -> Path:
-        """Where the weights lie: the folder itself, or the hub's cache. Nothing is fetched.
-
-        Raises:
-            WeightsMissing: neither is there.
-        """
+        """Where the weights lie: the folder itself, or the hub's cache; WeightsMissing where neither is there."""
         given = expanded(self.where)
         if given.is_dir():
             return given.resolve()
@@ -115,12 +104,7 @@ def folder_name(where: str) -> str:
 
 
 def parse_places(options: tuple[str, ...]) -> dict[str, str]:
-    """Places by model from `NAME=FOLDER-OR-REPOSITORY` options.
-
-    Raises:
-        BenchError: one has no '=', or names no pretrained model.
-        ZooError: one names no model.
-    """
+    """Places by model from `NAME=FOLDER-OR-REPOSITORY` options; BenchError where one is none."""
     places = {}
     for option in options:
         model, separator, where = option.partition("=")
@@ -138,12 +122,7 @@ def parse_places(options: tuple[str, ...]) -> dict[str, str]:
 
 
 def prefetch_model(model: str, where: str | None) -> Path:
-    """Fetch a pretrained model into the hub's cache: weights as safetensors, tokenizer, settings, no code.
-
-    Raises:
-        BenchError: it has no pretrained weights, the repository does not exist or cannot be reached.
-        ZooError: there is no model of that name.
-    """
+    """Fetch a pretrained model into the hub's cache: weights as safetensors, tokenizer, settings, no code."""
     card = model_card(model)
     if not card.hub:
         raise BenchError(f"{model} has no pretrained weights", "`bench models list '*/pretrained'` shows who has")
@@ -152,14 +131,11 @@ def prefetch_model(model: str, where: str | None) -> Path:
 
 
 def fetch(source: str, revision: str | None, files: Sequence[str], elsewhere: str, usual: str) -> Path:
-    """Fetch a repository's files into the hub's cache.
+    """Fetch a repository's files into the hub's cache; BenchError where it does not exist or cannot be reached.
 
     Args:
         revision: None for its default branch.
         elsewhere, usual: hints where the hub cannot be reached, and where there is no such repository.
-
-    Raises:
-        BenchError: the repository does not exist or cannot be reached.
     """
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError

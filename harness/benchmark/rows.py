@@ -1,7 +1,5 @@
 """The rows of a benchmark: each word of `--models` resolved once into a kind, and its runs: a spec a model and seed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -62,10 +60,10 @@ class RequestedModel:
     hub: HubModel | None = None
     graph: GraphKind = "none"
     captions: CaptionsFile | None = None
-    parts: tuple[tuple[RequestedModel, int], ...] = ()
+    parts: tuple[tuple["RequestedModel", int], ...] = ()
 
     @property
-    def models(self) -> tuple[RequestedModel, ...]:
+    def models(self) -> tuple["RequestedModel", ...]:
         """The models that it is made of: itself, or those of an ensemble."""
         return tuple(model for model, _ in self.parts) or (self,)
 
@@ -91,10 +89,8 @@ def resolve_models(
 
     `all` is every model but variants, and every reference row. The key of a run that the workspace holds scores that
     run again, without training. A word that begins with `hf:` is a checkpoint of transformers' own interface, one with
-    `captions:` a file of captions, one with `ensemble:` several of these models together.
-
-    Args:
-        pretrained: where pretrained models lie, by name, if not where their cards say.
+    `captions:` a file of captions, one with `ensemble:` several of these models together. `pretrained` says where
+    pretrained models lie, by name, if not where their cards say.
 
     Raises:
         BenchError: no pattern at all, a saved run that cannot be read, a checkpoint that cannot caption, or an
@@ -303,7 +299,6 @@ def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: in
 
 
 def _hub(model: HubModel, context: RunContext) -> RunSpec:
-    """A checkpoint of transformers' own interface, as it is."""
     config = {
         "arguments": {},
         "pretrained": model.where,

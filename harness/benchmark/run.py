@@ -221,9 +221,7 @@ def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: P
 def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captioner, RunContext, dict[str, Any]]:
     """The model of a run before any training, the context with its own inputs, and the arguments that it was made with.
 
-    Raises:
-        BenchError: a stored run is damaged or was trained on other features; the model does not fit into memory.
-        BrokenLawError: a plug-in's model breaks a law of the interface.
+    BenchError where a stored run is damaged or was trained on other features, or the model does not fit into memory.
     """
     if spec.kind == "stored":
         saved = SavedModel.load(folder)
@@ -243,13 +241,9 @@ def open_model(spec: RunSpec, context: RunContext, folder: Path) -> tuple[Captio
 
 
 def hold_to_laws(name: str, model: Captioner, context: RunContext) -> None:
-    """Check the laws of a plug-in's model at the run's sizes; the zoo's own are held to them by tests.
+    """BrokenLawError where a plug-in's model breaks a law at the run's sizes; tests hold the zoo's own to them.
 
-    Args:
-        model: on the run's device; it and random numbers are left as they were.
-
-    Raises:
-        BrokenLawError: of the first law that it breaks.
+    The model, on the run's device, and random numbers are left as they were.
     """
     if is_shipped(name):
         return
@@ -261,11 +255,7 @@ def hold_to_laws(name: str, model: Captioner, context: RunContext) -> None:
 
 
 def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone) -> dict[str, Any]:
-    """The arguments to create a model with; one with a backbone gets the run's in place of its preset's.
-
-    Raises:
-        BenchError: the model needs a network for a backbone, and this one is none.
-    """
+    """The arguments to create a model with; one with a backbone gets the run's, a network, in place of its preset's."""
     if not model_card(name).has_backbone:
         return dict(arguments)
     if not isinstance(backbone, TrainableBackbone):
@@ -281,8 +271,7 @@ def build_model(
 ) -> Captioner:
     """An untrained model, but for the backbone within it, which has the weights of the run's.
 
-    Args:
-        visual_dim: channels of the cached features; a model on pixels knows its own.
+    `visual_dim` are the channels of the cached features; a model on pixels knows its own.
     """
     model = create_model(name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments)
     if isinstance(backbone, TrainableBackbone) and model_card(name).has_backbone:

@@ -59,8 +59,7 @@ class Opening(Strict):
 class RunConfig(Strict):
     """What a run's row says of its execution (`RunSpec.execution`); what is scored is in its `config`.
 
-    Attributes:
-        longer: the next budget of the ladder, whose run goes on from this one's trunk.
+    `longer` is the next budget of the ladder, whose run goes on from this one's trunk.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer", "captions"})

@@ -212,10 +212,7 @@ def is_saved(name: str, workspace: Workspace) -> bool:
 def find_run(name: str, workspace: Workspace) -> Path:
     """The folder of a run: `name` is the folder itself, a key in the workspace or its remote storage, or a model.
 
-    Of a model the newest run of the workspace is taken.
-
-    Raises:
-        BenchError: there is none, with the nearest names; the storage refuses.
+    Of a model the newest run of the workspace is taken. BenchError where there is none, with the nearest names.
     """
     runs = workspace.run_folder("")
     if Path(name).name == name:

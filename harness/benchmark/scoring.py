@@ -52,10 +52,7 @@ def score_split(
 def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple[SplitResult, float]:
     """The references of every image as its captions, each in turn scored against the others: the mean, and the seconds.
 
-    The captions are the first references. Images with a single one are left out.
-
-    Raises:
-        BenchError: no image has a second reference.
+    The captions are the first references. Images with a single one are left out; BenchError where all are.
     """
     references = _references(split, data)
     first = {image_id: texts[0] for image_id, texts in references.items() if len(texts) > 1}
@@ -132,11 +129,7 @@ def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
 
 
 def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> MoreEvaluator:
-    """What computes them on this data set.
-
-    Raises:
-        BenchError: a file of objects cannot be used, or the data set's own was changed.
-    """
+    """What computes them on this data set; BenchError where a file of objects cannot be used."""
     objects = None if settings.instances else objects_of_scenes(annotations_of(data.dataset.root))
     return MoreEvaluator(settings, objects, device)
 
@@ -144,11 +137,7 @@ def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> 
 def add_more_metrics(
     specs: Sequence[RunSpec], evaluator: MoreEvaluator, data: BenchmarkData, store: Store, reporter: Reporter
 ) -> dict[str, str]:
-    """Compute and store what the finished runs lack; nothing else of them changes.
-
-    Returns:
-        By stored name, why metrics that were asked for are still lacking of some run.
-    """
+    """Compute and store what the finished runs lack; gives by stored name why a metric of some run is still lacking."""
     lacking: dict[str, str] = {}
     left = [(spec, missing_metrics(store, spec.key, evaluator.names())) for spec in specs]
     left = [(spec, splits) for spec, splits in left if splits]

@@ -55,8 +55,7 @@ def fit(
 ) -> TrainState:
     """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
 
-    Args:
-        longer: the same under a larger budget, for which the trunk of both is kept.
+    `longer` is the schedule under a larger budget, for which the trunk of both is kept.
     """
 
     def report_epoch(record: EpochRecord) -> None:

@@ -74,7 +74,6 @@ def compare(
 
 
 def _open(text: str) -> Store:
-    """A workspace, a SQLite file or a URL."""
     path = Path(text)
     return open_results(path, None) if path.is_dir() else open_results(DEFAULT, text)
 

@@ -192,7 +192,6 @@ def _shown(value: float | None, factor: float = 1.0) -> str:
 
 
 def _as_csv(answers: Sequence[BenchmarkResult]) -> str:
-    """Every cost of every answer, one a line."""
     parts, rows = ("value", "unit", "low", "high", "reason"), []
     for answer in answers:
         for name, cost in answer.costs.items():

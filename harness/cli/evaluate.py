@@ -203,7 +203,6 @@ def _write_json(content: Mapping[str, Any], out: Path | None) -> None:
 
 
 def _metrics_of(options: Sequence[str] | None) -> dict[str, Path]:
-    """Files of scores by metric."""
     from harness.metrics.contract import METRICS
 
     found = {}

@@ -142,7 +142,6 @@ def _is_same(place: Path, named: Path) -> bool:
 
 
 def _is_in(path: Path, folder: Path) -> bool:
-    """Whether a path lies below a folder, or is it."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 

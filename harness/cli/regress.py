@@ -195,7 +195,6 @@ def _asked(
 
 
 def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
-    """Record this code, and compare it with what is expected."""
     from results.comparison.recording import Recording, judge_recording
 
     started, expected = time.monotonic(), Recording.read(baseline)
@@ -359,7 +358,6 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
 
 
 def _tolerances(given: Sequence[str]) -> dict[str, float]:
-    """Points by metric, from METRIC=POINTS."""
     found = {}
     for text in given:
         metric, _, number = text.partition("=")

@@ -65,11 +65,7 @@ def untimed(reason: str) -> Timed:
 def count_captioning(
     model: Captioner, visual: Visual, *, beam_size: int, max_len: int, kept: KeptCounts | None = None
 ) -> Counted:
-    """Count captioning of one image by beam search, and by greedy decoding.
-
-    Args:
-        model: left as it was found.
-    """
+    """Count captioning of one image by beam search, and by greedy decoding; the model is left as it was."""
     counting = count_flops if kept is None else kept.flops
     return counted(model, lambda: counting(model, visual, caption_length=max_len, beam_size=beam_size))
 
@@ -91,13 +87,9 @@ def counted(network: nn.Module, count: Callable[[], FlopCounts | GenerationCount
 def count_mean_caption(
     model: Captioner, visual: Visual, *, beam_size: int, length: float, kept: KeptCounts | None = None
 ) -> dict[str, Quantity]:
-    """Count captioning of one image by beam search for the mean caption length.
+    """Count captioning of one image by beam search for the mean length of a caption in tokens, the end token included.
 
     The count is interpolated linearly between the integer lengths on either side of the mean.
-
-    Args:
-        model: left as it was found.
-        length: mean tokens of a caption, the end token included.
     """
 
     def count() -> dict[str, Quantity]:

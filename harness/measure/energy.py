@@ -56,11 +56,7 @@ class NvmlDevice:
 
 @contextmanager
 def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
-    """Open NVML within a block.
-
-    Raises:
-        NvmlError: no CUDA device, no library, or NVML does not know the device.
-    """
+    """Open NVML within a block; NvmlError where there is no CUDA device or library, or it does not know the device."""
     if device.type != "cuda":
         raise NvmlError("no CUDA device")
     try:
@@ -93,10 +89,8 @@ def measure_energy(
     """Joules per captioned image: the total that the device draws meanwhile, and the part above its idle power.
 
     A device updates its counter about ten times a second, so windows of several seconds are needed. Idle power is
-    measured first, over half a window in which this process leaves the device idle.
-
-    Returns:
-        The costs of `COSTS`; NULL with the reason if there is no such counter.
+    measured first, over half a window in which this process leaves the device idle. The costs are NULL with the reason
+    if there is no such counter.
     """
     if device.type == "cuda" and window_s <= 0:
         return missing(COSTS, "this preset leaves energy out (energy_seconds)")

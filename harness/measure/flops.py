@@ -608,13 +608,9 @@ class BackboneCount:
 
 
 def count_backbone(name: str, image_size: int | None = None) -> BackboneCount:
-    """Count a timm model without its head; needs no weights.
+    """Count a timm model without its head, for square images of this side or its own; needs no weights.
 
-    Args:
-        image_size: side of the square image; None for the backbone's own.
-
-    Raises:
-        BenchError: timm has no such model, or it does not accept images of this size.
+    BenchError where timm has no such model, or it does not accept images of this size.
     """
     import timm  # which takes seconds
 

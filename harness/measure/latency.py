@@ -98,12 +98,10 @@ class Timing:
 
     @property
     def _rounds(self) -> Seconds:
-        """The timings by round and piece."""
         return np.array(self.seconds).reshape(-1, self.pieces)
 
     @property
     def _levels(self) -> Seconds:
-        """Median of each piece."""
         return np.median(self._rounds, axis=0)
 
     @property

@@ -41,13 +41,10 @@ def peak_macs(device: str, precision: str) -> float | None:
 
 
 def a100_seconds(macs: float, rate: float, peak: float, precision: str) -> tuple[float, float]:
-    """Estimated time of one A100 for work that another device did, under two assumptions.
+    """Estimated seconds of one A100 for work that another device did, under two assumptions.
 
     Either the A100 reaches the same share of its peak rate as the device (compute-bound work), or it reaches the same
     rate, as far as its peak allows (work bound by kernel launches and by the processor).
-
-    Returns:
-        Seconds at the same share, and at the same rate.
     """
     ours = peak_macs(A100, precision)
     assert ours is not None
@@ -62,11 +59,7 @@ LEAST_CALLS, PATIENCE = 3, 10
 def measure_speed(
     model: Captioner, visual: Visual, costs: PassCosts, length: int, *, images: int = 8, min_s: float = 1.0
 ) -> Speed:
-    """Time training passes and greedy decoding on copies of one image.
-
-    Args:
-        model: left as it was found.
-    """
+    """Time training passes and greedy decoding on copies of one image; the model is left as it was."""
     batch = batch_of(visual, images)
     device = next(model.parameters()).device
     tokens = torch.ones(images * CAPTIONS, length, dtype=torch.long, device=device)

@@ -83,32 +83,18 @@ class Engine(Protocol):
     at_work: list[Any]
 
     def check(self, workspace: Workspace) -> None:  # noqa: ARG002
-        """Look for all that it needs, before data are read or features extracted; by default nothing.
-
-        Raises:
-            BenchError: what is missing, or which options contradict it.
-        """
+        """BenchError where anything lacks that it needs, before data are read; by default nothing."""
         return
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
-        """How many of so many items it works on at a time.
-
-        Args:
-            device: that each computes on, of which `devices` work together.
-
-        Raises:
-            BenchError: there is room for none.
-        """
+        """How many of so many items, on `devices` such devices each, it works on at a time; BenchError if none fits."""
         ...
 
     def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
         """Call with every item; yields each with its answer, or a `Failure`, as it ends.
 
-        A process or machine that dies costs its own item at most.
-
-        Args:
-            take: gives the next item when there is room for one; None where there is none now. It is asked again after
-                each answer, until there is neither an item nor one at work.
+        A process or machine that dies costs its own item at most. `take` gives the next item when there is room for
+        one; None where there is none now. It is asked again after each answer, until none is at work either.
         """
         ...
 
@@ -118,15 +104,7 @@ class Engine(Protocol):
 
 
 def check_engine(on: str, resources: dict[str, float | None], devices: int = 1, *, tuning: bool = False) -> None:
-    """Refuse an `--on` that is unknown, and what it does not take; imports nothing heavy.
-
-    Args:
-        resources: what was given, by option; None where it was not.
-        tuning: whether it is for trials, which are no jobs of Slurm.
-
-    Raises:
-        BenchError: naming the option.
-    """
+    """BenchError where an `--on` is unknown, or does not take what was given, by option; imports nothing heavy."""
     name, _, address = on.partition(":")
     if name not in {HERE, "ray", "slurm"} or (address and name != "ray") or on.endswith(":"):
         raise BenchError(f"--on {shortened(on)!r} is unknown", "choose here, ray, ray:HOST:PORT or slurm")

@@ -5,8 +5,6 @@ lost. It does not say which item a process had, its processes outlive a command 
 for them instead of having them save what they have. `harness.utils.processes` starts, follows and ends processes.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

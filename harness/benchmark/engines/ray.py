@@ -62,11 +62,7 @@ class RayEngine:
             refuse_sqlite(f"--on ray has {len(hosts)} hosts", workspace)
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
-        """How often the resources of an item fit into the nodes, each on one node with all of its devices.
-
-        Raises:
-            BenchError: no node is large enough; `--device` names one of several GPUs.
-        """
+        """How often the resources of an item fit into the nodes, each on one node with all of its devices."""
         if device.index is not None:
             raise BenchError(
                 f"--on ray and --device {device} contradict each other: Ray chooses the GPU of each run",
@@ -143,9 +139,7 @@ class RayEngine:
 def _answer(folder: str, variables: Mapping[str, str], threads: int, shared: list[Any], item: Any) -> Any:
     """In a worker of Ray: the answer of an item; what a call opened stays open for the next one.
 
-    Args:
-        folder: the driver's current folder, in which relative paths were meant.
-        shared: holds the reference of the pickled call.
+    `folder` is the driver's, in which relative paths were meant; `shared` holds the reference of the pickled call.
     """
     import ray
 

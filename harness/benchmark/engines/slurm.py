@@ -54,11 +54,7 @@ class SlurmEngine(Engine):
         self.parameters: dict[str, Any] = {}
 
     def check(self, workspace: Workspace) -> None:
-        """Look for submitit, sbatch and a workspace that jobs on other nodes see.
-
-        Raises:
-            BenchError: one of them is missing.
-        """
+        """Look for submitit, sbatch and a workspace that jobs on other nodes see; BenchError where one is missing."""
         self._folder = workspace.root.absolute() / "slurm"
         if find_spec("submitit") is None:
             raise BenchError("--on slurm needs submitit, which is not installed", install_extra("slurm"))
@@ -79,11 +75,7 @@ class SlurmEngine(Engine):
         refuse_sqlite("--on slurm has several hosts", workspace)
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:  # noqa: ARG002
-        """All items are submitted; Slurm starts as many as there is room for.
-
-        Raises:
-            BenchError: an item is to get a fraction of a GPU or of a core.
-        """
+        """All items are submitted, and Slurm starts as many as there is room for; BenchError for fractions of a GPU."""
         gpus = float(device.type == "cuda") if self._resources.gpus is None else self._resources.gpus
         for option, amount in (("--gpus-per-run", gpus), ("--cpus-per-run", self._resources.cpus)):
             if amount != int(amount):

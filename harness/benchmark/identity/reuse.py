@@ -17,11 +17,7 @@ _RUNS_NAMED = 4
 
 
 def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool) -> tuple[list[RunSpec], list[str]]:
-    """The runs to execute, and notes on finished runs that other code made.
-
-    Args:
-        accept: whether a finished run of the same settings is re-used even if other code made it.
-    """
+    """The runs to execute, and notes on finished runs that other code made, which are re-used if `accept`."""
     stored = sorted(finished(store), key=lambda run: run.ended)
     by_key = {run.key: run for run in stored}
     settled: list[RunSpec] = []
@@ -49,11 +45,7 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
 
 
 def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> None:
-    """Refuse to add a seed to a row whose finished seeds were made by other versions of packages that bits depend on.
-
-    Raises:
-        BenchError: naming the versions.
-    """
+    """BenchError where a seed's row has finished seeds that other versions of packages made, which bits depend on."""
     run, here = one_run(store, key), versions(environment)
     rows = rows_of([run, *finished(store, run.fingerprint, model=run.model)])
     others = [versions(other.environment) for runs in rows if run in runs for other in runs]

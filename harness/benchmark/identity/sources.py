@@ -32,11 +32,7 @@ Files = dict[str, str]
 def model_files(cards: Iterable[ModelCard]) -> Files:
     """The sources that a model is made of: its module and all that this imports of `zoo` or of its own plug-in.
 
-    Args:
-        cards: the model's, and those of models that are a part of it.
-
-    Raises:
-        BenchError: a model's class is in no file.
+    `cards` are the model's, and those of models that are a part of it; BenchError where a class is in no file.
     """
     modules = {path for card in cards for path in _closure(*_module_of(card))}
     return {_shown(path): _digest_file(path) for path in sorted(modules)}
@@ -45,8 +41,7 @@ def model_files(cards: Iterable[ModelCard]) -> Files:
 def plugin_files() -> dict[str, Files]:
     """Each plug-in's code and all that it opened of its own folder, by its name; what it opens later is refused.
 
-    Raises:
-        BenchError: one of these files has changed since it was loaded.
+    BenchError where one of these files has changed since it was loaded.
     """
     found: dict[str, Files] = {}
     for plugin in loaded_plugins():
@@ -65,11 +60,7 @@ def plugin_digests() -> dict[str, str]:
 
 
 def check_plugins(planned: Mapping[str, str]) -> None:
-    """Refuse to execute what was planned with other plug-ins than this process has loaded.
-
-    Raises:
-        BenchError: naming the plug-ins that differ.
-    """
+    """BenchError where a run was planned with other plug-ins than this process has loaded."""
     found = plugin_digests()
     if other := sorted(name for name in {**found, **planned} if found.get(name) != planned.get(name)):
         raise BenchError(
