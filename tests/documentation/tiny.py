@@ -59,16 +59,8 @@ ONCE = "pytest"
 _SMALLEST = TINY | {"decoding.max_len": 4}
 DEFAULTS = {
     "bench run": [
-        "--models",
-        "updown,human",
-        "--data",
-        "scenes_tiny",
-        "--backbone",
-        "filterbank",
-        "--backbone-option",
-        "grid=2",
-        "--seeds",
-        "1",
+        *("--models", "updown,human", "--data", "scenes_tiny", "--seeds", "1"),
+        *("--backbone", "filterbank", "--backbone-option", "grid=2"),
         *set_options(_SMALLEST),
     ],
 }

@@ -44,12 +44,10 @@ class Command:
     """A command to be killed.
 
     Attributes:
-        prepare: makes the folder that it works in, which must be absent.
-        words: of the command, with that folder.
+        words: of the command, with the folder that it works in.
         results: all that must not depend on kills, of that folder.
     """
 
-    prepare: Callable[[Path], None]
     words: Callable[[Path], list[object]]
     results: Callable[[Path], object]
 
@@ -82,7 +80,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
             common = run_words(data, place, MODELS, TINY | {"schedule.stages.0.epochs": 2})
             return [*common, "--backbone", "filterbank", "--jobs", jobs]
 
-        return Command(lambda place: place.mkdir(), words, scores_and_captions)
+        return Command(words, scores_and_captions)
 
     done = bench_process(*running(1).words(folder / "finished"))
     assert done.returncode == 0, done.stderr
@@ -92,12 +90,10 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         "run --jobs 1": running(1),
         "run --jobs 2": running(2),
         "report": Command(
-            lambda place: place.mkdir(),
             lambda place: ["report", "--workspace", finished, "--out", place / "pages"],
             lambda place: _pages(place / "pages"),
         ),
         "db merge": Command(
-            lambda place: place.mkdir(),
             lambda place: ["db", "merge", finished / "bench.sqlite", "--workspace", place],
             lambda place: _dump(place / "bench.sqlite"),
         ),
@@ -157,7 +153,7 @@ def test_kills_at_random_moments(
     kills = min(COUNTS[number], int(os.environ.get("BENCH_KILLS", COUNTS[number])))
     temporary, undisturbed, turn = tmp_path / "tmp", tmp_path / "undisturbed", 0
     temporary.mkdir()
-    command.prepare(undisturbed)
+    undisturbed.mkdir()
     started = time.monotonic()
     done = bench_process(*command.words(undisturbed), TMPDIR=str(temporary))
     took = time.monotonic() - started
@@ -168,7 +164,15 @@ def test_kills_at_random_moments(
     ended: Counter[int] = Counter()
     tracebacks, orphans, differing, left_hidden = 0, 0, 0, []
     place = tmp_path / "place-0"
-    command.prepare(place)
+    place.mkdir()
+
+    def differs(place: Path) -> bool:
+        """Type the command again, to its end."""
+        again = bench_process(*command.words(place), TMPDIR=str(temporary))
+        assert again.returncode == 0, again.stderr
+        left_hidden.extend(_hidden(place))
+        return command.results(place) != expected
+
     while sum(ended.values()) - ended[0] < kills and turn < 3 * kills:
         turn += 1
         code, said, left = _end_of(command.words(place), number, draw.uniform(0, took), temporary)
@@ -178,16 +182,10 @@ def test_kills_at_random_moments(
             sys.stdout.write(said)
         orphans += len(left)
         if code == 0 or turn % 3 == 0:  # up to three kills in the same place, then to the end, and a new place
-            again = bench_process(*command.words(place), TMPDIR=str(temporary))
-            assert again.returncode == 0, again.stderr
-            differing += command.results(place) != expected
-            left_hidden += _hidden(place)
+            differing += differs(place)
             place = tmp_path / f"place-{turn}"
-            command.prepare(place)
-    again = bench_process(*command.words(place), TMPDIR=str(temporary))
-    assert again.returncode == 0, again.stderr
-    differing += command.results(place) != expected
-    left_hidden += _hidden(place)
+            place.mkdir()
+    differing += differs(place)
     forgotten = [path.name for path in temporary.iterdir() if path.name not in usual]
     sent = sum(ended.values()) - ended[0]
     sys.stdout.write(

@@ -7,10 +7,8 @@ import pytest
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.utils.errors import BenchError, ProcessLostError
 from harness.utils.plugins import contain_exits, load_plugin
-from results import Store
-from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import SIZES
-from tests.harness.conftest import bench, own_registry, run_words
+from tests.harness.conftest import bench, failures_in, own_registry, run_words
 
 PLUGIN = Path(__file__).parents[1] / "harness" / "plugins" / "ending_models.py"
 EXIT = "the model's code ended the program: sys.exit(0)"
@@ -27,8 +25,7 @@ def test_models_that_would_end_a_run_are_its_failed_rows(tmp_path: Path) -> None
     assert "0 finished, 0 re-used, 4 failed" in done.stdout
     assert done.stderr.count(f"--plugin {PLUGIN} printed while it was loaded: loading \N{SNOWMAN}\n") == 1
     assert "Traceback" not in done.stderr + done.stdout
-    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
-        reasons = {failure.model: str(failure.reason) for failure in failures(store)}
+    reasons = {failure.model: str(failure.reason) for failure in failures_in(tmp_path)}
     assert reasons["ending_exitsused"].startswith(EXIT)
     assert reasons["ending_exitshard"].startswith(EXIT)
     assert reasons["ending_raisesodd"].startswith("the model's code raised Odd, no Exception: ")

@@ -165,6 +165,24 @@ def run_words(data: Path, workspace: Path, models: str, settings: Mapping[str, o
     return ["run", *where, *set_options(settings)]
 
 
+def groups_in(workspace: Path) -> list[Any]:
+    """The groups of comparable rows of a workspace."""
+    from results import Store
+    from results.runs.leaderboard import leaderboard
+
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        return leaderboard(store)
+
+
+def failures_in(workspace: Path) -> list[Any]:
+    """The runs of a workspace that failed."""
+    from results import Store
+    from results.runs.reading import failures
+
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        return failures(store)
+
+
 def set_options(settings: Mapping[str, object]) -> list[str]:
     """`--set KEY=VALUE` for each setting."""
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

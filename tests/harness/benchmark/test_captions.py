@@ -11,9 +11,8 @@ from PIL import Image
 import results
 from reports.html.report import write_report
 from results.records import Quantity
-from results.runs.leaderboard import Group, leaderboard
 from results.store.store import Store
-from tests.harness.conftest import bench, bench_ok
+from tests.harness.conftest import bench, bench_ok, groups_in
 
 IDS = range(100, 140)
 WORDS = ["a", "red", "blue", "green", "ball", "cube", "dog", "cat", "sits", "on", "under", "the", "small", "large"]
@@ -52,16 +51,11 @@ def run(folder: Path, models: str, *options: object) -> str:
     return bench_ok(*words).output
 
 
-def groups_of(folder: Path) -> list[Group]:
-    with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
-        return leaderboard(store)
-
-
 def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
     files = ",".join(f"captions:{folder / name}" for name in ("good.json", "bad.json"))
     output = run(folder, f"{files},human")
     assert "architectures needs seeds" in " ".join(output.split())
-    [group] = groups_of(folder)
+    [group] = groups_in(folder / "ws")
     assert [(row.model, row.standings["CIDEr-D"].best, row.seeds) for row in group.rows] == [
         ("good", 1, (0,)),
         ("bad", 2, (0,)),
@@ -86,12 +80,12 @@ def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None
     write(cards, dict.fromkeys(("good.json", "again.json"), card))
     files = f"captions:{folder / 'good.json'},captions:{folder / 'again.json'}"
     run(folder, files, "--cards", cards)
-    [group] = groups_of(folder)
+    [group] = groups_in(folder / "ws")
     [row] = group.rows
     assert (row.model, row.seeds, row.pretraining) == ("Ours", (0, 1), None)
     write(cards, dict.fromkeys(("good.json", "again.json"), card | {"trained_on": ["refs", "CC3M"]}))
     assert "2 re-used" in run(folder, files, "--cards", cards)
-    [row] = groups_of(folder)[0].rows
+    [row] = groups_in(folder / "ws")[0].rows
     assert row.pretraining is not None
     assert row.pretraining.captions_of == ("refs", "CC3M")
     with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
@@ -103,7 +97,7 @@ def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None
 def test_a_card_beside_its_file_is_found_and_a_wrong_one_named(folder: Path) -> None:
     (folder / "good.json.card.yaml").write_text("name: Mine\n")
     run(folder, f"captions:{folder}/goo*.json")
-    assert groups_of(folder)[0].rows[0].model == "Mine"
+    assert groups_in(folder / "ws")[0].rows[0].model == "Mine"
     (folder / "good.json.card.yaml").write_text("nam: Mine\n")
     result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")
     assert result.exit_code != 0
@@ -120,7 +114,7 @@ def test_missing_images_are_refused_or_signed(folder: Path) -> None:
     for part in ("1 image missing (100)", "1 image without references (7)"):
         assert part in str(result.exception)
     run(folder, files, "--allow-subset")
-    whole, partial = sorted(groups_of(folder), key=lambda group: len(group.signature))
+    whole, partial = sorted(groups_in(folder / "ws"), key=lambda group: len(group.signature))
     assert "subset" not in whole.signature
     assert partial.signature["subset"].startswith("test=39/40#")
     captions = results.open(folder / "ws").captions()

@@ -16,10 +16,8 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from reports.html.report import write_report
 from results import Store
-from results.runs.leaderboard import leaderboard
-from results.runs.reading import failures
 from tests.harness.benchmark.small_runs import quiet, run_config
-from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, failures_in, groups_in, run_words
 
 GRID = FeatureConfig()
 
@@ -108,8 +106,7 @@ def words(draw_scenes: DrawScenes, tmp_path: Path) -> list[object]:
 def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[object], tmp_path: Path) -> None:
     said = bench_ok(*words, "--first-seed", 3).output
     assert "control: show_tell with further seeds, and with preprocessing bicubic" in said
-    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
-        plain, changed = leaderboard(store)
+    plain, changed = groups_in(tmp_path / "workspace")
     assert [(row.model, row.seeds) for row in (*plain.rows, *plain.references)] == [
         ("show_tell", (3, 4)),
         ("majority", (0,)),
@@ -135,6 +132,5 @@ def test_a_control_that_cannot_start_is_a_failed_row(
     code, said = bench_or_raise(*words)
     assert code == 1
     assert "3 finished, 0 re-used, 1 failed" in said
-    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
-        [failed] = failures(store)
+    [failed] = failures_in(tmp_path / "workspace")
     assert (failed.model, failed.status, failed.error_class) == ("show_tell", "failed", "BenchError")

@@ -62,6 +62,7 @@ def test_untouched_code_is_as_before(baseline: Path) -> None:
     assert {each.layer for each in expected.series} == {"settings", "data", "metrics", "speaks", "starts"}
     stages = {each.what.partition(":")[0] for each in expected.series if each.each == "step"}
     assert stages == {"xe", "muon", "scst"}
+    assert not list(baseline.glob(".*")), "no temporary file stays"
 
 
 def test_other_roundings_are_as_before(baseline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +140,6 @@ def test_a_changed_setting_is_the_first_finding(baseline: Path) -> None:
     changed = REQUEST.model_copy(update={"changes": (*TINY, "decoding.beam_size=1")})
     first = findings(baseline, changed)[0]
     assert (first.layer, first.place, first.before, first.after) == ("settings", "preset.decoding.beam_size", "3", "1")
-
-
-def test_no_temporary_file_stays(baseline: Path) -> None:
-    assert not list(baseline.glob(".*"))
 
 
 def test_the_command_judges_and_tells_in_every_format(

@@ -20,10 +20,7 @@ from harness.config.preset import Decoding
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from results import Store
-from results.runs.leaderboard import leaderboard
-from results.runs.reading import failures
-from tests.harness.conftest import DrawScenes, bench, bench_ok
+from tests.harness.conftest import DrawScenes, bench, bench_ok, failures_in, groups_in
 from zoo import Visual, ZooError
 from zoo.decoding import beam_search
 from zoo.weights import from_official
@@ -171,8 +168,7 @@ def test_an_imported_run_is_scored_but_never_ranked_with_others(
     command = ("run", "--models", f"{key},human", "--data", data, "--workspace", tmp_path / "ws", "--device", "cpu")
     seeing = ("--backbone", "test_resnet", "--backbone-weights", backbone, "--image-size", 64)
     bench_ok(*command, *seeing, "--set", "latency_repeats=2", "--set", "decoding.max_len=8")
-    with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
-        [group] = leaderboard(store)
+    [group] = groups_in(tmp_path / "ws")
     assert [row.model for row in group.rows] == [key]
     assert group.rows[0].scores["CIDEr-D"].mean is not None
     assert group.rows[0].costs["train_seconds"].reason
@@ -182,8 +178,7 @@ def test_an_imported_run_is_scored_but_never_ranked_with_others(
 
     elsewhere = bench(*command, "--backbone", "filterbank")
     assert elsewhere.exit_code == 1
-    with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
-        [failure] = failures(store)
+    [failure] = failures_in(tmp_path / "ws")
     assert "sees the features of test_resnet, not those of filterbank" in (failure.reason or "")
 
 
@@ -220,8 +215,8 @@ def shared_words(numbers: Numbers, path: Path) -> tuple[Path, list[str]]:
     return path, ["", *words]
 
 
-def meshed_words(path: Path, count: int = 15) -> tuple[Path, list[str]]:
-    words = [*MESHED, *(f"w{at}" for at in range(4, count))]
+def meshed_words(path: Path) -> tuple[Path, list[str]]:
+    words = [*MESHED, *(f"w{at}" for at in range(4, 15))]
     path.write_text(json.dumps(words))
     return path, words
 

@@ -36,7 +36,7 @@ from reports.html.report import write_report
 from results import Store
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import failures
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, groups_in, run_words
 from tests.harness.inference.hub_families import tokenizer, write_family
 from zoo import ZooError, registry
 from zoo.decoding import Hypotheses, beam_search
@@ -402,8 +402,7 @@ def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scen
         report = write_report(store, tmp_path / "report")
     pages = [page.read_text(encoding="utf-8") for page in report.parent.rglob("*.html")]
     assert not any("zero-shot" in text.lower() for text in (result.output, *pages))
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
-        rows = {row.model: (group, row) for group in leaderboard(store) if group.split == "test" for row in group.rows}
+    rows = {row.model: (group, row) for group in groups_in(workspace) if group.split == "test" for row in group.rows}
     assert rows.keys() == {"hf:llava", "transformer_base", "blind"}
     group, row = rows["hf:llava"]
     assert [each.model for each in group.rows] == ["hf:llava"]

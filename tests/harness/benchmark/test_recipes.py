@@ -33,7 +33,7 @@ from results.published.scores import (
 )
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import one_run
-from tests.harness.conftest import DrawScenes, bench_ok, run_words
+from tests.harness.conftest import DrawScenes, bench_ok, groups_in, run_words
 from zoo import list_models
 
 SMALL = {
@@ -95,8 +95,7 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
     words = run_words(data, tmp_path, "cgru", small)
     done = bench_ok(*words, "--preset", "cgru-paper", "--backbone", "filterbank")
     assert "reinforce epoch 1" in done.stdout
-    with Store(tmp_path / "bench.sqlite", read_only=True) as store:
-        [group] = [group for group in leaderboard(store) if group.split == "test"]
+    [group] = [group for group in groups_in(tmp_path) if group.split == "test"]
     assert group.signature["vocab"].startswith("words,bpe40,min2#")
     assert group.signature["reward"].endswith("linear[nspi1]")
     [run] = (tmp_path / "runs").iterdir()

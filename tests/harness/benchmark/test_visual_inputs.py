@@ -27,7 +27,7 @@ from results.records import RunSpec
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures, one_run
 from tests.harness.benchmark.small_runs import make_context
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, failures_in, groups_in, run_words
 from zoo import create_model, list_models, model_card
 from zoo.captioner import VisualSpec
 
@@ -70,8 +70,7 @@ def run_of(workspace: Path, model: str) -> Path:
 
 
 def test_models_are_ranked_among_those_that_see_the_same(trained: Path) -> None:
-    with Store(trained / "bench.sqlite", read_only=True) as store:
-        groups = {row.model: group for group in leaderboard(store) for row in group.rows}
+    groups = {row.model: group for group in groups_in(trained) for row in group.rows}
     for group in groups.values():
         assert all(row.scores["CIDEr-D"].mean is not None for row in group.rows)
     feat = groups["blind"].signature["feat"]
@@ -108,8 +107,7 @@ def test_graphs_are_of_no_matter_to_models_that_read_none(trained: Path, data: P
     without = bench(*words(data, trained, "sgae/graph,sgae,dlct,transformer_base", *SEEN))
     assert without.exit_code == 1, without.output
     assert "0 finished, 3 re-used, 1 failed" in without.output
-    with Store(trained / "bench.sqlite", read_only=True) as store:
-        [failed] = failures(store)
+    [failed] = failures_in(trained)
     assert failed.model == "sgae/graph"
     assert "scene graph" in failed.reason
 
@@ -197,8 +195,7 @@ def test_files_of_features_need_neither_backbone_nor_pictures(data: Path, tmp_pa
         image |= {"width": 96, "height": 96}
     (tmp_path / "dataset_scenes.json").write_text(json.dumps(annotations))
     bench_ok(*words(tmp_path / "dataset_scenes.json", tmp_path / "ws", "updown", "--regions", att))
-    with Store(tmp_path / "ws" / "bench.sqlite", read_only=True) as store:
-        [group] = leaderboard(store)
+    [group] = groups_in(tmp_path / "ws")
     assert group.signature["feat"].startswith("regions[bu_att,all]#")
 
 
@@ -293,8 +290,7 @@ def test_it_sees_regions_and_grids_of_one_file(data: Path, tmp_path: Path) -> No
             opened[f"{image['imgid']}_grids"] = random.normal(size=(9, 5)).astype(np.float32)
     workspace = tmp_path / "workspace"
     bench_ok(*run_words(data, workspace, "dlct", TINY), "--regions", file)
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
-        [group] = leaderboard(store)
+    [group] = groups_in(workspace)
     assert re.fullmatch(r"regions\[both\.hdf5,all\]#[0-9a-f]{8},[0-9-]+\+grid#[0-9a-f]{8}", group.signature["feat"])
     folder = workspace / "runs" / group.rows[0].keys[0]
     assert SavedModel.load(folder).arguments["grid_dim"] == 5

@@ -38,10 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchmarkJob]:
         questions.append(question)
         if question.model == "m2":
             raise BenchError("m2 could not be measured: out of memory")
-        missing = {name: Quantity(None, "no CUDA device") for name in ("caption_peak_memory_device",)}
-        missing |= {
-            name: Quantity(None, "no CUDA device") for name in ("caption_peak_memory_reserved", "energy_per_image")
-        }
+        of_device = ("caption_peak_memory_device", "caption_peak_memory_reserved", "energy_per_image")
         return [
             BenchmarkResult(
                 question.model,
@@ -54,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchmarkJob]:
                     "latency_throughput": Quantity(81.3 / width, unit="images/s"),
                     "latency_noisy": Quantity(float(batch == 4)),
                     "caption_peak_memory_host": Quantity(600.0, unit="MiB"),
-                    **missing,
+                    **dict.fromkeys(of_device, Quantity(None, "no CUDA device")),
                 },
                 {"noise": ["other processes kept 1.2 of 2 cores busy"] if batch == 4 else []},
             )

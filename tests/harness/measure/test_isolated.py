@@ -81,9 +81,9 @@ class Measured:
     state: dict[str, Any]
 
 
-def measured(model: Captioner, visual: Visual, *, max_len: int = 3) -> Measured:
-    counted = count_captioning(model, visual, beam_size=2, max_len=max_len)
-    timed = time_captioning(model, [visual], beam_size=2, max_len=max_len, bos=1, eos=2, effort=QUICK)
+def measured(model: Captioner, visual: Visual) -> Measured:
+    counted = count_captioning(model, visual, beam_size=2, max_len=3)
+    timed = time_captioning(model, [visual], beam_size=2, max_len=3, bos=1, eos=2, effort=QUICK)
     return Measured(counted.costs | timed.costs, counted.operators, timed.state)
 
 

@@ -28,11 +28,9 @@ from harness.config.preset import Preset
 from harness.config.tuning import TRIAL_SEED, AppliedTuning, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
-from results import Store
-from results.runs.leaderboard import leaderboard
 from tests.harness.benchmark.kills import PLUGINS, killed_at
 from tests.harness.benchmark.tune.conftest import BUDGET, SILENT, requested
-from tests.harness.conftest import TINY, DrawScenes, bench_forked, bench_or_raise, own_registry, set_options
+from tests.harness.conftest import TINY, DrawScenes, bench_forked, bench_or_raise, groups_in, own_registry, set_options
 
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--device", "cpu")
@@ -83,8 +81,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     of_file = ("--tuned", tmp_path / "tuned.yaml")
     assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base,blind"))[0] == 0
     assert bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *of_file)[0] == 0
-    with Store(tmp_path / "b" / "bench.sqlite", read_only=True) as store:
-        by_label = {group.signature.get("tuned"): group for group in leaderboard(store)}
+    by_label = {group.signature.get("tuned"): group for group in groups_in(tmp_path / "b")}
     assert {label: {row.model for row in group.rows} for label, group in by_label.items()} == {
         file.tuned: {"transformer_base"},
         None: {"transformer_base", "blind"},
@@ -119,8 +116,7 @@ def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
     for same in (("--tuned", "workspace"), ("--tuned", tmp_path / "tuned.yaml")):
         with own_registry():
             assert bench_or_raise(*words("run", data, place, models), *more, *plugin, *same)[0] == 0
-    with Store(place / "bench.sqlite", read_only=True) as store:
-        assert {group.signature["tuned"] for group in leaderboard(store)} == {content.tuned}
+    assert {group.signature["tuned"] for group in groups_in(place)} == {content.tuned}
 
 
 def test_only_the_field_of_tuned_runs_is_signed(small: RunContext) -> None:

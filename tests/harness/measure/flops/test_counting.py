@@ -92,27 +92,15 @@ def test_wrong_questions_are_refused(tiny: Captioner, visual: Callable[..., Visu
 MADE_BY = {"model": "tiny", "arguments": {"d_model": 16}, "sources": "0123"}
 
 
-def _refuse(*_: object, **__: object) -> None:
-    raise AssertionError("counted again")
-
-
-@pytest.fixture
-def nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    def refuse() -> None:
-        monkeypatch.setattr(module, "count_flops", _refuse)
-        monkeypatch.setattr(module, "count_caption", _refuse)
-
-    return refuse
-
-
 def test_another_seed_takes_up_the_very_counts(
-    tiny: Captioner, visual: Callable[..., Visual], tmp_path: Path, nothing_is_counted: Callable[[], None]
+    tiny: Captioner, visual: Callable[..., Visual], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = count_captioning(tiny, visual(), beam_size=3, max_len=5)
     spoken = count_mean_caption(tiny, visual(), beam_size=3, length=4.5)
     first = count_captioning(tiny, visual(), beam_size=3, max_len=5, kept=KeptCounts(tmp_path, MADE_BY))
     count_mean_caption(tiny, visual(), beam_size=3, length=4.5, kept=KeptCounts(tmp_path, MADE_BY))
-    nothing_is_counted()
+    for name in ("count_flops", "count_caption"):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("counted again"))
     for parameter in tiny.parameters():
         nn.init.normal_(parameter)
     again = count_captioning(tiny, visual(), beam_size=3, max_len=5, kept=KeptCounts(tmp_path, MADE_BY))
