@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.harness.conftest import bench_ok
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (*sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "CONTRIBUTING.md", "README.md")
 SHELL = ("sh", "bash", "console")
@@ -33,6 +35,13 @@ class Block:
 
 def text_of(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
+
+
+def tables_of(database: Path, columns: str) -> list[str]:
+    """The first table of each group of comparable runs, the largest group first."""
+    exported = bench_ok("export", "leaderboard", "--db", str(database), "--columns", columns)
+    groups = re.split(r"^## ", exported.output, flags=re.MULTILINE)[1:]
+    return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
 
 
 def prose_of(page: str) -> str:

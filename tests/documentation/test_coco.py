@@ -6,8 +6,8 @@ import pytest
 
 from results.runs.leaderboard import leaderboard
 from results.store.store import Store
-from tests.documentation.pages import ROOT, text_of
-from tests.harness.conftest import bench, bench_ok
+from tests.documentation.pages import ROOT, tables_of, text_of
+from tests.harness.conftest import bench
 
 DATABASE = ROOT / "baselines" / "coco_released.sqlite"
 COLUMNS = "CIDEr-D,95 % interval,Place,Published,BLEU-4,METEOR,ROUGE-L"
@@ -38,15 +38,9 @@ MEASURED = {
 }
 
 
-def tables() -> list[str]:
-    """The first table of each group, largest first: COCO, Flickr30k, nocaps, and COCO's of fewer images."""
-    exported = bench_ok("export", "leaderboard", "--db", str(DATABASE), "--columns", COLUMNS)
-    groups = re.split(r"^## ", exported.output, flags=re.MULTILINE)[1:]
-    return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
-
-
 def test_its_tables_are_those_of_the_database() -> None:
-    found = tables()
+    """Of COCO, Flickr30k, nocaps, and COCO's of fewer images."""
+    found = tables_of(DATABASE, COLUMNS)
     assert len(found) == 4
     for table in found:
         assert table in text_of("docs/coco.md")

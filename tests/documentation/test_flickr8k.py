@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.documentation.pages import ROOT, text_of
+from tests.documentation.pages import ROOT, tables_of, text_of
 from tests.harness.conftest import bench_ok
 
 DATABASE = ROOT / "baselines" / "flickr8k.sqlite"
@@ -18,13 +18,6 @@ FIGURES = {
     "trade-offs-1-computation.svg": "flickr8k-computation.svg",
     "curves-1-validation.svg": "flickr8k-curves.svg",
 }
-
-
-def exported(columns: str) -> list[str]:
-    """The first table of each group of comparable runs, the largest group first."""
-    found = bench_ok("export", "leaderboard", "--db", str(DATABASE), "--columns", columns)
-    groups = re.split(r"^## ", found.output, flags=re.MULTILINE)[1:]
-    return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +37,7 @@ def groups() -> list[dict[str, Any]]:
 )
 def test_its_tables_are_those_of_the_database(columns: str) -> None:
     """Made by the same command, and put into the page by hand."""
-    assert exported(columns)[0] in text_of("docs/flickr8k.md")
+    assert tables_of(DATABASE, columns)[0] in text_of("docs/flickr8k.md")
 
 
 def test_what_it_says_of_pairs(groups: list[dict[str, Any]]) -> None:
@@ -81,7 +74,7 @@ def test_what_it_says_of_further_seeds() -> None:
 def test_its_means_before_and_after_rewards_are_those_of_the_database() -> None:
     tables = [
         {name.split()[0]: mean.strip() for _, name, mean, _ in (line.split("|") for line in table.splitlines()[2:])}
-        for table in exported("CIDEr-D")
+        for table in tables_of(DATABASE, "CIDEr-D")
     ]
     _, before, after, more = ({name: of[name] for name in of if name not in REFERENCES} for of in tables)
     assert len(after) == 5

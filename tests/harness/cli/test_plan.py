@@ -130,11 +130,8 @@ def workspace(folder: Path, models: int) -> Path:
 def rows(said: str, column: int = 1) -> dict[int, float]:
     """The table: differences by number of seeds."""
     cells = [line.split() for line in said.splitlines()]
-    return {int(row[0]): float(row[column]) for row in cells if len(row) in {2, 3} and all(map(_is_number, row))}
-
-
-def _is_number(cell: str) -> bool:
-    return cell.replace(".", "", 1).isdigit()
+    numbers = [row for row in cells if len(row) in {2, 3} and all(cell.replace(".", "", 1).isdigit() for cell in row)]
+    return {int(row[0]): float(row[column]) for row in numbers}
 
 
 def test_stated_variances_need_no_results(tmp_path: Path) -> None:
