@@ -234,7 +234,7 @@ def test_every_setting_of_the_features_is_in_key_and_signature(planner: Any, tmp
     }
     plain = planner(preset, original, "regions")
     for path, annotation, value in _walk(original):
-        if path == "graphs":  # signed for models that read them alone: tests/harness/benchmark/test_graph_runs.py
+        if path == "graphs":  # signed for models that read them alone: test_visual_inputs.py
             continue
         others = [by_hand[path]] if path in by_hand else _others(annotation, value)
         changed = next(found for other in others if (found := _with(original, path.split("."), other)) is not None)
