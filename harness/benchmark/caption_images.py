@@ -89,7 +89,7 @@ def caption_dataset(
     shown, unusable = readable(images)
     if not shown.samples:
         return Captioned({}, unusable)
-    with _opened(folder, _Eyes(run, shown, backbone_weights, regions, graphs, as_trained)) as opened:
+    with _opened(folder, _VisualInputs(run, shown, backbone_weights, regions, graphs, as_trained)) as opened:
         paths = {sample.image_id: shown.path(sample) for sample in shown.samples}
         if on_attention is not None:
             check_attends(run.model, opened.model, opened.source)
@@ -122,7 +122,7 @@ def encode_dataset(images: Dataset, folder: Path) -> Encodings:
     if run.members:
         raise BenchError(f"{folder.name} is an ensemble, with an encoder a member", "name its members")
     shown, _ = readable(replace(images, samples=tuple(chosen_images(images.samples, ENCODED))))
-    with _opened(folder, _Eyes(run, shown)) as opened:
+    with _opened(folder, _VisualInputs(run, shown)) as opened:
         return encodings(opened.model, opened.source, opened.ids, device=opened.device)
 
 
@@ -139,7 +139,7 @@ class _Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class _Eyes:
+class _VisualInputs:
     """How a run sees images: what was moved or is new since its training, as `caption_dataset` is told."""
 
     run: SavedModel
@@ -215,16 +215,16 @@ class _Eyes:
 
 
 @contextmanager
-def _opened(folder: Path, eyes: _Eyes) -> Iterator[_Opened]:
-    model, vocabulary = eyes.run.build(folder)
+def _opened(folder: Path, inputs: _VisualInputs) -> Iterator[_Opened]:
+    model, vocabulary = inputs.run.build(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with TemporaryDirectory(prefix="bench-caption-") as scratch:
-        source, bad = eyes.source(replace(model.visual, graph="none"), Path(scratch), device)
-        ids = [sample.image_id for sample in eyes.images.samples if sample.image_id not in bad]
+        source, bad = inputs.source(replace(model.visual, graph="none"), Path(scratch), device)
+        ids = [sample.image_id for sample in inputs.images.samples if sample.image_id not in bad]
         if model.visual.graph != "none":
-            source, ungraphed = eyes.with_graphs(model.visual.graph, vocabulary, source, ids)
+            source, ungraphed = inputs.with_graphs(model.visual.graph, vocabulary, source, ids)
             ids, bad = [image_id for image_id in ids if image_id not in ungraphed], bad | ungraphed
-        elif eyes.graphs is not None:
+        elif inputs.graphs is not None:
             raise BenchError("--graphs is for models that read scene graphs; this one does not", "leave out --graphs")
         yield _Opened(model.to(device), vocabulary, source, device, ids, bad)
 
