@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo.registry import ModelCard, Pretraining, register_model
+from zoo.registry import Pretraining, register_variants
 
 _SIZES = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 2, "max_len": 12}
 _TINY: dict[str, Any] = {**_SIZES, "image_size": 32, "dropout": 0.0}
@@ -104,31 +104,12 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 for _name, _about in _MODELS.items():
-    _hub, _seen, _sizes = (_about.pop(part) for part in ("hub", "pretraining", "arguments"))
-    for _variant, _summary in (
-        ("pretrained", f"{_hub}, without training here"),
-        ("finetuned", f"{_hub}, trained further"),
-    ):
-        register_model(
-            ModelCard(
-                f"{_name}/{_variant}",
-                summary=_summary,
-                visual="pixels",
-                arguments=_sizes,
-                tiny=_TINY,
-                hub=_hub,
-                pretraining=_seen,
-                **_about,
-            )
-        )
-    register_model(
-        ModelCard(
-            f"{_name}/small",
-            summary="the architecture at a small size, trained from scratch on pixels",
-            visual="pixels",
-            arguments={**_sizes, **_SCRATCH},
-            tiny=_TINY,
-            in_all=True,
-            **_about,
-        )
-    )
+    _hub, _seen = _about.pop("hub"), _about.pop("pretraining")
+    _about |= {"visual": "pixels", "tiny": _TINY}
+    _rows: dict[str, Any] = {
+        f"{_name}/pretrained": (f"{_hub}, without training here", {}),
+        f"{_name}/finetuned": (f"{_hub}, trained further", {}),
+    }
+    register_variants(_rows, **_about, hub=_hub, pretraining=_seen)
+    _small = ("the architecture at a small size, trained from scratch on pixels", _SCRATCH)
+    register_variants({f"{_name}/small": _small}, **_about, in_all=True)
