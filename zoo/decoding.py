@@ -335,25 +335,18 @@ def _check(model: Captioner, max_len: int, bos: int, eos: int) -> None:
 
 
 class Ensemble(Captioner):
-    """A captioner whose logits are log(weighted mean of the members' probabilities).
+    """A captioner whose logits are log(mean of the members' probabilities).
 
     Members share a vocabulary and, unless they have no visual input, one `VisualSpec`; only some may read a graph.
-
-    Args:
-        weights: of each, above 0; they are scaled to a sum of 1. All equal by default.
     """
 
-    def __init__(self, members: Sequence[Captioner], weights: Sequence[float] | None = None) -> None:
+    def __init__(self, members: Sequence[Captioner]) -> None:
         super().__init__()
-        own = [1.0] * len(members) if weights is None else list(weights)
-        if len(own) != len(members) or not all(math.isfinite(weight) and weight > 0 for weight in own):
-            raise ZooError(f"an ensemble of {len(members)} needs as many weights above 0, not {own}")
         seen = {replace(member.visual, graph="none") for member in members if member.visual.kind != "none"}
         graphs = {member.visual.graph for member in members} - {"none"}
         if not members or len(seen) > 1 or len(graphs) > 1 or len({member.vocab_size for member in members}) > 1:
             raise ZooError("the members of an ensemble must share one vocabulary and one kind of visual input")
         self.members = nn.ModuleList(members)
-        self.weights = [weight / math.fsum(own) for weight in own]
         self.visual = replace(next(iter(seen), VisualSpec("none", 0)), graph=next(iter(graphs), "none"))
         self.vocab_size = members[0].vocab_size
         self.max_len = min(member.max_len for member in members)
@@ -386,8 +379,8 @@ class Ensemble(Captioner):
         return list(self.members)  # type: ignore[arg-type]  # ModuleList is not generic
 
     def _log_mean(self, logits: list[Tensor]) -> Tensor:
-        weighed = zip(logits, self.weights, strict=True)
-        return torch.stack([member.log_softmax(-1) + math.log(weight) for member, weight in weighed]).logsumexp(0)
+        share = math.log(1 / len(logits))
+        return torch.stack([member.log_softmax(-1) + share for member in logits]).logsumexp(0)
 
     def _split(self, memory: Memory) -> list[tuple[Captioner, Memory]]:
         pairs = []

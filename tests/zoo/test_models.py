@@ -236,10 +236,10 @@ def test_a_semantic_and_a_spatial_model_are_decoded_as_one():
     semantic, spatial = tiny("gcn_lstm/semantic"), tiny("gcn_lstm")
     for model in (semantic, spatial):
         torch.nn.init.normal_(model.convolution.label_bias)
-    fused = Ensemble([semantic, spatial], [0.7, 0.3])
+    fused = Ensemble([semantic, spatial])
     assert fused.visual == semantic.visual
     visual, tokens = look(fused), words(IMAGES)
-    expected = 0.7 * semantic(visual, tokens).softmax(-1) + 0.3 * spatial(visual, tokens).softmax(-1)
+    expected = (semantic(visual, tokens).softmax(-1) + spatial(visual, tokens).softmax(-1)) / 2
     torch.testing.assert_close(fused(visual, tokens).exp(), expected, **close)
     with pytest.raises(zoo.ZooError, match="one kind of visual input"):
         Ensemble([semantic, tiny("sgae/graph")])
