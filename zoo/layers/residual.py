@@ -110,25 +110,30 @@ class DecoderLayer(ResidualLayer):
         self.cross_attention = cross_attention
         self.add_feed_forward(d_model, d_ff, norm)
 
-    def forward(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None) -> Tensor:
-        """(B * n, T, D) to the same; keys and values from `cross_attention.project`."""
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None = None, *context: Tensor
+    ) -> Tensor:
+        """(B * n, T, D) to the same; keys and values from `cross_attention.project`, which `context` is passed to."""
         mixed = self.mixer(self.enter(x, self.mixer_norm))
-        return self._go_on(x, mixed, keys, values, memory_mask)
+        return self.go_on(x, mixed, keys, values, memory_mask, *context)
 
     def step(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache, projection: tuple[Tensor, ...]
     ) -> tuple[Tensor, Cache]:
         """One position: x (R, 1, D) with the mixer's cache of R rows and its `projection`."""
         mixed, cache = self.mixer.step(self.enter(x, self.mixer_norm), cache, projection)
-        return self._go_on(x, mixed, keys, values, memory_mask), cache
+        return self.go_on(x, mixed, keys, values, memory_mask), cache
 
-    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+    def go_on(
+        self, x: Tensor, mixed: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *context: Tensor
+    ) -> Tensor:
+        """The residual stream after the layer, from what entered it and what the mixer made of it."""
+        return self.feed(self.look(self.leave(x, mixed, self.mixer_norm), keys, values, memory_mask, *context))
+
+    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *context: Tensor) -> Tensor:
         """The cross-attention branch, (B * n, T, D) to the same."""
-        looked = self.cross_attention(self.enter(x, self.cross_norm), keys, values, memory_mask)
+        looked = self.cross_attention(self.enter(x, self.cross_norm), keys, values, memory_mask, *context)
         return self.leave(x, looked, self.cross_norm)
-
-    def _go_on(self, x: Tensor, mixed: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
-        return self.feed(self.look(self.leave(x, mixed, self.mixer_norm), keys, values, memory_mask))
 
 
 class StackOutput(nn.Module):

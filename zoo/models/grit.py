@@ -36,7 +36,7 @@ class TwoStreamLayer(DecoderLayer):
         self.grid_attention = grid
         self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(gated))
 
-    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *_: Tensor) -> Tensor:
         """See `DecoderLayer.look`; keys and values are those of R regions, then of cells, and the mask is of R."""
         assert memory_mask is not None
         count = memory_mask.shape[-1]

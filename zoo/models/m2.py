@@ -73,7 +73,7 @@ class MeshedDecoderLayer(DecoderLayer):
         super().__init__(mixer, look, d_model, d_ff, dropout, post_norm=True)
         self.gates = nn.ModuleList(nn.Linear(2 * d_model, d_model) for _ in range(n_levels))
 
-    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None) -> Tensor:
+    def look(self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor | None, *_: Tensor) -> Tensor:
         looked = self.cross_attention(x, keys, values, memory_mask)
         levels = self.leave(x[:, :, None], looked, self.cross_norm).unbind(2)
         gated = [

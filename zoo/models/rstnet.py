@@ -95,15 +95,7 @@ class LanguageAwareAttention(PlacedCrossAttention):
 
 
 class AdaptiveDecoderLayer(DecoderLayer):
-    """A post-norm decoder layer with `LanguageAwareAttention`."""
-
-    cross_attention: LanguageAwareAttention
-
-    def forward(  # type: ignore[override]
-        self, x: Tensor, keys: Tensor, values: Tensor, barred: Tensor, language: Tensor
-    ) -> Tensor:
-        """(B * n, T, D) to the same; see `DecoderLayer.forward`."""
-        return self._adapt(x, self.mixer(x), keys, values, barred, language)
+    """A post-norm decoder layer with `LanguageAwareAttention`, whose context is the `language` of each word."""
 
     def step(
         self, x: Tensor, keys: Tensor, values: Tensor, memory_mask: Tensor, cache: Cache, projection: tuple[Tensor, ...]
@@ -111,14 +103,7 @@ class AdaptiveDecoderLayer(DecoderLayer):
         """See `DecoderLayer.step`; the cache holds the `language` of the position too."""
         language = cache["language"]
         mixed, cache = self.mixer.step(x, cache, projection)
-        return self._adapt(x, mixed, keys, values, memory_mask, language), cache
-
-    def _adapt(
-        self, x: Tensor, mixed: Tensor, keys: Tensor, values: Tensor, barred: Tensor, language: Tensor
-    ) -> Tensor:
-        x = self.leave(x, mixed, self.mixer_norm)
-        looked = self.cross_attention(x, keys, values, barred, language)
-        return self.feed(self.leave(x, looked, self.cross_norm))
+        return self.go_on(x, mixed, keys, values, memory_mask, language), cache
 
 
 _SIGNAL = "language."
