@@ -46,7 +46,7 @@ class ImageGraph(nn.Module):
 
         Args:
             regions: (B, N, D); mask: (B, N), true where valid.
-            relations: (B, M, 3), attributes: (B, P, 1 + a), -1 where padded, see `SGAE.encode_graph`.
+            relations: (B, M, 3), attributes: (B, P, 1 + a), -1 where padded, see `zoo.captioner.Visual`.
             embed: words to vectors (..., E). An attribute row without words is no node.
         """
         related = (relations >= 0).all(-1)
@@ -229,27 +229,16 @@ class SGAE(RecurrentCaptioner):
         self.sentences = SentenceDecoder(d_embedding, d_model, d_attention, dropout) if sentences else None
 
     def encode(self, visual: Visual) -> Memory:
+        """See `Captioner.encode`; words of a scene graph are entries of the vocabulary."""
         features, mask = self.look(visual)
+        nodes, valid = self.region_embedding(features), mask
         if self.graph is not None:
             if visual.relations is None or visual.attributes is None:
                 raise ZooError(
                     "the graph of this model is given, and visual input has none",
                     "set relations and attributes, or create the model with graph='none'",
                 )
-            return self.encode_graph(features, mask, visual.relations, visual.attributes)
-        return self._remember(self.region_embedding(features), mask, mean_of_valid(features, mask))
-
-    def encode_graph(self, features: Tensor, mask: Tensor, relations: Tensor, attributes: Tensor) -> Memory:
-        """Encode regions with a scene graph, whose words are entries of the vocabulary.
-
-        Args:
-            features: (B, N, C); mask: (B, N), true where valid.
-            relations: (B, M, 3) int64, region of the subject, region of the object, and word; -1 where padded.
-            attributes: (B, P, 1 + a) int64, a region and its words; -1 where padded.
-        """
-        if self.graph is None:
-            raise ZooError("this model has no graph", "create it with graph='given'")
-        nodes, valid = self.graph(self.region_embedding(features), mask, relations, attributes, self.embedding)
+            nodes, valid = self.graph(nodes, mask, visual.relations, visual.attributes, self.embedding)
         return self._remember(nodes, valid, mean_of_valid(features, mask))
 
     def encode_sentences(
@@ -273,15 +262,12 @@ class SGAE(RecurrentCaptioner):
         image = self.image_embedding(image).repeat_interleave(len(objects) // len(image), 0)
         return Memory(nodes, mask, self.sentences.remember(nodes, mask, image))
 
-    def re_encode(self, nodes: Tensor) -> Tensor:
-        """What the dictionary makes of nodes (..., R): softmax(h D^T) D."""
-        return self._look_up(self.to_dictionary(nodes))
-
     def _look_up(self, nodes: Tensor) -> Tensor:
+        """What the dictionary makes of nodes h (..., R): softmax(h D^T) D."""
         return F.linear(nodes, self.dictionary).softmax(-1) @ self.dictionary
 
     def _remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> Memory:
-        entries = self.re_encode(nodes)
+        entries = self._look_up(self.to_dictionary(nodes))
         keys, barrier = self.node_attention.project(nodes, mask)
         # The score's bias enters with its gradient of zero, as in `AdditiveAttention.project`.
         bias = self.node_attention.key.bias + self.entry_attention.query.bias + 0 * self.entry_attention.score.bias
