@@ -9,7 +9,7 @@ import zoo
 from tests.zoo.test_parity import CELLS, cell_boxes, levels
 from zoo.layers.aoa import CHILD, NEIGHBOUR, PARENT, AttentionOnAttention, SpatialGraphAttention, spatial_graph
 from zoo.layers.attention import SelfAttention
-from zoo.layers.geometry import GeometricAttention, box_geometry, grid_cells
+from zoo.layers.geometry import GeometricAttention, grid_cells, pair_geometry, whole_where_padded
 from zoo.models.dlct import alignment
 from zoo.models.gcn_lstm import regat_labels, spatial_labels
 from zoo.models.puret import box_cells, neighbours, square_cells
@@ -38,7 +38,8 @@ def lone_pair(seen_from, seen):
 def test_the_geometry_of_every_pair():
     boxes = random_boxes()
     mask = torch.tensor([[True] * REGIONS, [True] * 3 + [False] * 2])
-    found = box_geometry(boxes, mask)
+    whole = whole_where_padded(boxes, mask)
+    found = pair_geometry(whole, whole)
     assert found.shape == (2, REGIONS, REGIONS, 64)
     for image, length in enumerate(mask.sum(1).tolist()):
         own = boxes[image, :length].tolist()
@@ -67,7 +68,7 @@ def test_the_attention_of_every_pair():
             heads.append(sum(w * value[n, own] for n, w in enumerate(weights)) / sum(weights))
         rows.append(torch.cat(heads))
     expected = layer.output(torch.stack(rows))
-    found = layer(x, mask, box_geometry(boxes, torch.ones_like(mask)))[0]
+    found = layer(x, mask, pair_geometry(boxes, boxes))[0]
     torch.testing.assert_close(found, expected, **close)
 
 

@@ -21,25 +21,12 @@ _THINNEST = 1e-6
 """Of the picture: boxes are checked when features are prepared, but rounding may still collapse a very thin one."""
 
 
-def box_geometry(boxes: Tensor, mask: Tensor) -> Tensor:
-    """Geometry of every box n relative to every box m of its image.
+def pair_geometry(boxes: Tensor, others: Tensor, *, pixel_sizes: bool = False) -> Tensor:
+    """Geometry (B, N, M, 64) of all other boxes n (B, M, 4) relative to all boxes m (B, N, 4) of their image.
 
     (log |dx| / w_m, log |dy| / h_m, log w_n / w_m, log h_n / h_m), each as sines and cosines of 8 wave lengths;
-    invariant to a common shift or scaling of all boxes of an image.
-
-    Args:
-        boxes: (B, L, 4), x1, y1, x2, y2.
-        mask: (B, L), true at valid boxes; the others are arbitrary.
-
-    Returns:
-        (B, L, L, 64) in at least float32, since half precision would round large phases to noise.
-    """
-    boxes = whole_where_padded(boxes, mask)
-    return pair_geometry(boxes, boxes)
-
-
-def pair_geometry(boxes: Tensor, others: Tensor, *, pixel_sizes: bool = False) -> Tensor:
-    """As `box_geometry`, (B, N, M, 64), of all `others` (B, M, 4) relative to all `boxes` (B, N, 4), all valid.
+    invariant to a common shift or scaling of all boxes of an image. Boxes are x1, y1, x2, y2, all of them valid, and in
+    at least float32, since half precision would round large phases to noise; see `whole_where_padded`.
 
     With `pixel_sizes` as released codes have it: 1 is added to width and height, as if boxes were in pixels, and their
     ratios are inverted. All boxes are then of nearly the same size.
@@ -76,7 +63,7 @@ class GeometricAttention(MultiHeadAttention):
         self.geometry = nn.Linear(GEOMETRY_DIM, n_heads)
 
     def forward(self, x: Tensor, mask: Tensor | None, geometry: Tensor) -> Tensor:  # type: ignore[override]
-        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `geometry` is that of `box_geometry`."""
+        """(B, L, D) to (B, L, D); `mask` (B, L) is true at valid regions, `geometry` is that of `pair_geometry`."""
         # log w_G is added to w_A before the softmax; clamping from below includes the relu.
         weights = self.geometry(geometry.to(self.geometry.weight.dtype)).clamp(min=1e-6)
         bias = weights.log().permute(0, 3, 1, 2)

@@ -17,7 +17,7 @@ from zoo.errors import ZooError
 from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
-from zoo.layers.geometry import GeometricAttention, box_geometry
+from zoo.layers.geometry import GeometricAttention, pair_geometry, whole_where_padded
 from zoo.layers.residual import DecoderLayer, EncoderLayer, StackOutput
 from zoo.stacked import StackedCaptioner
 
@@ -98,4 +98,5 @@ class ObjectRelationTransformer(Transformer):
         """See `Transformer.relations`: the geometry of all pairs of boxes."""
         if visual.boxes is None:
             raise ZooError("this model needs the regions' boxes, and got none")
-        return (box_geometry(visual.boxes, mask),)
+        boxes = whole_where_padded(visual.boxes, mask)
+        return (pair_geometry(boxes, boxes),)
