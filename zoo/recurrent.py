@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.looped import exactly, full_precision, loop, written_out
+from zoo.layers.looped import exactly, full_precision, loop
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
@@ -48,7 +48,8 @@ class RecurrentCaptioner(Captioner):
 
     def first_rows(self, memory: Memory) -> Rows:
         """The state before the first word, one row per image: zeros."""
-        return {name: self._weight.new_zeros(memory.batch_size, self.d_model) for name in self.states}
+        weight = next(self.parameters())
+        return {name: weight.new_zeros(memory.batch_size, self.d_model) for name in self.states}
 
     @abstractmethod
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
@@ -94,7 +95,7 @@ class RecurrentCaptioner(Captioner):
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         words = self.embedding(tokens)
         inputs = self.word_inputs(words, memory.extra)
-        if not written_out():
+        if not torch.is_grad_enabled():
             whole = self._advance_all(inputs, memory)
         else:  # in full precision: of small products, casts would take longer than they save
             extra = {name: full_precision(part) for name, part in memory.extra.items()}
@@ -122,14 +123,9 @@ class RecurrentCaptioner(Captioner):
         output, rows = self.advance(self.word_inputs(words, images)[:, 0], state.rows, images)
         return self.predict(output[:, None], words)[:, 0], replace(state, rows=rows)
 
-    @property
-    def _weight(self) -> Tensor:
-        """A weight, for its type and device."""
-        return next(self.parameters())
-
     def look(self, visual: Visual) -> tuple[Tensor, Tensor]:
         """See `Visual.valid_features`; in the type of the weights."""
-        return visual.valid_features(self._weight.dtype)
+        return visual.valid_features(next(self.parameters()).dtype)
 
 
 def mean_of_valid(features: Tensor, mask: Tensor) -> Tensor:

@@ -145,12 +145,9 @@ def select_models(pattern: str) -> list[str]:
     which train their own backbone at many times the cost of the others: these must be named.
     """
     if pattern == "all":
-        return [name for name in list_models() if _in_all(model_card(name))]
+        cards = map(model_card, list_models())
+        return [card.name for card in cards if card.in_all or ("/" not in card.name and card.visual != "pixels")]
     return [name for name in list_models(pattern) if name == pattern or model_card(name).visual != "pixels"]
-
-
-def _in_all(card: ModelCard) -> bool:
-    return card.in_all or ("/" not in card.name and card.visual != "pixels")
 
 
 def model_card(name: str) -> ModelCard:

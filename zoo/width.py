@@ -1,7 +1,7 @@
 """The width at which a model has a number of parameters, found on the meta device: no memory, no random draws."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +48,8 @@ class _Search:
     def at(self, width: int, **others: int) -> _Counted:
         """The model at a `d_model`, with its other widths in proportion but for those given."""
         factor = width / self.widths["d_model"]
-        scaled = {name: max(_nearest_multiple(own * factor), _MULTIPLE) for name, own in self.widths.items()}
-        widths = scaled | {"d_model": width} | others
+        multiples = {name: max(round(own * factor / _MULTIPLE), 1) for name, own in self.widths.items()}
+        widths = {name: count * _MULTIPLE for name, count in multiples.items()} | {"d_model": width} | others
         given = {**self.arguments, **widths}
         return _Counted(
             widths, count_parameters(self.name, vocab_size=self.vocab_size, visual_dim=self.visual_dim, **given)
@@ -138,7 +138,9 @@ def match_width(name: str, parameters: int, *, vocab_size: int, visual_dim: int,
         )
     search = _Search(name, parameters, vocab_size, visual_dim, arguments, widths)
     tried = []
-    for step in _steps(own.get("n_heads") or 1):
+    n_heads = own.get("n_heads") or 1
+    # Steps of `d_model`, from coarse to fine; even, since tables of sines and halved embeddings need it.
+    for step in sorted({math.lcm(n_heads, _MULTIPLE), math.lcm(n_heads, 2), 2}, reverse=True):
         with suppress(ZooError):  # heads that share the width need more than an even one
             tried.append(search.nearest(step))
             if search.error(tried[-1]) <= TOLERANCE:
@@ -165,12 +167,3 @@ def _captioner(name: str) -> tuple[str, dict[str, Any]]:
     body = str(card.arguments["body"])
     known = default_arguments(body)
     return body, {key: value for key, value in card.arguments.items() if key in known}
-
-
-def _steps(n_heads: int) -> Iterator[int]:
-    """Steps of `d_model`, from coarse to fine; even, since tables of sines and halved embeddings need it."""
-    yield from sorted({math.lcm(n_heads, _MULTIPLE), math.lcm(n_heads, 2), 2}, reverse=True)
-
-
-def _nearest_multiple(width: float) -> int:
-    return round(width / _MULTIPLE) * _MULTIPLE

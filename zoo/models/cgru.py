@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
 from zoo.errors import ZooError
+from zoo.layers.attention import split_heads
 from zoo.layers.looped import Factors, Looped, SharedMatrix
 from zoo.recurrent import RecurrentCaptioner, Rows
 
@@ -133,14 +134,11 @@ class SharedHeads(nn.Module):
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """States (B, n, D) as queries. If no cell of an image is visible, all get the same weight."""
-        shared, queries = self._heads(keys), self._heads(self.query(states))
+        shared, queries = (split_heads(part, self.n_heads) for part in (keys, self.query(states)))
         seen = (mask | ~mask.any(-1, keepdim=True))[:, None, None]
         heads = F.scaled_dot_product_attention(queries, shared, shared, seen)
         attended: Tensor = self.output(heads.transpose(1, 2).flatten(2))
         return attended
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
 
 
 class ConditionalGRU(RecurrentCaptioner):

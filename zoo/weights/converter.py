@@ -200,12 +200,9 @@ def timm_swin(official: Mapping[str, Tensor], prefix: str) -> Tensors:
     Args:
         prefix: of the tensors' names, which is taken off.
     """
-
-    def merged(stage: re.Match[str]) -> str:
-        return str(int(stage[1]) + 1)
-
+    merging = re.compile(r"(?<=layers\.)\d+(?=\.downsample\.)")
     return {
-        re.sub(r"(?<=layers\.)(\d+)(?=\.downsample\.)", merged, key.removeprefix(prefix)): tensor
+        merging.sub(lambda stage: str(int(stage[0]) + 1), key.removeprefix(prefix)): tensor
         for key, tensor in official.items()
         if key.startswith(prefix) and not key.endswith(("attn_mask", "relative_position_index"))
     }

@@ -51,10 +51,6 @@ _BRANCHES = (
 )
 
 
-def _gate(found: re.Match[str]) -> str:
-    return f"gates.{int(found[1]) - 1}"
-
-
 M2 = Converter(
     what="the meshed-memory transformer",
     parts=(
@@ -62,7 +58,7 @@ M2 = Converter(
         (r"^encoder\.layer_norm\b", "input_norm"),
         *_NAMES,
         *_BRANCHES,
-        (r"\bfc_alpha(\d+)\b", _gate),
+        (r"\bfc_alpha(\d+)\b", lambda found: f"gates.{int(found[1]) - 1}"),
         (r"\bm_k\b", "memory_keys"),
         (r"\bm_v\b", "memory_values"),
     ),
@@ -102,14 +98,12 @@ class _Grid(Converter):
         return {own: tensor for own, tensor in found.items() if not own.startswith("box_code.")}
 
     def sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
+        told: Converter = self
         if "encoder.fc_grid.weight" in official:
             streams = {"visual_dim": ("encoder.fc_region.weight", 1), "grid_dim": ("encoder.fc_grid.weight", 1)}
             stacks = {**self.stacks, "n_encoder_layers": "encoder.layers_region"}
-            return replace(self, where={**self.where, **streams}, stacks=stacks)._sizes(official)
-        return self._sizes(official)
-
-    def _sizes(self, official: Mapping[str, Tensor]) -> dict[str, Any]:
-        sizes = super().sizes(official)
+            told = replace(self, where={**self.where, **streams}, stacks=stacks)
+        sizes = Converter.sizes(told, official)
         if any(key.startswith(_LANGUAGE) for key in official):
             sizes |= {"bert": self._bert_sizes(official), "leak": True}
         return sizes

@@ -156,16 +156,12 @@ def _read_plain_pickle(path: Path) -> Any:
     return content
 
 
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_bytes())
-
-
 def _read_lines(path: Path) -> list[str]:
     """Words without the space around them, as the authors strip it; blank lines at the end are none."""
     return [line.strip() for line in path.read_bytes().decode().rstrip().split("\n")]
 
 
-_READERS: dict[str, Callable[[Path], Any]] = {".json": _read_json, ".txt": _read_lines}
+_READERS: dict[str, Callable[[Path], Any]] = {".json": lambda path: json.loads(path.read_bytes()), ".txt": _read_lines}
 
 
 def _in_order(part: Any) -> list[str] | None:

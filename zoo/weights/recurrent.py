@@ -139,10 +139,6 @@ class _AoA(Converter):
         return {size: value for size, value in super().sizes(official).items() if value}  # there may be no refiner
 
 
-def _memory(found: re.Match[str]) -> str:
-    return f"memories.{int(found[1]) - 1}"
-
-
 AOA = _AoA(
     what="AoANet or the Image Transformer",
     parts=(
@@ -158,7 +154,7 @@ AOA = _AoA(
         (r"^embed\.", "embedding."),
         (r"^att_embed\.", "region_embedding."),
         (r"^ctx2att\b", "memories.0"),
-        (r"^core\.implicit(\d+)\b", _memory),
+        (r"^core\.implicit(\d+)\b", lambda found: f"memories.{int(found[1]) - 1}"),
         (r"^core\.att2ctx\.0\b", "gate.mix"),
         (r"^core\.attention\.norm\b", "query_norm"),
         (r"^core\.attention\.linears\.0\b", "query"),
