@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from zoo.captioner import Captioner, DecodingState, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
-from zoo.layers.looped import exactly, full_precision, loop
+from zoo.layers.looped import exactly, full_precision, loop, written_out
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
@@ -95,7 +95,7 @@ class RecurrentCaptioner(Captioner):
             raise ZooError(f"a caption of {tokens.shape[1]} tokens is longer than max_len {self.max_len}")
         words = self.embedding(tokens)
         inputs = self.word_inputs(words, memory.extra)
-        if not torch.is_grad_enabled():
+        if not written_out():
             whole = self._advance_all(inputs, memory)
         else:  # in full precision: of small products, casts would take longer than they save
             extra = {name: full_precision(part) for name, part in memory.extra.items()}

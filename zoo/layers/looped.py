@@ -152,13 +152,15 @@ def full_precision(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
 
 
+def written_out() -> bool:
+    """Whether gradients are those written here; autocast, which needs those of each part, is to be off (`exactly`)."""
+    return torch.is_grad_enabled()
+
+
 @contextmanager
 def loop(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Defer the gradients of all `Looped` modules until the end of a loop.
-
-    Autocast, which needs the gradients of each part, is to be off (`exactly`).
-    """
-    looped = [module for module in modules if isinstance(module, Looped)] if torch.is_grad_enabled() else []
+    """Defer the gradients of all `Looped` modules until the end of a loop; see `written_out`."""
+    looped = [module for module in modules if isinstance(module, Looped)] if written_out() else []
     try:
         for module in looped:
             module._shared = {}
