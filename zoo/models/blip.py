@@ -28,20 +28,7 @@ class Blip(VisionLanguage):
         from transformers import BlipConfig, BlipForConditionalGeneration
 
         vision = {**sizes.vision(), "initializer_range": 0.02}  # the library's 1e-10 suits loading weights alone
-        text = {
-            "hidden_size": sizes.d_model,
-            "intermediate_size": sizes.d_ff,
-            "num_attention_heads": sizes.n_heads,
-            "encoder_hidden_size": sizes.d_model,
-            "num_hidden_layers": sizes.n_decoder_layers,
-            "vocab_size": sizes.vocab_size,
-            "hidden_dropout_prob": sizes.dropout,
-            "attention_probs_dropout_prob": sizes.dropout,
-            "max_position_embeddings": sizes.max_len,
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "sep_token_id": None,
-        }
+        text = {**sizes.text(), "encoder_hidden_size": sizes.d_model, "sep_token_id": None}
         return BlipForConditionalGeneration(BlipConfig(vision_config=vision, text_config=text))
 
     def text_config(self) -> Any:

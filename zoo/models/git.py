@@ -27,20 +27,7 @@ class Git(VisionLanguage):
     def build(self, sizes: Sizes) -> PreTrainedModel:
         from transformers import GitConfig, GitForCausalLM, GitVisionConfig
 
-        config = GitConfig(
-            vision_config=GitVisionConfig(**sizes.vision()),
-            vocab_size=sizes.vocab_size,
-            hidden_size=sizes.d_model,
-            intermediate_size=sizes.d_ff,
-            num_hidden_layers=sizes.n_decoder_layers,
-            num_attention_heads=sizes.n_heads,
-            hidden_dropout_prob=sizes.dropout,
-            attention_probs_dropout_prob=sizes.dropout,
-            max_position_embeddings=sizes.max_len,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-        return GitForCausalLM(config)
+        return GitForCausalLM(GitConfig(vision_config=GitVisionConfig(**sizes.vision()), **sizes.text()))
 
     def text_config(self) -> Any:
         return self.network.config

@@ -49,6 +49,21 @@ class Sizes:
             "patch_size": self.patch_size,
         }
 
+    def text(self) -> dict[str, Any]:
+        """Arguments of the library's configurations of decoders like BERT, without special tokens."""
+        return {
+            "hidden_size": self.d_model,
+            "intermediate_size": self.d_ff,
+            "num_attention_heads": self.n_heads,
+            "num_hidden_layers": self.n_decoder_layers,
+            "vocab_size": self.vocab_size,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+            "max_position_embeddings": self.max_len,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+
 
 class VisionLanguage(Captioner):
     """A network of the transformers library on pixels, pretrained or with random weights.
