@@ -210,7 +210,9 @@ def beam_search(
             sums, choice = (sums[..., None] + gains).flatten(1).topk(beam_size)
             last, origin = ahead.gather(2, choice.expand(2, -1, -1))
             state = state.reorder(origin.flatten())
-            path.go_on(last, gains.flatten(1), choice)
+            path.words.append(last)
+            path.gains.append(gains.flatten(1))
+            path.choices.append(choice)
 
         return ranked(sums)
 
@@ -230,12 +232,6 @@ class _Path:
     words: list[Tensor]
     gains: list[Tensor] = field(default_factory=list)
     choices: list[Tensor] = field(default_factory=list)
-
-    def go_on(self, words: Tensor, gains: Tensor, choice: Tensor) -> None:
-        """Add a position."""
-        self.words.append(words)
-        self.gains.append(gains)
-        self.choices.append(choice)
 
     def prefixes(self) -> list[Tensor]:
         """The tokens (B * W) of every position of the prefixes, the first position first."""

@@ -92,10 +92,6 @@ class _Read(torch.autograd.Function):
         return to_projected, torch.addmm(to_state, to_recurrent, weight), None, None, None, None
 
 
-Look = Literal["gate", "attention"]
-Bottleneck = Literal["gru", "linear"]
-
-
 class ImageGate(nn.Module):
     """c_t = h'_t * tanh(W_img V): one pooled vector V gates the state."""
 
@@ -166,8 +162,8 @@ class ConditionalGRU(RecurrentCaptioner):
         n_heads: int = 3,
         dropout: float = 0.5,
         max_len: int = 74,
-        look: Look = "gate",
-        bottleneck: Bottleneck = "gru",
+        look: Literal["gate", "attention"] = "gate",
+        bottleneck: Literal["gru", "linear"] = "gru",
         only_dim: int | None = None,
     ) -> None:
         super().__init__(VisualSpec("pooled" if look == "gate" else "grid", visual_dim), vocab_size, max_len, d_model)

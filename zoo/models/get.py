@@ -7,7 +7,7 @@ adaptive controller is there no module, but cross-attention to the global token 
 """
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
@@ -70,14 +70,9 @@ class GlobalEnhancedTransformer(DoublyResidualCaptioner):
         for layer in self.encoder_layers:
             x = layer(x, mask)
             tokens.append(x[:, 0])
-        if self.fusion is not None:
-            x = torch.cat((self._fused(self.fusion, tokens)[:, None], x[:, 1:]), 1)
+        if self.fusion is not None:  # the inter-layer representation, of the global tokens of all layers
+            hidden = state = torch.zeros_like(tokens[0])
+            for token in tokens:
+                hidden, state = self.fusion(self.fusion.project(token), hidden, state)
+            x = torch.cat((hidden[:, None], x[:, 1:]), 1)
         return Memory(x, mask)
-
-    @staticmethod
-    def _fused(cell: LSTMCell, tokens: list[Tensor]) -> Tensor:
-        """The LSTM's last hidden state (B, D) over the global tokens of all layers (inter-layer representation)."""
-        hidden = state = torch.zeros_like(tokens[0])
-        for token in tokens:
-            hidden, state = cell(cell.project(token), hidden, state)
-        return hidden

@@ -31,6 +31,7 @@ def load_network(
         ZooError: naming the folder and what is wrong with it: no configuration, of another architecture, weights that
             are missing, cut short, of other shapes, far fewer than the configuration describes, NaN or infinite.
     """
+    from safetensors.torch import load_file
     from transformers import AutoConfig
     from transformers.utils import logging
 
@@ -61,14 +62,7 @@ def load_network(
         raise ZooError(f"the weights in {folder} have other shapes than config.json says, {mismatched[0]} first", _HINT)
     if lacking := sorted(name for name in loaded[1]["missing_keys"] if not unused or not name.startswith(unused)):
         raise ZooError(f"the weights in {folder} lack {len(lacking)} tensors, {lacking[0]} first", _HINT)
-    if not_finite(network.state_dict().items()) is not None:
-        _refuse_files_not_finite(folder)  # a mask that the network makes itself may hold infinity
+    if not_finite(network.state_dict().items()) is not None:  # a mask that the network makes itself may hold infinity
+        for file in sorted(folder.glob("*.safetensors")):
+            refuse_not_finite(load_file(file), str(file))
     return network
-
-
-def _refuse_files_not_finite(folder: Path) -> None:
-    """ZooError naming the first file of weights with NaN or infinity in it, and the tensor."""
-    from safetensors.torch import load_file
-
-    for file in sorted(folder.glob("*.safetensors")):
-        refuse_not_finite(load_file(file), str(file))
