@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from harness.metrics.meteor import MeteorSession, meteor
 from harness.metrics.ngrams import Corpus
 from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
-from harness.metrics.signature import TOKENIZERS, EvaluationSettings, evaluation_signature
+from harness.metrics.signature import EvaluationSettings, evaluation_signature
 from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
 from results.records import Quantity
@@ -59,7 +58,6 @@ class Evaluation:
 
     scores: dict[str, dict[str, Quantity]]
     per_image: dict[str, dict[int, float]]
-    tokenizer: str
     seconds: dict[str, float]
     ids: tuple[int, ...] = ()
     statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
@@ -89,7 +87,7 @@ class Evaluator:
 
     def __init__(self, *, settings: EvaluationSettings = DEFAULT_SETTINGS) -> None:
         self.settings = settings
-        self._java: Path | None = None
+        self._find_java = cache(find_java)
         self._meteor = MeteorSession(self._find_java, timeout_s=TIMEOUT_S)
         self._references: dict[str, Tokens] = {}
         self._answered: Answered = {}
@@ -148,7 +146,6 @@ class Evaluator:
         if domains and OVERALL in domains.values():
             raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
         seconds: dict[str, float] = {}
-        name = TOKENIZERS[self.settings.tokenizer]
         try:
             with _timed(seconds, "tokenizer"):
                 tokenized_references = self._tokenize_references(references)
@@ -157,7 +154,7 @@ class Evaluator:
         except JavaError as error:
             missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
             named = (OVERALL, *_by_domain(list(references), domains or {}))
-            return Evaluation({group: dict(missing) for group in named}, {}, name, seconds, tuple(references))
+            return Evaluation({group: dict(missing) for group in named}, {}, seconds, tuple(references))
         rounds = make_rounds(tokenized_references, captions)
         ids = list(rounds[0].references)
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
@@ -178,7 +175,6 @@ class Evaluator:
         return Evaluation(
             {group: self._scores(parts, reasons) for group, parts in by_group.items()},
             {metric: per_image[metric] for metric in dict.fromkeys((*METRICS, *per_image)) if metric in per_image},
-            name,
             seconds,
             tuple(ids),
             by_group,
@@ -186,15 +182,11 @@ class Evaluator:
             influences_by_image(statistics, ids),
         )
 
-    def close(self) -> None:
-        """End METEOR's process; safe to call twice."""
-        self._meteor.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._meteor.close()
 
     def _statistics(
         self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
@@ -227,11 +219,6 @@ class Evaluator:
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
         values = {name: Quantity(value) for each in statistics for name, value in each.corpus().items()}
         return {metric: values.get(metric) or Quantity(None, reasons[metric]) for metric in METRICS} | values
-
-    def _find_java(self) -> Path:
-        if self._java is None:
-            self._java = find_java()
-        return self._java
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
         if self.settings.tokenizer == "python":
