@@ -10,6 +10,7 @@ from harness.config.preset import Decoding
 from harness.data.batches import VisualSource, evaluation_batches, images_of
 from harness.data.vocabulary import Vocabulary
 from harness.inference.replay import Replayed
+from harness.measure.model_modes import eval_mode
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
@@ -75,11 +76,9 @@ def caption_images(
         return (found,)
 
     work = Replayed(search, reporter.note) if replayed else search
-    was_training = model.training
-    model.eval()
     found: dict[int, list[int]] = {}
     generated, seconds = 0, 0.0
-    with autocast(device, precision), reporter.task(title, len(image_ids)) as task:
+    with eval_mode(model), autocast(device, precision), reporter.task(title, len(image_ids)) as task:
         for ids, visual in evaluation_batches(image_ids, features, model.visual, IMAGES_AT_ONCE):
             started = time.monotonic()
             parts = in_parts(lambda part: work(part.to(device))[0], visual)
@@ -90,7 +89,6 @@ def caption_images(
             seconds += time.monotonic() - started
             found.update(zip(ids, best, strict=True))
             task.advance(len(ids))
-    model.train(was_training)
     captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
     return Captions(captions, found, generated, seconds)
 

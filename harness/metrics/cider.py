@@ -38,17 +38,13 @@ class CiderD:
         return float(scores.mean()), dict(zip(self._references, scores.tolist(), strict=True))
 
 
-class CiderReward:
-    """CIDEr-D of sampled captions as token numbers, with document frequencies of the training set."""
-
-    def __init__(self, frequencies: DocumentFrequencies) -> None:
-        self._frequencies = frequencies
-
-    def __call__(
-        self, references: Sequence[Sequence[Sequence[int]]], samples: Sequence[Sequence[Sequence[int]]]
-    ) -> Array:
-        """Rewards (B, n) of n samples for each of B images; references by image, numbers as in the frequencies."""
-        return cider_d(Corpus.of_numbers(references, samples), self._frequencies).reshape(len(samples), -1)
+def cider_rewards(
+    references: Sequence[Sequence[Sequence[int]]],
+    samples: Sequence[Sequence[Sequence[int]]],
+    frequencies: DocumentFrequencies,
+) -> Array:
+    """CIDEr-D (B, n) of n samples for each of B images, by image as token numbers, as in the frequencies."""
+    return cider_d(Corpus.of_numbers(references, samples), frequencies).reshape(len(samples), -1)
 
 
 def cider_d(corpus: Corpus, frequencies: DocumentFrequencies) -> Array:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,8 @@ from harness.data.batches import Batch, least_width
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.inference.replay import Replayed
-from harness.metrics.cider import CiderReward
+from harness.measure.model_modes import eval_mode
+from harness.metrics.cider import cider_rewards
 from harness.metrics.ngrams import NARROW_WORDS, DocumentFrequencies, Tokenised, WordNumbers
 from harness.training.objectives import without_gradients
 from harness.utils.errors import BenchError
@@ -35,6 +36,7 @@ from zoo import Captioner, Memory, Visual
 from zoo.captioner import DecodingState
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
 from zoo.layers.attention import joined_once
+from zoo.recurrent import RecurrentCaptioner
 
 LAST_NUMBER = NARROW_WORDS - 2
 """What the rarest words share that the vocabulary does not know, should there be too many to number them all."""
@@ -126,7 +128,7 @@ class CaptionRewards:
         self._captions = {image.image_id: range(*first[at : at + 2]) for at, image in enumerate(samples)}
         references = Tokenised(self._tokens.astype(np.uint64) + np.uint64(1), self._bounds[1:])
         starts = first if documents == "images" else np.arange(len(self._bounds))
-        self._reward = CiderReward(DocumentFrequencies.of_captions(references, starts))
+        self._frequencies = DocumentFrequencies.of_captions(references, starts)
 
     def _rank(self, words: Iterable[str], counts: NDArray[np.int64]) -> NDArray[np.uint16]:
         """Numbers from the places of the words (from 1): those that the vocabulary knows first, then frequent ones.
@@ -151,7 +153,7 @@ class CaptionRewards:
             [self._read(row[:length]) for row, length in zip(*image, strict=True)]
             for image in zip(tokens, lengths, strict=True)
         ]
-        rewards = self._reward([self._references(image_id) for image_id in image_ids], samples)
+        rewards = cider_rewards([self._references(image_id) for image_id in image_ids], samples, self._frequencies)
         return torch.from_numpy(np.ascontiguousarray(rewards))
 
     def _read(self, tokens: Sequence[int]) -> list[int]:
@@ -288,20 +290,9 @@ class SelfCriticalLoss:
         return tuple(found)
 
 
-@runtime_checkable
-class HasStates(Protocol):
-    """A captioner whose decoder is recurrent, and shows the states h_t, `d_model` wide, that words follow from."""
-
-    d_model: int
-
-    def decode_with_states(self, memory: Memory, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """`Captioner.decode`, and the states (B * n, T, d_model)."""
-        ...
-
-
-def require_states(model: Captioner, stage: Stage) -> HasStates:
+def require_states(model: Captioner, stage: Stage) -> RecurrentCaptioner:
     """The model, if its decoder has the states that a stage with this objective needs; BenchError where it has none."""
-    if isinstance(model, HasStates):
+    if isinstance(model, RecurrentCaptioner):
         return model
     raise BenchError(
         f"stage {stage.name!r} learns a baseline on a recurrent decoder's states, and this model has none",
@@ -310,7 +301,7 @@ def require_states(model: Captioner, stage: Stage) -> HasStates:
 
 
 class ReinforceLoss(nn.Module):
-    """The objective of a `reinforce` stage, for models with `HasStates`; learns b_t = w h_t + b beside the model.
+    """The objective of a `reinforce` stage, for recurrent models; learns b_t = w h_t + b beside the model.
 
     REINFORCE with a learned baseline: one caption is sampled, and made likelier as far as it earns more than expected.
     Williams, "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning", 1992. For
@@ -321,9 +312,6 @@ class ReinforceLoss(nn.Module):
     whole caption, plus the squared error of b_t as a prediction of r, averaged over each caption. No gradient passes
     from one to the other: b_t is a number to the first, h_t one to the second. Captions are drawn with dropout
     off, so that a stage with dropout is off-policy; `cgru-paper` has none.
-
-    Args:
-        stage: its `reinforce` settings are used.
     """
 
     def __init__(self, stage: Stage, vocabulary: Vocabulary, rewards: CaptionRewards, width: int) -> None:
@@ -334,7 +322,7 @@ class ReinforceLoss(nn.Module):
         nn.init.zeros_(self.baseline.bias)
 
     def forward(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:  # noqa: ARG002
-        assert isinstance(model, HasStates)
+        assert isinstance(model, RecurrentCaptioner)
         drawn = self._explore(model, batch)
         told = at_hand(drawn)
         tokens, inputs, said = targets_of(drawn, self._vocabulary.bos, int(told.lengths.max()))
@@ -353,10 +341,6 @@ class ReinforceLoss(nn.Module):
 
     @without_gradients()
     def _explore(self, model: Captioner, batch: Batch) -> Hypotheses:
-        was_training = model.training
-        model.eval()
         bos, eos = self._vocabulary.bos, self._vocabulary.eos
-        try:  # where memory runs out, the batch is begun again, with the dropout that it had
+        with eval_mode(model):  # where memory runs out, the batch is begun again, with the dropout that it had
             return sample(model, model.encode(batch.visual), n=1, max_len=self._max_len, bos=bos, eos=eos)
-        finally:
-            model.train(was_training)

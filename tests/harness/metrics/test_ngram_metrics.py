@@ -1,5 +1,7 @@
 """BLEU, ROUGE-L and CIDEr-D on sufficient statistics: equal to pycocoevalcap 1.2 on COCO and on any words."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +13,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 from harness.metrics import ngrams
 from harness.metrics.bleu import bleu
-from harness.metrics.cider import CiderD, CiderReward, cider_d, consensus_scores
+from harness.metrics.cider import CiderD, cider_d, cider_rewards, consensus_scores
 from harness.metrics.contract import mean_of
 from harness.metrics.ngrams import Corpus, DocumentFrequencies, Tokenised
 from harness.metrics.rouge import rouge_l
@@ -155,7 +157,7 @@ def rewards_of_theirs(references, samples, training):
 def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
     references, samples = data
     training = references[200:]
-    reward = CiderReward(frequencies_of(training))
+    reward = partial(cider_rewards, frequencies=frequencies_of(training))
     found = reward(references[:60], samples[:60])
     assert found.shape == (60, 2)
     assert found == pytest.approx(rewards_of_theirs(references[:60], samples[:60], training), abs=1e-12, rel=0)
@@ -176,7 +178,7 @@ def test_frequencies_are_independent_of_blocks(data, monkeypatch):
 
 def test_rewards_do_not_depend_on_the_batch(data):
     references, samples = data
-    reward = CiderReward(frequencies_of(references))
+    reward = partial(cider_rewards, frequencies=frequencies_of(references))
     together = reward(references[:8], samples[:8])
     one_by_one = np.concatenate([reward(references[i : i + 1], samples[i : i + 1]) for i in range(8)])
     assert together == pytest.approx(one_by_one, abs=1e-13)
@@ -184,7 +186,7 @@ def test_rewards_do_not_depend_on_the_batch(data):
 
 def test_wrong_numbers_are_refused(data):
     references, samples = data
-    reward = CiderReward(frequencies_of(references))
+    reward = partial(cider_rewards, frequencies=frequencies_of(references))
     for bad in (-1, 65_534):
         with pytest.raises(ValueError, match="between 0 and 65533"):
             reward(references[:1], [[[bad]]])

@@ -51,11 +51,13 @@ class Small:
     def __init__(self, images: int) -> None:
         self._images, self._inner = images, CrossEntropy(STAGE)
         self.passes: list[int] = []
+        self.refused: list[int] = []
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
         loss = self._inner(model, batch, epoch)
         if len(batch.image_ids) > self._images:
             (loss * 7).backward()  # some gradients are there already when memory runs out
+            self.refused.append(len(batch.image_ids))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         self.passes.append(len(batch.image_ids))
         return loss
@@ -205,21 +207,26 @@ def test_dropout_survives_out_of_memory_during_sampling(kind: str, monkeypatch: 
     assert model.training
 
 
+BESIDE_GREEDY = {"max_len": 6, "sampling_dropout": True, "baseline": "greedy"}
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "changes"),
     [
-        {"scheduled_sampling": {"every": 1, "step": 0.5, "most": 1.0}},
-        {"objective": "self_critical", "self_critical": {"max_len": 6}},
-        {"objective": "reinforce", "reinforce": {"max_len": 6}},
+        ("cgru", {"scheduled_sampling": {"every": 1, "step": 0.5, "most": 1.0}}),
+        ("cgru", {"objective": "self_critical", "self_critical": {"max_len": 6}}),
+        ("cgru", {"objective": "reinforce", "reinforce": {"max_len": 6}}),
+        ("transformer_base", {"objective": "self_critical", "self_critical": {"gradient": "steps"} | BESIDE_GREEDY}),
+        ("transformer_base", {"objective": "self_critical", "self_critical": {"gradient": "prefixes"} | BESIDE_GREEDY}),
     ],
 )
 def test_every_weight_learns_from_samples_in_half_precision(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    name: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleared: list[None] = []
     clear = torch.clear_autocast_cache
     monkeypatch.setattr(torch, "clear_autocast_cache", lambda: cleared.append(clear()))  # type: ignore[func-returns-value]
-    model = create_model("cgru", vocab_size=7, visual_dim=8, **model_card("cgru").tiny).train()
+    model = create_model(name, vocab_size=7, visual_dim=8, **model_card(name).tiny).train()
     stage = Stage.model_validate(STAGE.model_dump() | changes)
     images = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
     objective = make_objective(stage, model, images, Vocabulary(["ball", "blue", "red"]))

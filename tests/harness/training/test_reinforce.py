@@ -11,11 +11,12 @@ from harness.config.schedule import Schedule, Stage
 from harness.data.batches import Batch
 from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
-from harness.training.self_critical import HasStates, ReinforceLoss, targets_of
+from harness.training.self_critical import ReinforceLoss, targets_of
 from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
 from tests.harness.training.tiny_training import fit_tiny
 from zoo import Captioner, Visual, create_model, model_card
+from zoo.recurrent import RecurrentCaptioner
 
 IMAGES = [
     Sample(number, f"{number}.png", "train", (f"{colour} {thing}",))
@@ -61,7 +62,7 @@ def test_the_loss_and_both_gradients_are_those_of_the_definition(name: str, monk
     learnt = [value.grad for value in objective.parameters()]
     model.zero_grad()
 
-    assert isinstance(model, HasStates)
+    assert isinstance(model, RecurrentCaptioner)
     tokens, inputs, said = targets_of(drawn, VOCABULARY.bos, int(drawn.lengths.max()))
     logits, states = model.decode_with_states(model.encode(VISUAL), inputs)
     rewards = objective._rewards(BATCH.image_ids, drawn).float()

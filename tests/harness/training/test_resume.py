@@ -25,6 +25,7 @@ from harness.training.stage import make_objective
 from harness.training.trainer import TrainState
 from harness.utils.signals import ENDING, end_on_sigterm
 from results.records import EpochRecord
+from tests.harness.training.test_gradients import Small
 from tests.harness.training.tiny_training import VOCABULARY, Killed, Loader, fit_tiny, tiny_schedule, weights_of
 from zoo import Captioner, create_model, model_card
 
@@ -173,30 +174,14 @@ def test_a_kill_during_validation_repeats_only_what_was_lost(tmp_path: Path) -> 
 
 
 def test_out_of_memory_is_noted_once_and_kept_on_resume(tmp_path: Path) -> None:
-    def small(stage: Stage) -> Objective:
-        inner = CrossEntropy(stage)
-
-        class Small:
-            def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-                asked.append(len(batch.image_ids))
-                if len(batch.image_ids) > 1:
-                    raise torch.OutOfMemoryError
-                return inner(model, batch, epoch)
-
-            def weight(self, batch: Batch) -> float:
-                return inner.weight(batch)
-
-        return Small()
-
-    asked: list[int] = []
-    said = io.StringIO()
-    schedule = tiny_schedule(dropout=0.0)
+    small, said, schedule = Small(1), io.StringIO(), tiny_schedule(dropout=0.0)
     whole, parts = [], []
     fit_tiny(tmp_path / "whole", schedule=schedule, records=whole)
+    halved: dict[str, Any] = {"schedule": schedule, "records": parts, "objective": lambda _: small, "said": said}
     with pytest.raises(Killed):
-        fit_tiny(tmp_path / "parts", schedule=schedule, records=parts, objective=small, said=said, kill_at=(1, 1))
-    _, summary = fit_tiny(tmp_path / "parts", schedule=schedule, records=parts, objective=small, said=said)
-    assert asked.count(2) == 1
+        fit_tiny(tmp_path / "parts", kill_at=(1, 1), **halved)
+    _, summary = fit_tiny(tmp_path / "parts", **halved)
+    assert small.refused == [2]
     assert said.getvalue().count("out of memory: every batch is worked through in 2 parts") == 1
     assert summary.micro_batches == 2
     assert [record.train_loss for record in parts] == pytest.approx([record.train_loss for record in whole], rel=1e-4)
