@@ -34,10 +34,7 @@ class TrainingDivergedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StepLoss:
-    """What a step gave: its number from 1 on, the loss over all ranks, the norm of the summed gradients, and its rate.
-
-    `rate` is the learning rate of the step.
-    """
+    """What a step gave: its number from 1 on, the loss of all ranks, the norm of summed gradients, and its rate."""
 
     step: int
     loss: float

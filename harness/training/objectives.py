@@ -20,11 +20,9 @@ class Objective(Protocol):
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
         """The loss, a scalar with a graph; the batch lies on the model's device, `epoch` counts from the stage's 0."""
-        ...
 
     def weight(self, batch: Batch) -> float:
         """What the loss is a mean over."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

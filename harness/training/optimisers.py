@@ -33,9 +33,6 @@ class RAdamLiu(Optimizer):
 
     While rho_t < 5 only the moments move (the first five steps with beta2 = 0.98), and eps is added to the square root
     of the second moment before its bias is corrected.
-
-    Args:
-        eps: added to the root of the uncorrected second moment.
     """
 
     def __init__(

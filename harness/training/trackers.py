@@ -150,10 +150,7 @@ class RunLog:
     """Trackers of one run; a context manager, because they are closed whatever becomes of the run.
 
     Per step: loss, gradient norm and learning rate. Per epoch: validation CIDEr-D times 100, images a second. At the
-    end: scores times 100 by split and metric, and costs by name.
-
-    Args:
-        folder: of the workspace for trackers' files.
+    end: scores times 100 by split and metric, and costs by name. Trackers' files lie in `folder`.
     """
 
     def __init__(self, names: Sequence[str], run: RunSpec, folder: Path, reporter: Reporter) -> None:

@@ -420,11 +420,7 @@ class Trainer:
 
 
 def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
-    """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations.
-
-    Args:
-        state: after at least one batch of the epoch.
-    """
+    """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations."""
     cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
     left = (stage.epochs - state.epoch) * batches - state.batch

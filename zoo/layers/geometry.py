@@ -108,10 +108,7 @@ def _waves(places: Tensor, width: int) -> Tensor:
 
 class PairWeights(nn.Module):
     """log relu(W_G geometry + b) of every pair of boxes, one number a head; -13.8 where there is nothing to take a
-    logarithm of.
-
-    Args:
-        pixel_sizes: see `pair_geometry`.
+    logarithm of. The geometry is that of `pair_geometry`.
     """
 
     def __init__(self, n_heads: int, *, pixel_sizes: bool) -> None:

@@ -3,8 +3,7 @@
 Each attention adds its query and normalises, and the layer around it adds its input and normalises again
 (`InnerResidual`); the decoder attends to the last output of the encoder. Code:
 https://github.com/luo3300612/image-captioning-DLCT, https://github.com/zhangxuying1004/RSTNet (both BSD-3-Clause),
-which also zero the rows of padding words; this is not needed, since they are at the end, invisible to other rows and
-ignored by losses.
+which also zero the rows of padding words, as that of the meshed-memory transformer does (see `zoo.models.m2`).
 """
 
 from collections.abc import Iterable

@@ -69,12 +69,9 @@ class RelationGraph(nn.Module):
 
 
 def label_matrix(relations: Tensor, count: int) -> Tensor:
-    """Labels (B, N, N) of the edges from i to j, 0 for none, of relations (B, M, 3), -1 where padded.
+    """Labels (B, N, N) of the edges from i to j, 0 for none, of relations (B, M, 3), -1 where padded; `count` is N.
 
     Of several relations of one ordered pair the highest label counts.
-
-    Args:
-        count: N, regions.
     """
     there = (relations >= 0).all(-1)
     subject, obj, label = relations.clamp(min=0).unbind(-1)

@@ -25,11 +25,7 @@ def relu_layer(d_input: int, d_model: int, dropout: float) -> nn.Sequential:
 
 
 class ImageGraph(nn.Module):
-    """Regions are averaged with what their relations tell them; relations and attributed regions become nodes too.
-
-    Args:
-        dropout: behind every ReLU.
-    """
+    """Regions are averaged with what their relations tell them; relations and attributed regions become nodes too."""
 
     def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
         super().__init__()
@@ -84,9 +80,6 @@ class SentenceGraph(nn.Module):
 
     Everything is computed from the vectors of words, where `ImageGraph` has those of regions. A layer of the released
     code that no output depends on (`ssg_obj_attr_fc`) is left out.
-
-    Args:
-        dropout: behind every ReLU.
     """
 
     def __init__(self, d_embedding: int, d_model: int, dropout: float) -> None:
