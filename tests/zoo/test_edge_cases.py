@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import zoo
+from tests.zoo.test_laws import BOS, EOS, look, tiny, words
 from zoo.decoding import beam_search, sample
 
 EXPANSIONS = ["expansionnet_v2", "expansionnet_v1", "expansionnet_v1/dynamic-encoder-1"]
@@ -11,32 +12,20 @@ FAMILIES = sorted(
     {name for name in zoo.list_models() if "/" not in name and zoo.model_card(name).visual in {"grid", "regions"}}
     | set(EXPANSIONS)
 )
-SEARCH = {"bos": 1, "eos": 2}
+SEARCH = {"bos": BOS, "eos": EOS}
 LONGEST = 24
-
-
-def tiny(name, **changes):
-    torch.manual_seed(0)
-    arguments = {**zoo.model_card(name).tiny, "max_len": LONGEST, **changes}
-    return zoo.create_model(name, vocab_size=9, visual_dim=6, **arguments).eval()
-
-
-def look(features, mask=None):
-    """Features with boxes, which models of cells pass over."""
-    corner = torch.arange(features.shape[1])[:, None].expand(*features.shape[:2], 2) / 200
-    return zoo.Visual(features, mask, torch.cat((corner, corner + 0.3), -1).to(features.dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", EXPANSIONS)
 def test_scores_that_are_all_zero_give_numbers_and_gradients(name, dtype):
     """Keys and queries of zero: every row of every expansion is zero, in the encoder and in the decoder."""
-    model = tiny(name)
+    model = tiny(name, torch.float32)
     with torch.no_grad():
         for label, parameter in model.named_parameters():
             if label.endswith(("mixer.queries", "mixer.key.weight", "mixer.key.bias")):
                 parameter.zero_()
-    visual, tokens = zoo.Visual(torch.rand(2, 5, 6)), torch.randint(3, 9, (2, 6))
+    visual, tokens = zoo.Visual(torch.rand(2, 5, 6)), words(2, 6)
     with torch.autocast("cpu", dtype, enabled=dtype.itemsize == 2):
         memory = model.double().encode(visual) if dtype == torch.float64 else model.encode(visual)
         logits = model.decode(memory, tokens)
@@ -51,8 +40,8 @@ def test_scores_that_are_all_zero_give_numbers_and_gradients(name, dtype):
 @pytest.mark.parametrize("length", [1, LONGEST])
 @torch.no_grad()
 def test_captions_of_one_token_and_of_all_tokens(name, length):
-    model = tiny(name)
-    memory = model.encode(look(torch.rand(2, 5, 6)))
+    model = tiny(name, torch.float32, max_len=LONGEST)
+    memory = model.encode(look(model, 2, torch.float32))
     search = {**SEARCH, "max_len": length}
     found = beam_search(model, memory, beam_size=3, banned=(SEARCH["eos"],), **search)  # no caption ends early
     assert (found.lengths == length).all()

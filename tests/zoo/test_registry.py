@@ -78,9 +78,6 @@ def test_pattern_finds_variants_except_those_on_pixels():
     assert len(found) > 5
     assert "expansionnet_v2/end-to-end" not in found
     assert all(zoo.model_card(name).visual != "pixels" for name in found)
-
-
-def test_a_name_finds_itself_whatever_it_sees():
     assert zoo.select_models("expansionnet_v2/end-to-end") == ["expansionnet_v2/end-to-end"]
     assert zoo.select_models("expansionet") == []
 

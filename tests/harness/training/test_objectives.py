@@ -12,7 +12,7 @@ from harness.config.schedule import Stage
 from harness.data.batches import Batch
 from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
 from tests.harness.training.tiny_training import VOCABULARY, tiny_schedule
-from tests.zoo.test_laws import beside
+from tests.zoo.test_laws import VOCAB, look, tiny
 from zoo import Captioner, DecodingState, Visual, create_model, model_card
 from zoo.decoding import greedy
 
@@ -61,21 +61,11 @@ def test_label_smoothing_is_luos_and_expansionnets_up_to_a_constant(pad: int) ->
     torch.testing.assert_close(ours, divergence + entropy, atol=1e-6, rtol=0)
 
 
-WORDS = 13
-
-
 def model_and_visual(name: str, images: int) -> tuple[Captioner, Visual]:
     """A tiny model, and something for it to see."""
-    card = model_card(name)
     torch.manual_seed(1)
-    model = create_model(name, vocab_size=WORDS, visual_dim=0 if card.visual in {"none", "pixels"} else 8, **card.tiny)
-    if card.visual == "pixels":
-        return model.eval(), Visual(pixels=torch.rand(images, 3, 64, 64))
-    cells = 1 if card.visual == "pooled" else 5
-    boxes = torch.rand(images, cells, 4).cumsum(-1) / 4
-    mask = torch.ones(images, cells, dtype=torch.bool)
-    boxed = boxes if card.visual.startswith("regions") else None
-    return model.eval(), Visual(torch.randn(images, cells, 8), mask, boxed, **beside(model, images))
+    model = tiny(name)
+    return model, look(model, images)
 
 
 def likeliest(distribution: Tensor, _: int) -> Tensor:
@@ -88,7 +78,7 @@ def test_words_that_are_all_drawn_make_a_caption_of_the_models_own(
 ) -> None:
     model, visual = model_and_visual(architecture, images=2)
     memory = model.encode(visual)
-    inputs = torch.randint(4, WORDS, (6, 5))
+    inputs = torch.randint(4, VOCAB, (6, 5))
     inputs[:, 0] = 1
     monkeypatch.setattr(torch, "multinomial", likeliest)
     mixed = scheduled_sampling_inputs(model, memory, inputs, 1.0)
@@ -102,7 +92,7 @@ def test_words_that_are_all_drawn_make_a_caption_of_the_models_own(
 def test_a_drawn_word_follows_from_the_mixed_words_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model, visual = model_and_visual("transformer_base", images=2)
     memory = model.encode(visual)
-    inputs = torch.randint(4, WORDS, (4, 6))
+    inputs = torch.randint(4, VOCAB, (4, 6))
     monkeypatch.setattr(torch, "multinomial", likeliest)
     mixed = scheduled_sampling_inputs(model, memory, inputs, 0.5)
     drawn = model.decode(memory, mixed).argmax(-1)[:, :-1]
@@ -118,7 +108,7 @@ def test_inputs_are_replaced_as_often_as_asked_for() -> None:
     inputs[:, 0] = 1
 
     def step(words: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
-        return torch.zeros(len(words), WORDS), state
+        return torch.zeros(len(words), VOCAB), state
 
     model.step = step  # type: ignore[method-assign]
     mixed = scheduled_sampling_inputs(model, model.encode(visual), inputs, 0.3)
@@ -127,7 +117,7 @@ def test_inputs_are_replaced_as_often_as_asked_for() -> None:
 
 def test_the_loss_is_that_of_the_true_words_given_the_mixed_ones() -> None:
     model, visual = model_and_visual("transformer_base", images=2)
-    tokens = torch.randint(4, WORDS, (4, 6))
+    tokens = torch.randint(4, VOCAB, (4, 6))
     stage = Stage.model_validate(
         {"name": "xe", "epochs": 9, "batch_size": 2, "learning_rate": {"peak": 0.1},
          "scheduled_sampling": {"every": 1, "step": 0.5, "most": 0.5}}
