@@ -26,15 +26,7 @@ def rates(model: nn.Module) -> dict[str, float]:
     return {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
 
 
-def test_a_scale_multiplies_each_site_of_a_transformer() -> None:
-    model = build("transformer")
-    DropoutRates(model).apply(stage(dropout_scale=1.6))
-    found = rates(model)
-    assert found.pop("input_dropout") == pytest.approx(0.8)
-    assert list(found.values()) == pytest.approx([0.16] * len(found))
-
-
-def test_a_scale_multiplies_each_site_of_a_recurrent_model() -> None:
+def test_a_scale_multiplies_each_site() -> None:
     model = build("aoanet")
     own = rates(model)
     assert {own["context_dropout"], own["output_dropout"], own["embedding.2"], own["region_embedding.2"]} == {0.5}

@@ -68,16 +68,6 @@ def test_its_learning_rates_were_those_of_the_hyperbolic_warm_up(theirs: dict[st
     assert found == pytest.approx(theirs["in/lr_used"].tolist(), rel=1e-12)
 
 
-def test_authors_radam_waits_five_steps_and_skips_no_gradient() -> None:
-    moved, still = Parameter(torch.ones(2)), Parameter(torch.ones(2))
-    optimiser = RAdamLiu([moved, still], lr=0.1)
-    for step in range(7):
-        moved.grad = torch.ones(2)
-        optimiser.step()
-        assert bool((moved == 1).all()) == (step < 5)
-    assert bool((still == 1).all())
-
-
 def test_all_parameters_at_once_take_the_steps_of_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU does, whose kernels are as many for all as for one."""
     alone, together = _parameters(), _parameters()
