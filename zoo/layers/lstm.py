@@ -41,13 +41,14 @@ class LSTMCell(Looped):
 
     def project(self, x: Tensor) -> Tensor:
         """Part (..., 4R or 5R) of the pre-activations from the input, all biases included."""
-        return self.matrix("input", lambda: SharedMatrix(self.input.weight, self._bias()))(x)
+        return self.matrix("input", lambda: SharedMatrix(self.input.weight, self.both_biases()))(x)
 
     def preactivate(self, projected: Tensor, past: Tensor) -> Tensor:
         """Add the part from the past state (rows, d_past) to `project` of one position (rows, 4R or 5R)."""
         return self.matrix("recurrent", lambda: SharedMatrix(self.recurrent.weight))(past, projected)
 
-    def _bias(self) -> Tensor | None:
+    def both_biases(self) -> Tensor | None:
+        """Their sum, (4R or 5R,); None without biases."""
         return self.input.bias + self.recurrent.bias if self.biased else None
 
     def update(self, gates: Tensor, candidates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,11 +73,9 @@ class LSTMCell(Looped):
         if self.maxout or self._shared is None:
             after = self(self.project(x), torch.cat(tuple(past), 1) if len(past) > 1 else past[0], cell)
             return after
-        weight = self.matrix("both", lambda: SharedMatrix(self._both(), self._bias()))
+        both = self.input.weight, self.recurrent.weight
+        weight = self.matrix("both", lambda: SharedMatrix(torch.cat(both, 1), self.both_biases()))
         return _read(None, torch.cat((x, *past), 1), cell, weight)
-
-    def _both(self) -> Tensor:
-        return torch.cat((self.input.weight, self.recurrent.weight), 1)
 
 
 def _read(projected: Tensor | None, past: Tensor, cell: Tensor, matrix: SharedMatrix) -> tuple[Tensor, Tensor]:

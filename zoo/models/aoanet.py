@@ -261,9 +261,7 @@ class AoANet(RecurrentCaptioner):
         first, second = projected.unbind(3)
         keys, values = (second, first) if len(memories) == 1 else (first, second)  # the authors' two codebases differ
         mean = mean_of_valid(regions.masked_fill(~mask[..., None], 0.0), mask)
-        image = F.linear(
-            mean, self.lstm.recurrent.weight[:, : self.d_model], self.lstm.input.bias + self.lstm.recurrent.bias
-        )
+        image = F.linear(mean, self.lstm.recurrent.weight[:, : self.d_model], self.lstm.both_biases())
         keys, values, barred = self.attention.prepare(keys, values, mask)
         return Memory(regions, mask, {"keys": keys, "values": values, "mean": mean, "image": image, "barrier": barred})
 

@@ -280,7 +280,7 @@ class GCNLSTM(RecurrentCaptioner):
             regions = self.convolution(features, relations * pairs) * mask[..., None]
             mean = mean_of_valid(regions, mask)
         keys, barrier = self.attention.project(regions, mask)
-        image = F.linear(mean, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
+        image = F.linear(mean, self.image_gates.weight, self.lstm.both_biases())
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
     def _relations(self, visual: Visual, features: Tensor) -> Tensor:

@@ -139,13 +139,8 @@ class SentenceDecoder(nn.Module):
     def remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> dict[str, Tensor]:
         """What every word reads: nodes (B, L, R) with their mask, and the embedded image (B, R)."""
         keys, barrier = self.attention.project(nodes, mask)
-        image = F.linear(image, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
+        image = F.linear(image, self.image_gates.weight, self.lstm.both_biases())
         return {"sentence_keys": keys, "sentence_nodes": nodes, "sentence_barrier": barrier, "sentence_image": image}
-
-    @staticmethod
-    def remembers(images: dict[str, Tensor]) -> bool:
-        """Whether this is of a sentence's graph, and not of an image."""
-        return "sentence_nodes" in images
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
         """See `RecurrentCaptioner.advance`."""
@@ -265,9 +260,7 @@ class SGAE(RecurrentCaptioner):
         # The score's bias enters with its gradient of zero, as in `AdditiveAttention.project`.
         bias = self.node_attention.key.bias + self.entry_attention.query.bias + 0 * self.entry_attention.score.bias
         entry_keys = 2 * F.linear(entries, self.node_attention.key.weight, bias)
-        image = F.linear(
-            self.image_embedding(image), self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias
-        )
+        image = F.linear(self.image_embedding(image), self.image_gates.weight, self.lstm.both_biases())
         extra = {"keys": keys, "nodes": nodes, "entry_keys": entry_keys, "entries": entries, "barrier": barrier}
         return Memory(nodes, mask, {**extra, "image": image})
 
@@ -277,12 +270,12 @@ class SGAE(RecurrentCaptioner):
 
     def word_inputs(self, words: Tensor, images: dict[str, Tensor]) -> Tensor:
         """See `RecurrentCaptioner.word_inputs`; the embedded image is an input at every word."""
-        if self.sentences is not None and self.sentences.remembers(images):
+        if self.sentences is not None and "sentence_nodes" in images:
             return project_words(words, self.sentences.lstm.input.weight, images["sentence_image"])
         return project_words(words, self.lstm.input.weight, images["image"])
 
     def advance(self, inputs: Tensor, rows: Rows, images: dict[str, Tensor]) -> tuple[Tensor, Rows]:
-        if self.sentences is not None and self.sentences.remembers(images):
+        if self.sentences is not None and "sentence_nodes" in images:
             return self.sentences.advance(inputs, rows, images)
 
         def read(attention: Tensor) -> Tensor:

@@ -192,7 +192,7 @@ class UpDown(RecurrentCaptioner):
         regions = self.region_embedding(features)
         keys, barrier = self.attention.project(regions, mask)
         image = self.image_embedding(mean_of_valid(features, mask))
-        image = F.linear(image, self.image_gates.weight, self.lstm.input.bias + self.lstm.recurrent.bias)
+        image = F.linear(image, self.image_gates.weight, self.lstm.both_biases())
         return Memory(regions, mask, {"keys": keys, "values": regions, "barrier": barrier, "image": image})
 
     def first_rows(self, memory: Memory) -> Rows:
