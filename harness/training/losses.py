@@ -71,15 +71,11 @@ class UnreadLosses:
         kept, self._kept = self._kept, []
         if kept:
             steps, losses, norms, rates = zip(*kept, strict=True)
-            found = zip(steps, read_losses(losses, collective), torch.stack(norms).tolist(), rates, strict=True)
+            flat = [loss for parts in losses for loss in parts]
+            values = iter(torch.stack(flat).tolist() if flat else ())  # in one transfer from the device
+            sums = collective.all_reduce_sum([sum((next(values) for _ in parts), 0.0) for parts in losses])
+            found = zip(steps, sums, torch.stack(norms).tolist(), rates, strict=True)
             yield from (StepLoss(*each) for each in found)
-
-
-def read_losses(losses: Sequence[Sequence[Tensor]], collective: Collective) -> list[float]:
-    """The loss of each step over all micro-batches and ranks, in one transfer from the device."""
-    flat = [loss for parts in losses for loss in parts]
-    values = iter(torch.stack(flat).tolist() if flat else ())
-    return collective.all_reduce_sum([sum((next(values) for _ in parts), 0.0) for parts in losses])
 
 
 @contextmanager

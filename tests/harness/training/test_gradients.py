@@ -14,7 +14,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training import self_critical
 from harness.training.distributed import Collective
-from harness.training.losses import BatchGradient, read_losses
+from harness.training.losses import BatchGradient, UnreadLosses
 from harness.training.objectives import CrossEntropy
 from harness.training.stage import make_objective
 from harness.utils.errors import BenchError
@@ -186,7 +186,9 @@ def test_a_rank_without_images_adds_nothing() -> None:
     empty = Batch(Visual(), torch.zeros(0, 2, dtype=torch.long), ())
     losses, images = gradient(CrossEntropy(STAGE), list(model.parameters()), empty, 0, 1)
     assert images == 6
-    assert read_losses([losses], Others()) == [6.0]
+    unread = UnreadLosses(torch.device("cpu"))
+    unread.add(1, losses, torch.tensor(0.0), 0.1)
+    assert [found.loss for found in unread.read(Others())] == [6.0]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert told == []
 
