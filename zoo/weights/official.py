@@ -94,7 +94,8 @@ def read_checkpoint(
     for place in places:
         if isinstance(weights, dict) and isinstance(weights.get(place), dict):
             weights = weights[place]
-    if isinstance(weights, dict) and weights and all(map(_is_weight, weights.items())):
+    named = weights.items() if isinstance(weights, dict) else ()
+    if named and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in named):
         refuse_not_finite(weights, f"{what} {path}")
         return dict(weights)
     shown = f"its keys are {', '.join(sorted(map(str, found))[:6])}" if isinstance(found, dict) else type(found)
@@ -102,10 +103,6 @@ def read_checkpoint(
         f"{what} {path} is not a state dict, and has no tensors under {' or '.join(map(repr, places))}: {shown}",
         f"save a dictionary {{{places[0]!r}: model.state_dict()}}",
     )
-
-
-def _is_weight(item: tuple[object, object]) -> bool:
-    return isinstance(item[0], str) and isinstance(item[1], Tensor)
 
 
 def read_vocabulary(path: Path) -> list[str]:
