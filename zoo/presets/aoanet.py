@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo.registry import ModelCard, register_model
+from zoo.registry import ModelCard, register_model, register_variants
 
 _AOANET: dict[str, Any] = {
     "paper": "Huang, Wang, Chen, Wei: Attention on Attention for Image Captioning, ICCV 2019 (arXiv:1908.06954)",
@@ -42,18 +42,16 @@ def _tiny(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
-    card = ModelCard(
-        name=name,
+    register_variants(
+        {name: (summary, arguments)},
         entry="zoo.models.aoanet:AoANet",
-        summary=summary,
         **origin,
         visual="regions",
-        arguments={**_LSTM_SIZES, **arguments},
+        arguments=_LSTM_SIZES,
         tiny=_tiny(arguments),
         # A layer's number means something only where there are as many as the paper counts.
         small={"n_encoder_layers": 3} if arguments.get("wide_layers") else {},
     )
-    register_model(card)
 
 
 _REFINED = {"n_encoder_layers": 6}

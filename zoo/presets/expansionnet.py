@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from zoo.registry import ModelCard, register_model
+from zoo.registry import ModelCard, register_model, register_variants
 
-_ENTRY = "zoo.models.expansionnet:ExpansionNet"
 _V2_PAPER = (
     "Hu, Cavicchioli, Capotondi: Exploiting Multiple Sequence Lengths in Fast End to End Training for Image "
     "Captioning, IEEE Big Data 2023 (arXiv:2208.06551)"
@@ -101,16 +100,14 @@ def _small(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _register(name: str, summary: str, origin: dict[str, Any], arguments: dict[str, Any]) -> None:
-    card = ModelCard(
-        name=name,
-        entry=_ENTRY,
-        summary=summary,
+    register_variants(
+        {name: (summary, arguments)},
+        entry="zoo.models.expansionnet:ExpansionNet",
         **origin,
-        arguments={**_SIZES, **arguments},
+        arguments=_SIZES,
         tiny=_tiny(arguments),
         small=_small(arguments),
     )
-    register_model(card)
 
 
 _V2_FULL = _mixers(_BLOCKS, 0, 16)

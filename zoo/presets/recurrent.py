@@ -4,7 +4,7 @@ Up-Down, GCN-LSTM, SGAE, and the conditional GRU.
 
 from typing import Any
 
-from zoo.registry import ModelCard, register_model, register_variants
+from zoo.registry import register_variants
 
 _CODE: dict[str, Any] = {"source": "https://github.com/ruotianluo/ImageCaptioning.pytorch", "licence": "MIT"}
 _VINYALS: dict[str, Any] = {
@@ -41,23 +41,19 @@ _ANDERSON: dict[str, Any] = {
     "visual": "regions",
     **_CODE,
 }
-_REGIONS = {"visual": "regions"}
 _ATTENDING_TINY = {"d_model": 16, "max_len": 12, "d_attention": 8}
 _ATTENDING_SMALL = {"d_embedding": None, "d_attention": 64}
 
 
 def _register(name: str, model: str, summary: str, origin: dict[str, Any], **arguments: Any) -> None:
     attends = origin["visual"] != "pooled"
-    register_model(
-        ModelCard(
-            name=name,
-            entry=f"zoo.models.{model}",
-            summary=summary,
-            **origin,
-            arguments={"dropout": 0.5, **arguments},
-            tiny=_ATTENDING_TINY if attends else {"d_model": 16, "max_len": 12},
-            small=_ATTENDING_SMALL if attends else {},
-        )
+    register_variants(
+        {name: (summary, arguments)},
+        entry=f"zoo.models.{model}",
+        **origin,
+        arguments={"dropout": 0.5},
+        tiny=_ATTENDING_TINY if attends else {"d_model": 16, "max_len": 12},
+        small=_ATTENDING_SMALL if attends else {},
     )
 
 
@@ -82,7 +78,7 @@ _register(
     "att2in/embedded",
     "att2in:Att2in",
     "Att2in with rectified embeddings of words and regions (att2in2)",
-    {**_RENNIE, **_REGIONS},
+    {**_RENNIE, "visual": "regions"},
     rectified=True,
     visual_kind="regions",
 )
