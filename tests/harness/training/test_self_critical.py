@@ -47,7 +47,9 @@ def theirs() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def losses() -> dict[str, Tensor]:
     with np.load(FIXTURES / "losses.npz") as file:
-        return {name: torch.from_numpy(file[name]) for name in file}
+        found = {name: torch.from_numpy(file[name]) for name in file}
+    ended = (found["in/seq"] == 0).cumsum(1)
+    return found | {"mask": (ended == 0) | ((ended == 1) & (found["in/seq"] == 0))}
 
 
 def training_images(captions: list[list[str]]) -> list[Sample]:
@@ -122,11 +124,8 @@ def test_more_words_than_numbers_share_the_last_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_token_average_is_that_of_luos_code(losses: dict[str, Tensor]) -> None:
-    tokens = losses["in/seq"]
-    log_probs = losses["in/logprobs"].gather(-1, tokens[..., None])[..., 0]
-    ended = (tokens == 0).cumsum(1)
-    mask = (ended == 0) | ((ended == 1) & (tokens == 0))
-    loss = self_critical_loss(log_probs, mask, losses["in/reward"][:, 0], "tokens")
+    log_probs = losses["in/logprobs"].gather(-1, losses["in/seq"][..., None])[..., 0]
+    loss = self_critical_loss(log_probs, losses["mask"], losses["in/reward"][:, 0], "tokens")
     torch.testing.assert_close(loss, losses["out/reward_criterion"], atol=1e-12, rtol=0)
 
 
@@ -134,9 +133,7 @@ def test_the_mean_of_others_as_baseline_and_its_gradient(losses: dict[str, Tenso
     tokens, all_log_probs = losses["in/seq"], losses["in/logprobs"].clone().requires_grad_()
     scores = losses["in/scores"].view(int(losses["cfg/N"]), int(losses["cfg/sample_n"]))
     advantages = (scores - mean_of_others(scores)).flatten()
-    ended = (tokens == 0).cumsum(1)
-    mask = (ended == 0) | ((ended == 1) & (tokens == 0))
-    loss = self_critical_loss(all_log_probs.gather(-1, tokens[..., None])[..., 0], mask, advantages, "tokens")
+    loss = self_critical_loss(all_log_probs.gather(-1, tokens[..., None])[..., 0], losses["mask"], advantages, "tokens")
     loss.backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(loss, losses["out/struct/new_self_critical"], atol=1e-12, rtol=0)
     theirs = losses["out/struct/new_self_critical_grad_logp"]
