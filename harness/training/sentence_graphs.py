@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harness.config.preset import Preset
 from harness.config.schedule import Schedule, Stage
@@ -30,18 +31,40 @@ from harness.measure.model_modes import eval_mode
 from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
-from zoo import Captioner
-from zoo.models.sgae import SGAE
+from zoo import Captioner, Memory, Visual
+
+
+@runtime_checkable
+class HasSentenceGraphs(Protocol):
+    """A captioner that may have an auto-encoder of sentence graphs, whose words are entries of its vocabulary.
+
+    `sentences` holds it; None where the model was built without.
+    """
+
+    sentences: nn.Module | None
+
+    def encode_sentences(
+        self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
+    ) -> Memory:
+        """Encode the scene graphs of n sentences of each image (B * n, ...), for `Captioner.decode`.
+
+        Args:
+            visual: B images; what of them is read beside the graphs is the model's own.
+            objects: (B * n, N), attributes: (B * n, N, a) of each object, -1 where padded.
+            relations: (B * n, M, 3), places of subject and object, and the word; -1 where padded.
+            dictionary: encode through the model's dictionary.
+        """
+        ...
 
 
 def has_sentences(model: Captioner) -> bool:
     """Whether the model has a part for sentence graphs."""
-    return isinstance(model, SGAE) and model.sentences is not None
+    return isinstance(model, HasSentenceGraphs) and model.sentences is not None
 
 
-def require_sentences(model: Captioner, stage: Stage) -> SGAE:
+def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
     """The model, if it has a part for sentence graphs; BenchError if it has none."""
-    if isinstance(model, SGAE) and model.sentences is not None:
+    if isinstance(model, HasSentenceGraphs) and model.sentences is not None:
         return model
     raise BenchError(
         f"stage {stage.name!r} learns from sentence graphs, and this model has no part for them",
