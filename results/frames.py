@@ -137,7 +137,43 @@ class Results:
         - plugins (string): the plug-ins that were loaded; missing: none
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
-        return leaderboard_frame(self._store, split, metric, judging)
+        groups = sorted(leaderboard(self._store, metric, judging), key=lambda group: -len(group.rows))
+        runs = {run.key: run for run in finished(self._store)}
+        check_known("split", split, dict.fromkeys(group.split for group in groups))
+        shown = [
+            (number, group, row)
+            for number, group in enumerate(groups, start=1)
+            for row in (*group.rows, *group.references)
+            if split in {None, group.split}
+        ]
+        metrics = list(dict.fromkeys((metric, *(name for *_, row in shown for name in row.scores))))
+        units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
+        names = dict.fromkeys(name for *_, row in shown for name in row.costs)
+        bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
+        costs = {
+            (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
+            for name in names
+            for part in (("value", "low", "high") if name in bounded else ("value",))
+        }
+        scores = [f"{metric}_{part}" for metric in metrics for part in _OF_METRIC.values()]
+        dtypes = {
+            **_FIRST,
+            **{name: "int64" if name.endswith("_seeds") else "float64" for name in scores},
+            **{f"{metric}_held_out_percent": "float64" for metric in metrics},
+            **_BESIDE,
+            **dict.fromkeys(costs.values(), "float64"),
+            **_LAST,
+        }
+        rows = [
+            {
+                **_identity(number, group, row, [runs[key] for key in row.keys]),
+                **_scores(row, metrics),
+                **_standing(row, group, runs[row.keys[0]]),
+                **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
+            }
+            for number, group, row in shown
+        ]
+        return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 
     def scores(self, *, split: str | None = None, metric: str | None = None) -> pd.DataFrame:
         """One row a finished run, split, domain and metric.
@@ -330,49 +366,6 @@ _LAST = {
     **dict.fromkeys(("other_machines", "runs", "pretraining", "outdated", "elsewhere", "plugins"), "string"),
     **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
 }
-
-
-def leaderboard_frame(
-    store: Store, split: str | None, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL
-) -> pd.DataFrame:
-    """Groups of most rows first, as in the report; in each its rows, best first, then its references."""
-    groups = sorted(leaderboard(store, metric, judging), key=lambda group: -len(group.rows))
-    runs = {run.key: run for run in finished(store)}
-    check_known("split", split, dict.fromkeys(group.split for group in groups))
-    shown = [
-        (number, group, row)
-        for number, group in enumerate(groups, start=1)
-        for row in (*group.rows, *group.references)
-        if split in {None, group.split}
-    ]
-    metrics = list(dict.fromkeys((metric, *(name for *_, row in shown for name in row.scores))))
-    units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items() if cost.unit}
-    names = dict.fromkeys(name for *_, row in shown for name in row.costs)
-    bounded = {name for *_, row in shown for name, cost in row.costs.items() if cost.low is not None}
-    costs = {
-        (name, part): with_unit(name if part == "value" else f"{name}_{part}", units.get(name, ""))
-        for name in names
-        for part in (("value", "low", "high") if name in bounded else ("value",))
-    }
-    scores = [f"{metric}_{part}" for metric in metrics for part in _OF_METRIC.values()]
-    dtypes = {
-        **_FIRST,
-        **{name: "int64" if name.endswith("_seeds") else "float64" for name in scores},
-        **{f"{metric}_held_out_percent": "float64" for metric in metrics},
-        **_BESIDE,
-        **dict.fromkeys(costs.values(), "float64"),
-        **_LAST,
-    }
-    rows = [
-        {
-            **_identity(number, group, row, [runs[key] for key in row.keys]),
-            **_scores(row, metrics),
-            **_standing(row, group, runs[row.keys[0]]),
-            **{column: getattr(row.costs.get(name), part, None) for (name, part), column in costs.items()},
-        }
-        for number, group, row in shown
-    ]
-    return typed({name: [row[name] for row in rows] for name in dtypes}, dtypes)
 
 
 def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[str, Any]:

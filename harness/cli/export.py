@@ -103,14 +103,14 @@ def leaderboard(
         raise BenchError(why, "leave it out, or write latex")
     from reports.tables.contents import Contents
     from reports.text import markup
-    from results.frames import leaderboard_frame
+    from results.frames import Results
     from results.runs.standings import Judging
 
     judging = Judging(margin, place_unfinished, same_machine)
     names = markup.DEFAULT if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
         if format == "csv":
-            text = markup.as_csv(leaderboard_frame(store, None, metric, judging))
+            text = markup.as_csv(Results(store).leaderboard(metric=metric, judging=judging))
         elif format == "json":
             text = markup.as_json(Contents.read(store, metric, judging))
         else:
