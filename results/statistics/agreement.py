@@ -12,9 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from results.statistics.significance import LEVEL, holm
+from results.statistics.significance import LEVEL, Array, holm
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 TAU_B: Final = "tau-b"
 TAU_C: Final = "tau-c"

@@ -220,9 +220,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 ByImage = Mapping[int, float]
-MEANS: Final = ("CIDEr-D", "ROUGE-L", "SPICE")
 SUMS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
-"""Metrics that sum the images' statistics before they divide; those of `MEANS`, and what others compute, are means."""
+"""Metrics that sum the images' statistics before they divide; all others are means over images."""
 
 
 @dataclass(frozen=True, slots=True)
