@@ -52,7 +52,8 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
         facts = {}
         for domain, among in members.items():
             # (seeds, images, metrics), in the order of `FACT_METRICS`, of counts (seeds, images, kinds, 4)
-            values = np.array([pseudo_values(of_seed, _flat_scores) for of_seed in unpacked(counts[:, among])])
+            by_seed = [pseudo_values(of_seed, fact_scores) for of_seed in unpacked(counts[:, among])]
+            values = np.reshape(by_seed, (len(row.keys), -1, len(FACT_METRICS)))
             if domain == "overall":
                 influences[row.keys[0]] = values
             by_metric = zip(FACT_METRICS, np.moveaxis(values, -1, 0).tolist(), strict=True)
@@ -73,10 +74,6 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
     )
     images = {domain: int(among.sum()) for domain, among in members.items()}
     return FactTable(replace(group, rows=ranked, references=beside), _leading(ranked, influences), influences, images)
-
-
-def _flat_scores(totals: Array) -> Array:
-    return fact_scores(totals).reshape(*totals.shape[:-2], -1)
 
 
 def _leading(rows: Sequence[Row], influences: Mapping[str, Array]) -> dict[str, frozenset[str]]:
