@@ -54,9 +54,11 @@ def publish(source: str | Path, file: Path) -> PublishedCopy:
         with Store(part) as copy:
             merged = merge(copy, source)
             with copy.writing() as connection:
-                unfinished = _keep_finished(connection, merged.source)
+                unfinished = connection.execute(delete(RunRow).where(RunRow.status != "finished")).rowcount
+                runs = connection.scalar(select(func.count()).select_from(RunRow))
+                if not runs:
+                    raise StoreError(f"{merged.source} has no finished run to publish", "finish some with bench run")
                 _remove_private(connection)
-                runs = connection.scalar(select(func.count()).select_from(RunRow)) or 0
         with closing(sqlite3.connect(part)) as plain:
             plain.execute("PRAGMA journal_mode = DELETE")
             plain.execute("VACUUM")
@@ -69,13 +71,6 @@ def publish(source: str | Path, file: Path) -> PublishedCopy:
 def _remove(part: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         part.with_name(f"{part.name}{suffix}").unlink(missing_ok=True)
-
-
-def _keep_finished(connection: Connection, source: str) -> int:
-    unfinished = connection.execute(delete(RunRow).where(RunRow.status != "finished")).rowcount
-    if connection.scalar(select(RunRow.id).limit(1)) is None:
-        raise StoreError(f"{source} has no finished run to publish", "finish some with bench run")
-    return unfinished
 
 
 def _remove_private(connection: Connection) -> None:

@@ -121,11 +121,6 @@ _CLUSTERED = {"sqlite_with_rowid": False}
 _EITHER = "(value IS NULL) <> (reason IS NULL)"
 
 
-def _one_of(column: str, words: Any) -> CheckConstraint:
-    """A column holds one of the words of a `Literal`."""
-    return CheckConstraint(f"{column} IN ({', '.join(map(repr, get_args(words)))})", name=column)
-
-
 def _is_json(column: str, kind: Literal["object", "array"]) -> CheckConstraint:
     """That a column holds a JSON object or array, or nothing: SQLite takes any text as JSON, servers look at it."""
     check = f"CASE WHEN json_valid({column}) THEN json_type({column}) = '{kind}' ELSE {column} IS NULL END"
@@ -195,7 +190,10 @@ class RunRow(Base):
 
     __tablename__ = "runs"
     __table_args__ = (
-        *(_one_of(column, words) for column, words in (("role", Role), ("kind", RunKind), ("status", Status))),
+        *(
+            CheckConstraint(f"{column} IN ({', '.join(map(repr, get_args(words)))})", name=column)
+            for column, words in (("role", Role), ("kind", RunKind), ("status", Status))
+        ),
         CheckConstraint("status NOT IN ('failed', 'skipped') OR reason IS NOT NULL", name="failure_has_reason"),
         CheckConstraint("status <> 'finished' OR finished_at IS NOT NULL", name="finished_has_time"),
         *(_is_json(column, "object") for column in ("config", "signature", "environment", "operators")),
