@@ -167,9 +167,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
         for file, text in gallery.data.items():
             (folder / file).write_text(text, encoding="utf-8")
     for page in attention:
-        style = Markup(asset("attention.css"))
-        content = {"attention": page, "others": attention, "attention_style": style}
-        write(page.file, "attention.html.j2", "gallery.html", **content)
+        write(page.file, "attention.html.j2", "gallery.html", attention=page, others=attention)
         (folder / "attention.js").write_text(asset("attention.js"), encoding="utf-8")
         for file, text in page.scripts.items():
             (folder / file).write_text(text, encoding="utf-8")
