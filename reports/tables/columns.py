@@ -116,8 +116,7 @@ def people(group: Group, facets: Facets) -> Titled | None:
     def scored_alike(row: Row) -> bool:
         return {name for name, own in row.differs.items() if own not in (None, "none")} <= _MAY_DIFFER
 
-    there = (row for row in group.references if row.model == "human" and row.held_out)
-    humans = list(filter(scored_alike, there))
+    humans = [row for row in group.references if row.model == "human" and row.held_out and scored_alike(row)]
     models = sorted((row for row in group.rows if row.held_out), key=held_out, reverse=True)
     if not humans or not models:
         return None

@@ -16,7 +16,8 @@ _NAMED = 6
 
 def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
     """The places of a group's models under every budget; None unless it is the one that was trained longest."""
-    rungs = ladder_of(group, groups)
+    rungs = [each for each in groups if each.rows and each.ladder == group.ladder and each.split == group.split]
+    rungs.sort(key=lambda rung: rung.budget)
     if len(rungs) < 2 or rungs[-1] is not group:
         return None
     seeds: dict[str, list[tuple[int, ...]]] = {}
@@ -42,12 +43,6 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     if alike and (which := next(iter(common.values()))):
         note += f" Scores are of {_seeds(which)} alone, which all have under every budget."
     return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
-
-
-def ladder_of(group: Group, groups: Sequence[Group]) -> list[Group]:
-    """The groups that differ from a group in nothing but the budget, and itself, ascending."""
-    rungs = [each for each in groups if each.rows and each.ladder == group.ladder and each.split == group.split]
-    return sorted(rungs, key=lambda each: each.budget) if group.rows else []
 
 
 def updates(group: Group) -> str:

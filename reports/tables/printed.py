@@ -19,8 +19,6 @@ _SPLITS = {
     "coco-online-c40": "COCO server c40",
     "nocaps-val": "nocaps val",
 }
-_NOCAPS = "nocaps-val"
-_NOWHERE = "No printed score is recorded here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,9 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
         return Cell(beside(told), told / 100, reason=run.config["card"].get("printed_in") or "the card of its captions")
     match = nearest(run, group.split)
     if match is None:
-        return noted(numbers.DASH, _NOWHERE)
+        return noted(numbers.DASH, "No printed score is recorded here.")
     note, matches = published_note(match), []
-    if domains and match.score.split == _NOCAPS:
+    if domains and match.score.split == "nocaps-val":
         matches = [nearest(run, group.split, name) for name in domains]
         other = published.domain_footnote(domains)
         note += f" {other}" if other else ""
