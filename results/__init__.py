@@ -17,10 +17,8 @@ from results.records import (
     ImageRecord,
     Outcome,
     Quantity,
-    Role,
     RunSpec,
     SplitResult,
-    Status,
 )
 
 if TYPE_CHECKING:
@@ -35,10 +33,8 @@ __all__ = [
     "Outcome",
     "Quantity",
     "Results",
-    "Role",
     "RunSpec",
     "SplitResult",
-    "Status",
     "Store",
     "StoreError",
     "open",

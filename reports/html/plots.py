@@ -132,7 +132,7 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     """One point a series, quality (up is better) against cost (left is better), and the front of the best trade-offs.
 
     The x axis is logarithmic where costs differ more than tenfold. Where there are many points, only those on the
-    front are named. None with fewer than two points.
+    front are named: others say their name when they are pointed at. None with fewer than two points.
     """
     if len(series) < 2:
         return None
@@ -144,7 +144,6 @@ def trade_off_plot(title: str, x_label: str, y_label: str, series: Sequence[Seri
     spots = [(round(x_scale(x), 1), round(y_scale(y), 1)) for x, y in (one.points[0] for one in series)]
     front, best = _front(spots)
     placed: list[Box] = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
-    # Where there are many points, only those on the front are named: others say their name when they are pointed at.
     named = [number for number in range(len(series)) if number in best or len(series) <= MAX_LABELS]
     labels = {number: _point_label(shortened(series[number].name), spots[number], placed, FRAME) for number in named}
     drawn = [

@@ -53,8 +53,7 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: floa
         return Learning("stopped early" if stopped_early else "unknown", count)
     quarter = ceil(count / 4)
     rise = max(scores[-quarter:]) - max(scores[:-quarter])
-    # The deviation of one score from the curve that fits best and never falls, with as many parameters as levels.
-    fitted = _never_falling(scores)
+    fitted = _never_falling(scores)  # with as many parameters as levels
     squares = sum((score - level) ** 2 for score, level in zip(scores, fitted, strict=True))
     error = sqrt(2) * sqrt(squares / max(count - len(set(fitted)), 1))
     fell = scores[-1] < max(scores) - error
