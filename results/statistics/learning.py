@@ -53,9 +53,9 @@ def learning(scores: Sequence[float], *, stopped_early: bool = False, idle: floa
         return Learning("stopped early" if stopped_early else "unknown", count)
     quarter = ceil(count / 4)
     rise = max(scores[-quarter:]) - max(scores[:-quarter])
-    fitted = _never_falling(scores)  # with as many parameters as levels
+    fitted = _never_falling(scores)
     squares = sum((score - level) ** 2 for score, level in zip(scores, fitted, strict=True))
-    error = sqrt(2) * sqrt(squares / max(count - len(set(fitted)), 1))
+    error = sqrt(2) * sqrt(squares / max(count - len(set(fitted)), 1))  # each level is a parameter
     fell = scores[-1] < max(scores) - error
     state: State = "finished learning"
     if rise - error > RISE and not stopped_early:
