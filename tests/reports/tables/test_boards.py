@@ -1,20 +1,15 @@
 """The leaderboard page: groups, shared tables, places and intervals."""
 
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from reports.tables.boards import FEW_ROWS, Board, boards
 from reports.tables.columns import absent_levels
 from reports.tables.contents import ONE_MODEL
 from reports.tables.table import Cell, Line
-from results.records import DatasetRecord, Outcome, Quantity, RunSpec, SplitResult
-from results.runs.leaderboard import Row, leaderboard
+from results.runs.leaderboard import Row
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
-from results.store.store import Store
 from tests.reports.examples import contents, group, row, run
 
 
@@ -112,16 +107,3 @@ def test_families_of_one_model_are_one_to_choose_by() -> None:
     }
     runs["human"] = replace(run(), model="human", role="reference")
     assert contents(runs=runs).families == {"a/x": "a", "a/y": "a", "b": ONE_MODEL, "c": ONE_MODEL}
-
-
-def test_quartiles_of_latency_reach_the_leaderboard(tmp_path: Path) -> None:
-    with Store(tmp_path / "bench.sqlite") as store:
-        store.record_dataset(DatasetRecord("d", "d#1", str(tmp_path), {}, ()))
-        for seed, at in ((1, 0.2), (2, 0.4)):
-            store.plan([RunSpec(f"k{seed}", "m", "model", seed, "controlled", "d#1", {}, {})])
-            costs = {"latency_median": Quantity(at, None, "s", at - 0.1, at + 0.1)}
-            result = SplitResult("test", {}, {"overall": {"CIDEr-D": Quantity(1.0)}}, {})
-            store.finish(f"k{seed}", Outcome((result,), costs, {}))
-        [found] = leaderboard(store)
-    cost = found.rows[0].costs["latency_median"]
-    assert (cost.value, cost.low, cost.high) == pytest.approx((0.3, 0.2, 0.4))

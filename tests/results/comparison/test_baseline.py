@@ -147,16 +147,12 @@ def test_what_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
         read_baseline(tmp_path / "b.json")
 
 
-def test_a_run_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
-    content = json.loads(write_out(baseline_of(finished_with_images(filled), [])))
+def test_neither_a_run_nor_a_key_may_be_there_twice(filled: Store, tmp_path: Path) -> None:
+    text = write_out(baseline_of(finished_with_images(filled), []))
+    content = json.loads(text)
     content["runs"].append(content["runs"][0] | {"code": "another"})
-    (tmp_path / "b.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(StoreError, match="a run is there twice"):
-        read_baseline(tmp_path / "b.json")
-
-
-def test_a_key_may_not_be_there_twice(filled: Store, tmp_path: Path) -> None:
-    content = write_out(baseline_of(finished_with_images(filled), []))
-    (tmp_path / "b.json").write_text(content.replace("{", '{"runs": [],', 1), encoding="utf-8")
-    with pytest.raises(StoreError, match="the key 'runs' twice"):
-        read_baseline(tmp_path / "b.json")
+    twice = {"a run is there": json.dumps(content), "the key 'runs'": text.replace("{", '{"runs": [],', 1)}
+    for what, written in twice.items():
+        (tmp_path / "b.json").write_text(written, encoding="utf-8")
+        with pytest.raises(StoreError, match=f"{what} twice"):
+            read_baseline(tmp_path / "b.json")

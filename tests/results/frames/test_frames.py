@@ -153,15 +153,16 @@ def test_costs_are_named_with_units_and_say_why_they_lack(full: Results) -> None
 
 
 def test_a_cost_without_unit_takes_that_of_other_runs(store: Store, make: Any) -> None:
-    for seed, cost in enumerate((Quantity(None, "not counted"), Quantity(2.0, None, "s", 1.0, 4.0))):
+    costs = Quantity(None, "not counted"), Quantity(2.0, None, "s", 1.0, 4.0), Quantity(4.0, None, "s", 3.0, 6.0)
+    for seed, cost in enumerate(costs):
         make.run(store, make.outcome(costs={"latency_median": cost}), "blind", seed)
     frame = Results(store).costs()
-    assert list(frame.cost) == ["latency_median_s"] * 2
-    assert list(frame.unit) == ["s"] * 2
+    assert list(frame.cost) == ["latency_median_s"] * 3
+    assert list(frame.unit) == ["s"] * 3
     assert frame[["value", "low", "high"]].iloc[1].tolist() == [2, 1, 4]
     board = Results(store).leaderboard()
-    assert board["latency_median_s"].tolist() == [2]
-    assert board[["latency_median_low_s", "latency_median_high_s"]].iloc[0].tolist() == [1, 4]
+    assert board["latency_median_s"].tolist() == [3]
+    assert board[["latency_median_low_s", "latency_median_high_s"]].iloc[0].tolist() == [2, 5]
 
 
 @pytest.mark.parametrize(
@@ -270,3 +271,5 @@ def test_pandas_waits_until_results_are_opened() -> None:
     program += "; print('open' in dir(results), 'results.frames' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["set()", "True True"]
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = results.nothing

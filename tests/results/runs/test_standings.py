@@ -86,13 +86,7 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None
         finish(store, "other-images", seed, {image + 1: 0.4 for image in IMAGES})
     (group,) = leaderboard(store)
     assert models(group.rows) == ["first", "second", "third", "single", "other-images", "bare"]
-    found = {row.model: row.standings.get("CIDEr-D") for row in group.rows}
-    first, second, third, single, other = (
-        found[name] for name in ("first", "second", "third", "single", "other-images")
-    )
-    assert first is not None
-    assert second is not None
-    assert third is not None
+    first, second, third, single, other, bare = (row.standings["CIDEr-D"] for row in group.rows)
     assert [(each.best, each.worst) for each in (first, second, third)] == [(1, 2), (1, 2), (3, 3)]
     arrays = [
         np.array([list(level(mean + 0.02 * (seed - 2), 0.01 * seed).values()) for seed in (1, 2, 3)])
@@ -104,7 +98,7 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None
     assert (third.against_best, third.against_above) == (pytest.approx(adjusted[0, 2]), pytest.approx(adjusted[1, 2]))
     assert single == Standing(reason=NEEDS_SEEDS)
     assert other == Standing(reason=OTHER_IMAGES)
-    assert found["bare"] == Standing(reason=NO_SCORES)
+    assert bare == Standing(reason=NO_SCORES)
     pairs = group.comparisons
     assert pairs is not None
     assert (pairs.seeds, pairs.rows, pairs.images, pairs.margin) == (

@@ -1,9 +1,7 @@
 """Opening: every way in which a database cannot be used ends in a message that names it and says what to do."""
 
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,26 +148,6 @@ def test_a_locked_database(store: Store, make: Any, tmp_path: Path, monkeypatch:
     finally:
         other.close()
     store.plan([make.spec()])
-
-
-def test_readers_see_one_instant(add: Callable[..., str], tmp_path: Path) -> None:
-    add("first")
-    with Store(tmp_path / "bench.sqlite", read_only=True) as reader, reader.reading() as connection:
-        count = "SELECT count(*) FROM runs"
-        assert connection.exec_driver_sql(count).scalar() == 1
-        add("second")
-        assert connection.exec_driver_sql(count).scalar() == 1
-
-
-def test_importing_the_package_imports_no_database_library() -> None:
-    program = (
-        "import sys, results; assert 'sqlalchemy' not in sys.modules; "
-        "results.Store; assert 'sqlalchemy' in sys.modules; "
-        "from results import Store, RunSpec, Quantity"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = results.nothing
 
 
 def test_a_writer_asks_for_the_lock_as_often_late_as_early(

@@ -70,17 +70,6 @@ def test_a_writer_that_does_not_end(postgres_url: str, make: Any, monkeypatch: p
         store.record_dataset(make.dataset())
 
 
-def test_readers_see_one_instant(postgres_url: str, make: Any) -> None:
-    count = "SELECT count(*) FROM datasets"
-    with Store(postgres_url) as store, Store(postgres_url, read_only=True) as reader:
-        with reader.reading() as connection:
-            assert connection.exec_driver_sql(count).scalar() == 0
-            store.record_dataset(make.dataset())
-            assert connection.exec_driver_sql(count).scalar() == 0
-        with reader.reading() as connection:
-            assert connection.exec_driver_sql(count).scalar() == 1
-
-
 def test_a_connection_that_was_lost_while_idle_is_made_anew(postgres_url: str, make: Any) -> None:
     with Store(postgres_url) as store:
         store.record_dataset(make.dataset())
