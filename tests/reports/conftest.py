@@ -108,15 +108,11 @@ def spec(model: str, seed: int = 1, role: Role = "model", **signature: str) -> R
     )
 
 
-def quantity(value: float) -> Quantity:
-    return Quantity(value)
-
-
 def scores(cider: float, meteor: bool) -> dict[str, Quantity]:
     """All metrics from one number; METEOR can be missing."""
-    found = {f"BLEU-{n}": quantity(min(1.0, 0.35 + 0.42 * cider) ** (0.8 + 0.45 * n)) for n in range(1, 5)}
-    found["METEOR"] = quantity(0.14 + 0.14 * cider) if meteor else Quantity(None, "METEOR took longer than 300 s")
-    return found | {"ROUGE-L": quantity(0.3 + 0.27 * cider), "CIDEr-D": quantity(cider)}
+    found = {f"BLEU-{n}": Quantity(min(1.0, 0.35 + 0.42 * cider) ** (0.8 + 0.45 * n)) for n in range(1, 5)}
+    found["METEOR"] = Quantity(0.14 + 0.14 * cider) if meteor else Quantity(None, "METEOR took longer than 300 s")
+    return found | {"ROUGE-L": Quantity(0.3 + 0.27 * cider), "CIDEr-D": Quantity(cider)}
 
 
 def fact_counts_of(ids: Iterable[int]) -> np.ndarray:
@@ -126,7 +122,7 @@ def fact_counts_of(ids: Iterable[int]) -> np.ndarray:
 
 def fact_quantities(ids: Iterable[int]) -> dict[str, Quantity]:
     measured = fact_scores(fact_counts_of(ids).sum(axis=0)).ravel().tolist()
-    return {PARSED: quantity(1.0)} | dict(zip(FACT_METRICS, map(quantity, measured), strict=True))
+    return {PARSED: Quantity(1.0)} | dict(zip(FACT_METRICS, map(Quantity, measured), strict=True))
 
 
 def outcome(

@@ -109,22 +109,21 @@ def test_a_cost_is_compared_as_a_ratio(judged: Judged, seconds: float, seeds: in
     assert gmac.verdict == verdict
 
 
-def test_one_seed_of_a_side_gives_no_verdict(judged: Judged) -> None:
-    [row] = judged(HIGHER, Trained("new", 9, seeds=1), Trained("old", 0))
-    assert row.verdict == "cannot be told"
-    assert row.reason.startswith("new: needs seeds")
+@pytest.mark.parametrize(
+    ("metric", "new", "why"),
+    [
+        ("CIDEr-D", Trained("new", 9, seeds=1), "new: needs seeds"),
+        ("ROUGE-L", Trained("new", 9), NO_NUMBERS),
+        ("CIDEr-D", Trained("new", 9, curve=RISING), "new: still learning"),
+    ],
+)
+def test_without_a_verdict_the_reason_is_told(judged: Judged, metric: str, new: Trained, why: str) -> None:
+    [row] = judged(HIGHER | {"metric": metric}, new, Trained("old", 0))
+    assert (row.verdict, why in row.reason) == ("cannot be told", True)
 
 
-def test_a_metric_without_numbers_of_images_gives_no_verdict(judged: Judged) -> None:
-    [row] = judged(HIGHER | {"metric": "ROUGE-L"}, Trained("new", 9), Trained("old", 0))
-    assert (row.verdict, NO_NUMBERS in row.reason) == ("cannot be told", True)
-
-
-def test_a_model_that_was_still_learning_gives_none_unless_asked(judged: Judged, tmp_path: Path) -> None:
+def test_a_model_that_was_still_learning_has_a_verdict_on_request(judged: Judged) -> None:
     trained = Trained("new", 9, curve=RISING), Trained("old", 0)
-    [row] = judged(HIGHER, *trained)
-    assert (row.verdict, "new: still learning" in row.reason) == ("cannot be told", True)
-    (tmp_path / "bench.sqlite").unlink()
     [row] = judged(HIGHER, *trained, judging=Judging(place_unfinished=True))
     assert (row.verdict, row.reason) == ("supported", "significantly higher; new was still learning")
 

@@ -228,19 +228,6 @@ def sides(before: list[float], after: list[float], images: int = 30) -> SeedsOfS
     return one, two
 
 
-def test_several_seeds_on_both_sides_are_tested_over_seeds() -> None:
-    before, after = [0.4, 0.5, 0.6], [0.6, 0.9]
-    [found] = with_tests([(CIDER, sides(before, after))])
-    expected = stats.ttest_ind(after, before, equal_var=False)
-    bounds = expected.confidence_interval(0.95)
-    assert found.over == OVER_SEEDS
-    assert found.test is not None
-    assert (found.test.difference, found.test.p) == (pytest.approx(0.25), pytest.approx(expected.pvalue))
-    assert (found.test.low, found.test.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
-    assert found.architecture is not None
-    assert found.architecture.degrees == pytest.approx(expected.df)
-
-
 @pytest.mark.parametrize(("before", "after"), [([0.4], [0.6]), ([0.4], [0.6, 0.9]), ([0.4, 0.5], [0.6])])
 def test_one_seed_on_a_side_is_tested_over_images(before: list[float], after: list[float]) -> None:
     both = sides(before, after)

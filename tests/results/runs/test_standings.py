@@ -71,10 +71,6 @@ def finish(
 PLACED = replace(JUDGED_AS_USUAL, place_unfinished=True)
 
 
-def models(rows: tuple[Row, ...]) -> list[str]:
-    return [row.model for row in rows]
-
-
 def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None:
     """`first` and `second` are alike, `third` is worse on every image by 0.4; others have no place, and say why."""
     for model, mean in (("first", 1.0), ("second", 0.99), ("third", 0.6)):
@@ -85,7 +81,7 @@ def test_rows_of_several_seeds_get_the_places_of_all_pairs(store: Store) -> None
         finish(store, "bare", seed, {})
         finish(store, "other-images", seed, {image + 1: 0.4 for image in IMAGES})
     (group,) = leaderboard(store)
-    assert models(group.rows) == ["first", "second", "third", "single", "other-images", "bare"]
+    assert [row.model for row in group.rows] == ["first", "second", "third", "single", "other-images", "bare"]
     first, second, third, single, other, bare = (row.standings["CIDEr-D"] for row in group.rows)
     assert [(each.best, each.worst) for each in (first, second, third)] == [(1, 2), (1, 2), (3, 3)]
     arrays = [
@@ -126,7 +122,7 @@ def test_other_metrics_sort_and_place_rows_too(store: Store) -> None:
             rouge = {image: 2 - each for image, each in level(mean, 0.01 * seed).items()}
             finish(store, model, seed, level(mean, 0.01 * seed), rouge=rouge)
     (by_cider,), (by_rouge,) = leaderboard(store), leaderboard(store, "ROUGE-L")
-    assert (models(by_cider.rows), models(by_rouge.rows)) == (["a", "b"], ["b", "a"])
+    assert [[row.model for row in group.rows] for group in (by_cider, by_rouge)] == [["a", "b"], ["b", "a"]]
     assert by_rouge.metric == "ROUGE-L"
     places = {row.model: {name: each.best for name, each in row.standings.items()} for row in by_cider.rows}
     assert places == {"a": {"CIDEr-D": 1, "ROUGE-L": 2}, "b": {"CIDEr-D": 2, "ROUGE-L": 1}}

@@ -3,23 +3,13 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.pool import NullPool
 
 import results.store.engine
 from results import Store, StoreError
 from results.store.revisions import describe
-
-
-def refused(url: URL | str, *words: str) -> None:
-    """Opening must fail with one line that holds the words and no password, and with a hint."""
-    with pytest.raises(StoreError) as caught:
-        Store(url if isinstance(url, str) else url.render_as_string(hide_password=False))
-    for word in words:
-        assert word in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.hint
+from tests.results.store.test_opening import refused
 
 
 def test_short_urls_use_the_driver_that_is_installed(postgres_url: str, make: Any) -> None:
