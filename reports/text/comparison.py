@@ -8,19 +8,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH, cost_kind, cost_order, printable
-from reports.text.grid import (
-    Grid,
-    bullets,
-    cost_line,
-    cost_ratio,
-    escape_markdown,
-    indented,
-    interval,
-    p_value,
-    points,
-    ratio,
-)
+from reports.tables.numbers import DASH, amount, cost_kind, cost_order, printable
+from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.runs.more_metrics import depends_on
 from results.statistics.significance import ALPHA
@@ -240,9 +229,11 @@ def _spent(pairs: Sequence[Pair], single: bool, all_costs: bool) -> Grid:
     """The costs of a single pair, all or some; the ratios of some of several."""
     costs = [{change.name: change for change in pair.costs} for pair in pairs]
     if single:
-        changes = [costs[0][name] for name in (cost_order(costs[0]) if all_costs else _COSTS) if name in costs[0]]
-        labels = [cost_kind(each.name, each.unit).label for each in changes]
-        rows = [(label, cost_line(each), cost_ratio(each)) for label, each in zip(labels, changes, strict=True)]
+        rows = []
+        for change in (costs[0][name] for name in (cost_order(costs[0]) if all_costs else _COSTS) if name in costs[0]):
+            kind = cost_kind(change.name, change.unit)
+            spent = " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
+            rows.append((kind.label, spent, DASH if kind.flag else ratio(change.ratio)))
         return Grid(("Cost", "A → B", "B by A"), rows)
     ratios = [[ratio(of[name].ratio if name in of else None) for name in _COSTS] for of in costs]
     return Grid(("B by A", *_COSTS.values()), [(_title(p), *of) for p, of in zip(pairs, ratios, strict=True)])

@@ -13,8 +13,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports.tables.numbers import DASH, amount, cost_kind, printable
-from results.comparison.comparison import CostChange
+from reports.tables.numbers import DASH, printable
 
 _LATEX: Final = {
     "\\": r"\textbackslash{}",
@@ -157,12 +156,3 @@ def p_value(p: float) -> str:
 
 def ratio(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f}×"
-
-
-def cost_line(change: CostChange) -> str:
-    return " → ".join(amount(change.name, side, change.unit) for side in (change.before, change.after))
-
-
-def cost_ratio(change: CostChange) -> str:
-    """How many times as much was spent, a dash where a ratio is meaningless."""
-    return DASH if cost_kind(change.name, change.unit).flag else ratio(change.ratio)
