@@ -315,7 +315,7 @@ def _time_stored(spec: RunSpec, services: Services) -> Timed:
         context = services.context(config.model_copy(update={"execution": alone}))
         with contain_exits():
             if spec.kind == "hub":
-                captioner = HubModel(**spec.config["hub"]).open(context.execution.device, context.execution.precision)
+                captioner = HubModel.stored(spec.config["hub"]).open(context.execution.device, context.execution.precision)
                 return time_hub(captioner, context)
             services.workspace.fetch_run(folder.name)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))

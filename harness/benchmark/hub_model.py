@@ -87,6 +87,11 @@ class HubModel(HubPlace):
         """The checkpoint of a word of `--models`; BenchError as `parse_place`."""
         return cls(*parse_place(PREFIX, name.removeprefix(PREFIX)), **(options or {}))
 
+    @classmethod
+    def stored(cls, config: Mapping[str, Any]) -> Self:
+        """The checkpoint of a run's configuration, where JSON made its rules a list."""
+        return cls(**{**config, "clean": tuple(config["clean"])})
+
     @property
     def row(self) -> str:
         """The name of its row; of a folder its last part."""

@@ -192,7 +192,7 @@ def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: P
     from harness.inference.hub_captioner import caption_with_hub  # transformers, which other runs do without
 
     execution, decoding, data = context.execution, context.inputs.decoding, context.data
-    model = HubModel(**spec.config["hub"])
+    model = HubModel.stored(spec.config["hub"])
     captioner = model.open(execution.device, execution.precision)
     SavedHubModel(model=model, decoding=decoding).save(folder)
     samples, typical = data.evaluated["test"], data.typical_image()

@@ -21,6 +21,8 @@ close = {"atol": 1e-10, "rtol": 1e-10}
         ("att2in", {"attended": "some"}, "attended"),
         ("cgru", {"d_model": 1}, "d_model"),
         ("cgru", {"look": "attention", "n_heads": 0}, "n_heads"),
+        ("cgru", {"look": "attend"}, "look"),
+        ("cgru", {"bottleneck": "lstm"}, "bottleneck"),
         ("cgru/paper-size", {"only_dim": 1024}, "1024 channels, not 6"),
         ("dlct", {"grid_side": 0}, "grid_side"),
         ("expansionnet_v2", {"encoder": "lstm"}, "encoder"),

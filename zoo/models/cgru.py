@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import split_heads
 from zoo.layers.looped import Factors, Looped, SharedMatrix
 from zoo.recurrent import RecurrentCaptioner, Rows
@@ -166,6 +166,8 @@ class ConditionalGRU(RecurrentCaptioner):
         bottleneck: Literal["gru", "linear"] = "gru",
         only_dim: int | None = None,
     ) -> None:
+        check_choice("look", look, ("gate", "attention"))
+        check_choice("bottleneck", bottleneck, ("gru", "linear"))
         super().__init__(VisualSpec("pooled" if look == "gate" else "grid", visual_dim), vocab_size, max_len, d_model)
         if d_model < 2 or n_heads < 1:
             raise ZooError(f"d_model must be at least 2 and n_heads 1, not {d_model} and {n_heads}")

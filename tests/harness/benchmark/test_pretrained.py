@@ -337,7 +337,8 @@ def test_prompt_attention_and_type_are_signed_where_they_are_not_the_usual(llava
     assert signed(attention="eager", dtype="bf16") == usual | {"attn": "eager", "prec": "bf16"}
     assert signed(clean=("quotes",)) == usual | {"clean": "quotes"}
     assert len({signed(prompt=asked)["prompt"] for asked in (None, "detailed", "Why?", "")}) == 4
-    model = HubModel(str(llava), attention="eager", dtype="fp16")
+    model = HubModel(str(llava), clean=("quotes",), attention="eager", dtype="fp16")
+    assert HubModel.stored(json.loads(json.dumps(dataclasses.asdict(model)))) == model
     saved = SavedHubModel(model=model, decoding=Decoding())
     assert SavedHubModel.model_validate_json(saved.model_dump_json()).model == model
     captioner = model.open(torch.device("cpu"), "fp32")
