@@ -66,7 +66,8 @@ MUTATIONS = (
     M("cells of features in columns", "harness/data/backbones/scenesnet.py",
       "cells.flatten(2).transpose(1, 2)", "cells.transpose(2, 3).flatten(2).transpose(1, 2)"),
     # Decoding.
-    M("dropout left on in captioning", "harness/inference/generate.py", "    model.eval()\n", "    model.train()\n"),
+    M("dropout left on in captioning", "harness/inference/generate.py",
+      "    with eval_mode(model), autocast", "    model.train()\n    with autocast"),
     M("beam one narrower", "harness/inference/generate.py",
       "beam_size=decoding.beam_size", "beam_size=decoding.beam_size - 1"),
     M("wrong token begins", "harness/inference/generate.py", "bos=vocabulary.bos", "bos=vocabulary.unk"),

@@ -55,7 +55,7 @@ def test_this_tree_digest_is_the_same_on_every_python() -> None:
 
 def test_a_model_is_made_of_what_its_module_imports() -> None:
     files = model_files([model_card("cgru")])
-    layers = {f"zoo/layers/{name}.py" for name in ("looped", "lstm")}
+    layers = {f"zoo/layers/{name}.py" for name in ("attention", "cache", "looped", "lstm")}
     assert set(files) == {"zoo/captioner.py", "zoo/models/cgru.py", "zoo/recurrent.py"} | layers
     for name in list_models():
         assert any(path.startswith("zoo/models/") for path in model_files([model_card(name)])), name
