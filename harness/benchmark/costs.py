@@ -315,8 +315,8 @@ def _time_stored(spec: RunSpec, services: Services) -> Timed:
         context = services.context(config.model_copy(update={"execution": alone}))
         with contain_exits():
             if spec.kind == "hub":
-                captioner = HubModel.stored(spec.config["hub"]).open(context.execution.device, context.execution.precision)
-                return time_hub(captioner, context)
+                model = HubModel.stored(spec.config["hub"])
+                return time_hub(model.open(context.execution.device, context.execution.precision), context)
             services.workspace.fetch_run(folder.name)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
