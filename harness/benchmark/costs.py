@@ -260,28 +260,28 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     """
     store, workspace, reporter = services.store, services.workspace, services.reporter
     keys = runs_without_cost(store, DEFERRED)
-    by_model: dict[str, list[RunSpec]] = {}
+    rows: dict[object, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
         # In the workspace, or perhaps in its remote storage.
         if spec.kind == "hub" or workspace.remote is not None or weights_folder(spec, workspace).is_dir():
-            by_model.setdefault(spec.model, []).append(spec)
+            rows.setdefault((spec.model, *spec.signature.items()), []).append(spec)
         else:
             add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})
-    if not by_model:
+    if not rows:
         return
-    left = [spec for runs in by_model.values() for spec in runs]
+    left = [spec for runs in rows.values() for spec in runs]
     config = RunConfig.of(left[0])
     seeds = config.opening.preset.timed_seeds or len(left)
-    chosen = [spec for runs in by_model.values() for spec in runs[:seeds]]
+    chosen = [spec for runs in rows.values() for spec in runs[:seeds]]
     where = services.environment(torch.device(config.opening.device))  # another machine may have trained them
     with reporter.task("timing captions", len(chosen)) as task:
         for spec in chosen:
             timed = _time_stored(spec, services)
             add_costs(store, spec.key, timed.costs, {"measurement": {**where, **timed.state}})
             task.advance(detail=spec.model)
-    for spec in (spec for runs in by_model.values() for spec in runs[seeds:]):
+    for spec in (spec for runs in rows.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, untimed(OTHER_SEED).costs, {})
-    reporter.note(f"timed captions of {len(chosen)} models, one at a time")
+    reporter.note(f"timed captions of {len(chosen)} runs, one at a time")
 
 
 def weights_folder(spec: RunSpec, workspace: Workspace) -> Path:

@@ -144,7 +144,7 @@ class Preset(Strict):
     schedule: Schedule
     latency_repeats: int = Field(50, ge=2, le=MAX_COUNT, description="test images whose captions are timed, one by one")
     timed_seeds: int | None = Field(
-        None, gt=0, description="of each model, where several models train at once; None: all"
+        None, gt=0, description="of each row, where several models train at once; None: all"
     )
     energy_seconds: float = Field(
         0.0, ge=0, le=MAX_ENERGY_S, description="of a window of energy, on devices that count it; 0: none"

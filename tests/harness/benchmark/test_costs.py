@@ -252,14 +252,16 @@ def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
     assert {cost.reason for cost in time_model(model, timed_context(jobs=2)).costs.values()} == {DEFERRED}
 
 
-@pytest.mark.parametrize("here", [("a0", "a1", "b1", "c1"), ("a1",)])
-def test_a_preset_may_have_one_seed_a_model_timed_of_those_that_are_here(
+@pytest.mark.parametrize("here", [("a0", "a1", "b1", "c1", "longer a0"), ("a1",)])
+def test_a_preset_may_have_one_seed_a_row_timed_of_those_that_are_here(
     monkeypatch: pytest.MonkeyPatch, small: RunContext, tmp_path: Path, here: tuple[str, ...]
 ) -> None:
     preset = small.preset.model_copy(update={"timed_seeds": 1})
     context = replace(small, preset=preset)
     specs = [make_spec(f"{model}{seed}", model, context, seed=seed) for seed in (0, 1) for model in "abc"]
-    lacking = {"a0", "a1", "b1", "c1"}
+    longer = make_spec("longer a0", "a", context)
+    specs.append(replace(longer, signature=longer.signature | {"schedule": "longer"}))
+    lacking = {"a0", "a1", "b1", "c1", "longer a0"}
     stored: dict[str, dict[str, Quantity]] = {}
     monkeypatch.setattr(timing, "runs_without_cost", lambda *_: lacking)
     monkeypatch.setattr(timing, "add_costs", lambda _store, key, costs, _where: stored.update({key: costs}))
@@ -270,7 +272,7 @@ def test_a_preset_may_have_one_seed_a_model_timed_of_those_that_are_here(
     with FixedServices(workspace, context) as services:
         time_deferred(specs, services)
     found = {key: costs["latency_median"] for key, costs in stored.items()}
-    timed = {"a0", "b1", "c1"} & set(here) or {"a1"}
+    timed = {"a0", "b1", "c1", "longer a0"} & set(here) or {"a1"}
     assert {key for key, cost in found.items() if cost.value} == timed
     assert found.keys() == lacking
     for key in lacking - timed:
