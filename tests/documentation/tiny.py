@@ -16,7 +16,7 @@ ONLY_PARSED = {
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
     r"--judgements|polos": "people's judgements and metrics from the network",
     r"export submission": "the servers' own lists of their images",
-    r"bench tune|--tuned workspace$|compare untuned": "a search of minutes",
+    r"bench tune|--tuned workspace$": "a search of minutes",
     r"--preset matched-parameters": "models of 40 million parameters, hours of a GPU",
     r"--preset cgru-paper": "a paper's schedule, hours of a GPU",
     r"--preset updown-paper": "the words of Karpathy's file, which scenes do not have",
