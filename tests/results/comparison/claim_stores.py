@@ -21,6 +21,7 @@ class Trained(NamedTuple):
     stages: tuple[str, ...] = ("xe",)
     beam: str = "3"
     seconds: float | None = None
+    batch_size: int = 24
 
 
 def store_of(file: Path, trained: Iterable[Trained]) -> Path:
@@ -41,7 +42,7 @@ def store_of(file: Path, trained: Iterable[Trained]) -> Path:
 
 
 def _planned(each: Trained, seed: int) -> RunSpec:
-    stages = [{"name": name, "epochs": len(each.curve)} for name in each.stages]
+    stages = [{"name": name, "epochs": len(each.curve), "batch_size": each.batch_size} for name in each.stages]
     schedule = {"name": "two", "stages": stages}
     config: dict[str, Any] = {"preset": {"name": "quick", "schedule": schedule}}
     signature = {"data": "scenes#1", "beam": each.beam, "schedule": f"two#{len(stages)}", "rev": "1", "v": "0.1.0"}

@@ -134,6 +134,16 @@ def test_sides_of_other_conditions_are_refused_with_what_differs(judged: Judged)
     assert row.reason == "the sides differ in beam 5 → 3"
 
 
+@pytest.mark.parametrize(("batch_size", "verdict"), [(24, "supported"), (25, "not comparable")])
+def test_what_was_trained_on_began_as_the_other_side_did(judged: Judged, batch_size: int, verdict: str) -> None:
+    [row] = judged(
+        HIGHER | {"varies": ["schedule", "reward"]},
+        Trained("new", 9, stages=BOTH),
+        Trained("old", 0, stages=XE, batch_size=batch_size),
+    )
+    assert row.verdict == verdict
+
+
 def test_conditions_that_may_vary_do_not_forbid_a_comparison(judged: Judged) -> None:
     trained = Trained("new", 9, stages=BOTH), Trained("old", 0)
     claim = HIGHER | {"runs": {"models": ["new"], "stages": BOTH}}
