@@ -11,9 +11,8 @@ import pytest
 from tests.documentation.pages import ROOT, tables_of, text_of
 from tests.harness.conftest import bench_ok
 
-DATABASE = ROOT / "baselines" / "flickr8k.sqlite"
+DATABASE, REWARDS = (ROOT / "baselines" / f"{name}.sqlite" for name in ("flickr8k", "flickr8k_rewards"))
 PAGE = " ".join(text_of("docs/flickr8k.md").split())
-REFERENCES = ("human", "retrieval", "majority")
 FIGURES = {
     "trade-offs-1-computation.svg": "flickr8k-computation.svg",
     "curves-1-validation.svg": "flickr8k-curves.svg",
@@ -71,17 +70,36 @@ def test_what_it_says_of_further_seeds() -> None:
     assert "not with any number of seeds" in printed
 
 
-def test_its_means_before_and_after_rewards_are_those_of_the_database() -> None:
-    tables = [
-        {name.split()[0]: mean.strip() for _, name, mean, _ in (line.split("|") for line in table.splitlines()[2:])}
-        for table in tables_of(DATABASE, "CIDEr-D")
-    ]
-    _, before, after, more = ({name: of[name] for name in of if name not in REFERENCES} for of in tables)
-    assert len(after) == 5
-    for model, mean in after.items():
-        assert f"| {model} | {before[model]} | {mean} |" in PAGE
-    assert f"three seeds of `aoanet` come to {more.pop('aoanet')}." in PAGE
-    assert more == {}
+def test_what_it_says_of_the_gains_of_an_earlier_table() -> None:
+    before, after = (
+        {row["model"]: row["scores"]["CIDEr-D"]["mean"] for row in group["rows"]}
+        for group in json.loads(bench_ok("export", "leaderboard", "--db", str(DATABASE), "--format", "json").output)[1:]
+    )
+    gains = [100 * (mean - before[model]) for model, mean in after.items()]
+    assert len(gains) == 5
+    assert f"gained {min(gains):.1f} to {max(gains):.1f} points" in PAGE
+
+
+def test_what_it_says_of_rewards(groups: list[dict[str, Any]]) -> None:
+    assert tables_of(REWARDS, "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L")[0] in text_of("docs/flickr8k.md")
+    [group] = json.loads(bench_ok("export", "leaderboard", "--db", str(REWARDS), "--format", "json").output)
+    assert {seed["state"] for row in group["rows"] for seed in row["learning"].values()} == {"finished learning"}
+    assert [list(row["learning"]) for row in group["rows"]] == 3 * [["0", "1", "2"]]
+    pairs = {(pair["first"], pair["second"]): pair for pair in group["comparisons"]["pairs"]}
+    assert {pair["verdict"] for pair in pairs.values()} == {"unknown"}
+    low, high = (f"{100 * pairs[0, 2][bound]:+.1f}".replace("-", "−") for bound in ("low", "high"))
+    assert f"is {100 * pairs[0, 2]['difference']:+.1f} points ({low} to {high}, p {pairs[0, 2]['p']:.2f})" in PAGE
+    minutes = [row["costs"]["train_seconds"]["value"] / 60 for row in group["rows"] if row["model"] != "aoanet"]
+    assert f"{min(minutes):.0f} to {max(minutes):.0f} minutes each" in PAGE
+    before = {row["model"]: row["scores"] for row in groups[0]["rows"]}
+
+    def gains(metric: str) -> list[float]:
+        pairs = [(row["scores"][metric], before[row["model"]][metric]) for row in group["rows"]]
+        return [100 * (after["mean"] - first["mean"]) for after, first in pairs]
+
+    for metric, said in (("CIDEr-D", "by {:.1f} to {:.1f} points"), ("BLEU-4", "BLEU-4 by {:.1f} to {:.1f}")):
+        assert said.format(min(gains(metric)), max(gains(metric))) in PAGE
+    assert f"METEOR changes by {max(map(abs, gains('METEOR'))):.1f} at most" in PAGE
 
 
 def test_seeds_differ_as_the_page_of_coco_says(groups: list[dict[str, Any]]) -> None:
