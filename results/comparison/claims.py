@@ -328,9 +328,9 @@ def _pairs(claim: Claim, rows: Sequence[_Found]) -> list[list[_Pair]]:
 
     def alike(one: _Found, other: _Found) -> bool:
         """Besides, what was trained on for a better score began with the other's stages."""
-        stages = [stages_of(each.run.config) for each in (one, other)]
-        first = [each[: min(map(len, stages))] for each in stages]
-        goes_on = claim.of_cost or len(stages[0]) == len(stages[1]) or first[0] == first[1]
+        mine, theirs = (stages_of(each.run.config) for each in (one, other))
+        may_differ = claim.of_cost or len(mine) == len(theirs)
+        goes_on = may_differ or all(stage == first for stage, first in zip(mine, theirs, strict=False))
         return goes_on and one.conditions(claim.varies) == other.conditions(claim.varies)
 
     def same(before: _Pair, after: _Pair) -> bool:
@@ -443,5 +443,5 @@ def _without(number: int, claim: Claim, rows: Sequence[_Found], any_runs: bool) 
     # The fields that may not vary in which the two most similar rows differ.
     pairs = [pair for _, both in there for pair in product(*both)]
     found = [differing(other.conditions(claim.varies), one.conditions(claim.varies)) for one, other in pairs]
-    nearest = min(filter(None, found), key=len, default=["the rows that they are of, or the stages of both"])
+    nearest = min(filter(None, found), key=len, default=["nothing but their first stages, or not at all"])
     return ClaimRow(number, claim, "not comparable", f"the sides differ in {'; '.join(nearest)}")
