@@ -124,27 +124,36 @@ def _plain(name: str) -> str:
 
 
 def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[CaptionsFile]]:
-    """The files that words of `--models` name, shell patterns among them, by word.
+    """The files that words of `--models` name, shell patterns among them, by word; none twice.
 
     `cards` is a YAML file with the cards of several files by their names; those beside the files go before it.
+    BenchError where two files have one name that no card gives them: they need not be seeds of one system.
     """
     listed = {} if cards is None else _yaml(cards)
     shared = {str(name): _card(entry, cards, f" of {name}") for name, entry in listed.items() if cards is not None}
-    paths = {word: _paths(word) for word in words}
-    stems = Counter(path.name.partition(".")[0] for of in paths.values() for path in of)
-    found: dict[str, list[CaptionsFile]] = {}
-    seeds: Counter[str] = Counter()
-    for word, files in paths.items():
-        for path in files:
-            beside, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
-            plain = path.name.removesuffix(".gz")
-            card = shared.get(path.name, shared.get(plain, SystemCard()))
-            if beside.is_file():
-                card = _card(_yaml(beside), beside)
-            name = card.name or (stem if stems[stem] == 1 else f"{path.parent.name}/{stem}")
-            checksum = hashlib.sha256(read_file(path)).hexdigest()
-            found.setdefault(word, []).append(CaptionsFile(absolute(path), checksum, card, name, seeds[name]))
-            seeds[name] += 1
+    found: dict[str, list[CaptionsFile]] = {word: [] for word in words}
+    of_word: dict[Path, str] = {}
+    for word in found:
+        for path in map(absolute, _paths(word)):
+            of_word.setdefault(path, word)
+    stems = Counter(path.name.partition(".")[0] for path in of_word)
+    named: dict[str, list[tuple[Path, str]]] = {}
+    for path, word in of_word.items():
+        beside, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
+        plain = path.name.removesuffix(".gz")
+        card = shared.get(path.name, shared.get(plain, SystemCard()))
+        if beside.is_file():
+            card = _card(_yaml(beside), beside)
+        name = card.name or (stem if stems[stem] == 1 else f"{path.parent.name}/{stem}")
+        seeds = named.setdefault(name, [])
+        checksum = hashlib.sha256(read_file(path)).hexdigest()
+        found[word].append(CaptionsFile(path, checksum, card, name, len(seeds)))
+        seeds.append((path, card.name))
+        if len(seeds) > 1 and not all(said for _, said in seeds):
+            raise BenchError(
+                f"{seeds[0][0]} and {path} would both be called {name}",
+                f"give each a card, {path.name}{CARD} with the line name: NAME; files of one such name are seeds",
+            )
     return found
 
 
@@ -163,7 +172,7 @@ def _yaml(file: Path) -> dict[Any, Any]:
     require_file(file, "the card", "give YAML")
     try:
         content = yaml.safe_load(read_text(file))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except Exception as error:  # PyYAML's constructors raise nearly anything, on values that do not suit their tag
         raise BenchError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise BenchError(f"{file} holds no card", "write lines such as name: My system")
@@ -219,7 +228,8 @@ def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, eva
     checksum = card["sha256"]
     if hashlib.sha256(read_file(path)).hexdigest() != checksum:
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
-    splits, seconds = [], 0.0
+    splits, costs = [], dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
+    costs["score_seconds"] = Quantity(None, "it has no captions of the test split")
     by_split, _ = captions_by_split(path, data, allow_subset=True)
     for split, captions in by_split.items():
         files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}
@@ -227,8 +237,8 @@ def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, eva
             name: scores_by_image(scores_file(path, file), name, captions, files)
             for name, file in card.get("scores", {}).items()
         }
-        result, spent = score_split(split, captions, within(data, split, captions), evaluator, others)
+        result, seconds = score_split(split, captions, within(data, split, captions), evaluator, others)
+        if split == "test":
+            costs["score_seconds"] = Quantity(seconds, unit="s")
         splits.append(result)
-        seconds += spent
-    costs = dict.fromkeys(_COSTS, Quantity(None, NOT_RUN)) | {"score_seconds": Quantity(seconds, unit="s")}
     return Outcome(splits=tuple(splits), costs=costs, environment={})

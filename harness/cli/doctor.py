@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ def doctor(
     if any(check.state == "fails" for check in checks):
         raise typer.Exit(1)
     command = "bench report" if Path(place.database).is_file() else "bench run --models all"
-    typer.echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {place.root}'}")
+    typer.echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {shlex.quote(str(place.root))}'}")
 
 
 def _check_gpu(device: str, out: Path) -> None:

@@ -100,7 +100,8 @@ def flops(
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
-        if models != "all" or any((change, caption_length, beam, position, regions, visual_dim, image_size, backbone)):
+        others = (change, caption_length, beam, position, regions, visual_dim, image_size, backbone, hub, plugin)
+        if models != "all" or with_backbone or operators or any(others):
             raise BenchError(
                 f"--preset {TABLE_VI} is a published table with its own sizes", "leave out all but --format"
             )

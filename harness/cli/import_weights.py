@@ -1,6 +1,7 @@
 """`bench import-weights`: an authors' released checkpoint as a run of one's own."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def import_weights(
         model, checkpoint, vocabulary, workspace=place, features=features, arguments=arguments, beam_size=beam_size
     )
     typer.echo(f"imported as {key}")
-    where = f" --workspace {workspace}" if workspace != DEFAULT else ""
+    where = f" --workspace {shlex.quote(str(workspace))}" if workspace != DEFAULT else ""
     typer.echo(f"next: bench caption PICTURE --run {key}{where}{'' if regions is None else f' --regions {regions}'}")
     shown = "--backbone NAME" if regions is None else f"--regions {regions}"
     typer.echo(f"  or: bench run --models {key} --data FOLDER {shown}{where}")

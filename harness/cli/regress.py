@@ -20,7 +20,7 @@ import typer
 
 import harness
 from harness.cli.inputs import open_results, progress_aside, warn
-from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption
+from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption, refuse_typed
 from harness.cli.output import OutFolder, check_out, deliver, write_errors
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
@@ -77,6 +77,7 @@ jobs:
 
 
 def regress(
+    context: typer.Context,
     baseline: Annotated[
         Path, typer.Option(help="The baseline: a folder of numbers and small weights."), OutFolder(only_with="update")
     ] = Path("baselines/gate"),
@@ -131,6 +132,8 @@ def regress(
         )
     if init and not plugin:
         raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
+    if not train:
+        refuse_typed(context, ("workspace", "db", "tolerance"), "about trained runs", "add --train, or leave it out")
     if update and findings:
         raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
     tolerances = _tolerances(tolerance or ())
@@ -159,8 +162,7 @@ def regress(
         expected = read_baseline(file) if not update or file.exists() else None
         metrics = expected.metrics if expected else ["CIDEr-D"]
         with open_results(workspace, db) as store:
-            runs = finished_with_images(store)
-            measured, unfinished = baseline_of(runs, metrics) if runs else None, failures(store)
+            measured, unfinished = baseline_of(finished_with_images(store), metrics), failures(store)
         if unknown := sorted(tolerances.keys() - set(metrics)):
             why = "the baseline has no per-image scores of this metric"
             raise BenchError(f"--tolerance {unknown[0]}: {why}", f"it has: {', '.join(metrics)}")
@@ -301,8 +303,7 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
                     said = (ended.stderr or ended.stdout).strip().splitlines()[-3:]
                     raise BenchError(f"{name}: bench run ended with {ended.returncode}: {' '.join(said)}")
                 with open_results(Path(scratch) / name, None) as store:
-                    runs = finished_with_images(store)
-                    sides[name] = baseline_of(runs, ["CIDEr-D"]) if runs else None, failures(store)
+                    sides[name] = baseline_of(finished_with_images(store), ["CIDEr-D"]), failures(store)
         finally:
             with suppress(BenchError):
                 _git("worktree", "remove", "--force", str(tree))

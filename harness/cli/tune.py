@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,12 +82,12 @@ def tune(
         typer.echo(f"{name} failed: {error}", err=True)
     chosen = found.done
     if export is not None and chosen:
-        words = [f"bench tune --models {options.models} --trials {trials} --preset {options.preset}"]
-        words += [f"--set {setting}" for setting in options.change or ()]
-        words += [f"--finalists {finalists} --seeds {seeds}"]
+        words = ["bench", "tune", "--models", options.models, "--trials", f"{trials}", "--preset", options.preset]
+        words += [word for setting in options.change or () for word in ("--set", setting)]
+        words += ["--finalists", f"{finalists}", "--seeds", f"{seeds}"]
         words += ["--tune-width"] if tune_width else []
-        words += [f"--stage {stage}"] if stage else []
-        deliver(tuning.exported(found, " ".join(words)), export, "--export")
+        words += ["--stage", stage] if stage else []
+        deliver(tuning.exported(found, shlex.join(words)), export, "--export")
         typer.echo(f"values of {', '.join(chosen)}: {export}")
     if len(chosen) < len(found.models):
         sys.exit(1)

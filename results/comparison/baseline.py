@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from results.errors import StoreError
 from results.files import read_model
 from results.records import Role, without_code
 from results.runs.run import Run
@@ -187,12 +186,10 @@ def newest_runs(runs: Iterable[Run]) -> list[Run]:
     return list(newest.values())
 
 
-def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline:
-    """The newest runs; StoreError where none has finished."""
+def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline | None:
+    """The newest runs; None where none has finished."""
     held = tuple(run_of(run, metrics) for run in newest_runs(runs))
-    if not held:
-        raise StoreError("no run has finished here", "make some with: bench run --models all")
-    return Baseline(format=FORMAT, runs=held)
+    return Baseline(format=FORMAT, runs=held) if held else None
 
 
 def compare_baselines(

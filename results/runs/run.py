@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -140,10 +140,7 @@ class Run:
     def pretraining(self) -> StoredPretraining | None:
         """What its weights had seen before, by the card in its configuration; None where that says nothing."""
         found = (self.config.get("card") or {}).get("pretraining")
-        if found is None:
-            return None
-        data, of = tuple(found["data_sets"]), tuple(found["captions_of"])
-        return StoredPretraining(data, found["captions"], of, found["overlap"], found["source"])
+        return None if found is None else StoredPretraining(**found)
 
     def stage_speeds(self) -> dict[str, float]:
         """Images a second over all epochs of each stage, by the stage's name, in the order of training."""
@@ -161,9 +158,9 @@ class StoredPretraining:
     `overlap` says by evaluated data set why images of it may have been seen. Without `data_sets` nothing is documented.
     """
 
-    data_sets: tuple[str, ...]
+    data_sets: Sequence[str]
     captions: str
-    captions_of: tuple[str, ...]
+    captions_of: Sequence[str]
     overlap: dict[str, str]
     source: str
 

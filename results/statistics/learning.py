@@ -78,7 +78,7 @@ def idle_share(rates: Sequence[float], *, stepwise: bool) -> float:
     idle = 0.0
     for before, after in pairwise(rates[peak:]):
         if after < limit:
-            first, last = (log(before), log(max(after, 1e-300))) if stepwise else (before, after)
+            first, last = (log(max(before, 1e-300)), log(max(after, 1e-300))) if stepwise else (before, after)
             edge = log(limit) if stepwise else limit
             idle += 1.0 if before <= limit else (edge - last) / (first - last)
     return idle / len(rates)

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import results
+from harness.utils.errors import BenchError
 from reports.html.report import write_report
 from results.records import Quantity
 from results.store.store import Store
@@ -87,11 +88,24 @@ def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None
     assert "2 re-used" in run(folder, files, "--cards", cards)
     [row] = groups_in(folder / "ws")[0].rows
     assert row.pretraining is not None
-    assert row.pretraining.captions_of == ("refs", "CC3M")
+    assert row.pretraining.captions_of == ["refs", "CC3M"]
     with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
         page = write_report(store, folder / "report").read_text()
     mean = 100 * (row.scores["CIDEr-D"].mean or 0.0)
     assert f"100.0 ({mean - 100:+.1f})".replace("-", "−") in page
+
+
+def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder: Path) -> None:
+    output = run(folder, f"captions:{folder / 'good.json'},captions:{folder}/goo*.json,captions:{folder / 'bad.json'}")
+    assert [(row.model, row.seeds) for row in groups_in(folder / "ws")[0].rows] == [("good", (0,)), ("bad", (0,))]
+    assert "2 finished" in output
+    write(folder / "good.beam5.json", captions_of(0.2))
+    result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder}/good*.json")
+    assert isinstance(result.exception, BenchError)
+    assert f"would both be called {folder.name}/good" in str(result.exception)
+    (folder / "good.json.card.yaml").write_text('name: Mine\nyear: !!int ""\n')
+    result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")
+    assert isinstance(result.exception, BenchError), "a value that PyYAML cannot construct"
 
 
 def test_a_card_beside_its_file_is_found_and_a_wrong_one_named(folder: Path) -> None:

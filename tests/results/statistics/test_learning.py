@@ -66,6 +66,10 @@ def test_the_idle_share_of_stored_rates_is_that_of_the_schedule(epochs: int, sta
             assert found == pytest.approx(rate.idle_share(steps, steps * epochs), abs=every + 0.02)
 
 
+def test_a_rate_may_fall_to_no_number_above_zero() -> None:
+    assert idle_share([1.0, 0.0, 0.0], stepwise=True) == pytest.approx(2 / 3, abs=0.01)
+
+
 def test_noise_alone_is_rarely_taken_for_learning() -> None:
     generator = np.random.default_rng(1)
     flat = [learning((1 + generator.normal(0, 0.05, 12)).tolist()).state for _ in range(1_000)]
