@@ -4,12 +4,11 @@ import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
-from jinja2 import BytecodeCache, Environment
-from jinja2.bccache import Bucket
+from jinja2 import Environment, FileSystemBytecodeCache
 
 # Tiny tensors gain nothing from threads, and on busy cores threads wait for each other. Children inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,38 +22,26 @@ settings.register_profile("suite", derandomize=True, deadline=None, suppress_hea
 settings.load_profile("suite")
 
 
-class _Compiled(BytecodeCache):
-    """The templates that this process has compiled."""
-
-    def __init__(self) -> None:
-        self._code: dict[tuple[str, str], CodeType | None] = {}
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        bucket.code = self._code.get((bucket.key, bucket.checksum))
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        self._code[bucket.key, bucket.checksum] = bucket.code
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _templates_compiled_once() -> Iterator[None]:
+def _templates_compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Their compilation is more than half of what a small report takes."""
     from reports.html import rendering
 
+    compiled = FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "Environment", functools.partial(Environment, bytecode_cache=_Compiled()))
+        patch.setattr(rendering, "Environment", functools.partial(Environment, bytecode_cache=compiled))
         yield
 
 
 @pytest.fixture(autouse=True)
 def _plugins_of_one_test() -> Iterator[None]:
-    """The plug-ins that a test loads are in no run key of the next one."""
+    """The plug-ins that a test loads are in no run key of the next one, and the models that it registers in no list."""
     from harness.utils import plugins
+    from zoo import registry
 
-    before = dict(plugins._loaded)
-    yield
-    plugins._loaded.clear()
-    plugins._loaded.update(before)
+    registry.list_models()  # the zoo's own are registered
+    with mock.patch.dict(plugins._loaded), mock.patch.dict(registry._cards):
+        yield
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

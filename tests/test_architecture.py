@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from results import Store
-from tests.harness.conftest import heavy_packages_of, heavy_packages_of_each
+from tests.harness.conftest import heavy_packages_of_each
 from tests.results.conftest import Make
 
 HEAVY = (
@@ -26,7 +26,7 @@ def test_a_report_loads_nothing_heavy(tmp_path: Path) -> None:
     with Store(tmp_path / "workspace" / "bench.sqlite") as store:
         store.record_dataset(Make.dataset())
         Make.run(store)
-    assert heavy_packages_of(["report"], HEAVY, tmp_path) == (0, set())
+    assert heavy_packages_of_each([["report"]], HEAVY, tmp_path) == [(0, set())]
     assert (tmp_path / "workspace" / "report" / "index.html").is_file()
     words = ("export", "leaderboard", "--format", "csv")
-    assert heavy_packages_of(words, HEAVY, tmp_path) == (0, {"pandas"})
+    assert heavy_packages_of_each([words], HEAVY, tmp_path) == [(0, {"pandas"})]

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from zoo.captioner import Captioner, Visual
+from zoo.layers.looped import full_precision
 
 _SOFTMAXES = (F.softmax, Tensor.softmax, torch.softmax)
 
@@ -89,9 +90,9 @@ class _Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         if self._inside is not None:
             if func is F.scaled_dot_product_attention:
-                self.seen[self._inside].append(_precise(probabilities(*args, **kwargs)))
+                self.seen[self._inside].append(full_precision(probabilities(*args, **kwargs)))
             elif func in _SOFTMAXES:
-                self.seen[self._inside].append(_precise(result))
+                self.seen[self._inside].append(full_precision(result))
         return result
 
     def _enter(self, module: nn.Module, _inputs: object) -> None:
@@ -108,10 +109,6 @@ def probabilities(query: Tensor, key: Tensor, value: Tensor, *others: Any, **opt
     """
     identity = torch.eye(key.shape[-2], dtype=key.dtype, device=key.device).expand(*key.shape[:-1], -1)
     return F.scaled_dot_product_attention(query, key, identity, *others, **options)
-
-
-def _precise(part: Tensor) -> Tensor:
-    return part.to(torch.promote_types(part.dtype, torch.float32))
 
 
 def _by_row(part: Tensor, rows: int) -> Tensor:

@@ -1,7 +1,7 @@
 """The width at which a model has a number of parameters, found on the meta device: no memory, no random draws."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -88,11 +88,7 @@ class _Undrawn(TorchFunctionMode):
     """Leaves normal random numbers out: on the meta device torch imports its compiler for them, for seconds."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run a function of torch, or give back what it would have filled."""
         named = kwargs or {}

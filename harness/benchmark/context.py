@@ -124,11 +124,6 @@ class Execution:
     precision: str
     config: ExecutionConfig = field(default_factory=ExecutionConfig)
 
-    @property
-    def replays(self) -> bool:
-        """Whether searches are replayed as graphs."""
-        return self.device.type == "cuda"
-
 
 @dataclass(frozen=True)
 class RunContext:

@@ -84,14 +84,9 @@ def _parameters(spec: RunSpec, context: RunContext) -> int:
     return counted_parameters(spec.model, **context.sizes, **spec.config["arguments"])
 
 
-def no_training(reason: str) -> dict[str, Quantity]:
-    """NULL for every cost of `COSTS`."""
-    return missing(COSTS, reason)
-
-
 def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     """What the members of an ensemble took together, of what can be added up; NULL where one was not trained here."""
-    found = no_training("an ensemble is not trained: its members are")
+    found = missing(COSTS, "an ensemble is not trained: its members are")
     known = [one_run(store, key).costs if store.status(key) else {} for key in keys]
     for name in ("train_seconds", "train_gmac", "train_a100_hours_estimate"):
         costs = [of.get(name, Quantity(None, "it was not trained here")) for of in known]

@@ -15,9 +15,8 @@ import torch
 from PIL import Image
 
 from harness.benchmark.caption_images import Captioned, readable
-from harness.benchmark.identity.signature import NOT_APPLICABLE, pretraining_field
-from harness.benchmark.pretrained import WEIGHTS_FILES, fetch, folder_name
-from harness.benchmark.saved_model import find_run, read_description
+from harness.benchmark.pretrained import WEIGHTS_FILES, fetch, folder_name, published_signature
+from harness.benchmark.saved_model import AGAIN, find_run
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.dataset import Dataset
@@ -31,6 +30,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
+from results.files import read_model
 from zoo import Pretraining, list_models, model_card
 from zoo.registry import NOT_DOCUMENTED
 
@@ -124,14 +124,7 @@ class HubModel(HubPlace):
         """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""
         name, prompt, attention = self.name(), self.chosen_prompt(), self.unusual_attention()
         return {
-            **conditions,
-            "feat": f"pixels[processor of {name}]",
-            "vocab": f"tokenizer of {name}",
-            "size": f"pretrained:{name}",
-            "schedule": NOT_APPLICABLE,
-            "track": "paper",
-            "recipe": "as-published",
-            **pretraining_field(self.pretraining()),
+            **published_signature(conditions, name, self.pretraining()),
             "prompt": "unknown" if prompt is None else prompt.signature(),
             "search": "transformers",
             **({"clean": ",".join(self.clean)} if self.clean else {}),
@@ -209,7 +202,7 @@ def find_hub(run: str, workspace: Workspace, options: HubOptions) -> SavedHubMod
     if not (folder / SavedHubModel.file).is_file():
         refuse_options(options, f"{run} is none", "leave it out")
         return None
-    saved = read_description(SavedHubModel, folder / SavedHubModel.file)
+    saved = read_model(SavedHubModel, folder / SavedHubModel.file, "description of a run", AGAIN)
     return saved.model_copy(update={"model": replace(saved.model, **options)})
 
 

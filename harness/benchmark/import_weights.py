@@ -24,8 +24,7 @@ from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Pretraining, model_card
 from zoo.errors import ZooError
-from zoo.weights import from_official, read_checkpoint, read_sizes, read_vocabulary
-from zoo.weights.official import CONVERTERS, converter_of
+from zoo.weights import CONVERTERS, converter_of, from_official, read_checkpoint, read_sizes, read_vocabulary
 
 _COCO = "COCO: Karpathy's training split with restval"
 _CAPTIONS = "Five to seven human captions of each of 113,287 images of COCO."

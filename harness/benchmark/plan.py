@@ -88,10 +88,6 @@ class Asked:
     control: RequestedModel | None
     opening: Opening
 
-    def trained(self) -> list[RequestedModel]:
-        """The models that are trained."""
-        return [model for model in self.models if model.kind == "trained"]
-
 
 def resolve(request: Request, reporter: Reporter) -> Asked:
     """Resolve the models of a request, and choose device and precision; nothing is opened yet."""

@@ -22,28 +22,29 @@ WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
 """What is fetched of a model: no pickled weights, no code."""
 
 
+def published_signature(
+    conditions: Mapping[str, str], name: str, pretraining: Pretraining, *, trained: bool = False
+) -> dict[str, str]:
+    """The conditions of published weights: their own processor and tokenizer in place of the run's, and their sizes.
+
+    `trained` says whether the run's schedule trains them further.
+    """
+    own = {
+        "feat": f"pixels[processor of {name}]",
+        "vocab": f"tokenizer of {name}",
+        "size": f"pretrained:{name}",
+        **pretraining_field(pretraining),
+    }
+    as_they_are = {"schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
+    return {**conditions, **own, **({} if trained else as_they_are)}
+
+
 @dataclass(frozen=True, slots=True)
 class Pretrained:
     """One pretrained model as it was asked for; `model` is a registered name whose card names a repository."""
 
     model: str
     where: str
-
-    def signature(self, conditions: Mapping[str, str], *, trained: bool) -> dict[str, str]:
-        """The conditions of its row: its own image processor and tokenizer in place of the run's, and its sizes.
-
-        `trained` says whether the run's schedule trains it further.
-        """
-        name = folder_name(self.where)
-        own = {
-            "feat": f"pixels[processor of {name}]",
-            "vocab": f"tokenizer of {name}",
-            "size": f"pretrained:{name}",
-            **pretraining_field(self.pretraining()),
-        }
-        if trained:
-            return {**conditions, **own}
-        return {**conditions, **own, "schedule": NOT_APPLICABLE, "track": "paper", "recipe": "as-published"}
 
     def pretraining(self) -> Pretraining:
         """What the weights were trained on: the card's statement for its own repository, not documented for another.

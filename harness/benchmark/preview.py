@@ -192,7 +192,7 @@ def estimates(
     request: Request, asked: Asked, found: Preview, shape: DataShape, reporter: Reporter, *, elsewhere: bool
 ) -> list[Estimate]:
     """What a run of each model takes under each budget; models are counted and timed one after the other."""
-    names, made, spent = [model.name for model in asked.trained()], list[Estimate](), 0.0
+    names, made, spent = [model.name for model in asked.models if model.kind == "trained"], list[Estimate](), 0.0
     preset, sizes = request.preset, {"vocab_size": shape.words, "visual_dim": shape.channels}
     device, decoding = asked.opening.device, preset.decoding
 

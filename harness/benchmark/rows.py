@@ -13,15 +13,15 @@ from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.hub_model import HubModel, HubOptions, find_checkpoints
 from harness.benchmark.identity.run_key import (
     built_with,
+    code_of,
     code_of_hub,
     code_of_model,
-    code_of_reference,
     identify,
     keyed_features,
     keyed_preset,
 )
 from harness.benchmark.identity.signature import nrefs_field, pretraining_field, reference_signature, stored_signature
-from harness.benchmark.pretrained import Pretrained
+from harness.benchmark.pretrained import Pretrained, folder_name, published_signature
 from harness.benchmark.saved_model import VOCABULARY, SavedModel, is_saved
 from harness.config.load import shipped_preset
 from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
@@ -288,9 +288,10 @@ def _with_published_weights(model: RequestedModel, weights: Pretrained, seed: in
         "preset": context.preset.model_dump(mode="json"),
         "card": _card(weights.model, weights.pretraining()),
     }
-    signature = weights.signature(context.signature, trained=model.kind == "trained")
+    name, trained = folder_name(weights.where), model.kind == "trained"
+    signature = published_signature(context.signature, name, weights.pretraining(), trained=trained)
     preset = context.preset
-    if model.kind == "trained":
+    if trained:
         settings: dict[str, Any] = {"preset": keyed_preset(preset)}
     else:
         settings = {"max_len": preset.size["max_len"], "decoding": preset.decoding.model_dump(mode="json")}
@@ -319,7 +320,7 @@ def _reference(model: str, context: RunContext) -> RunSpec:
         held_out="each" if model == "human" else None,
     )
     config = {"arguments": {}, "what": REFERENCE_ROWS[model]}
-    return _spec(model, "reference", 0, config, {}, signature, code_of_reference(), context)
+    return _spec(model, "reference", 0, config, {}, signature, code_of({}), context)
 
 
 def _captions(file: CaptionsFile, context: RunContext) -> RunSpec:
@@ -327,7 +328,7 @@ def _captions(file: CaptionsFile, context: RunContext) -> RunSpec:
     signature = reference_signature(context.signature, nrefs=nrefs_field(context.data.evaluated))
     signature = signature | {"track": "captions"} | file.subset
     config = {"arguments": {}, "card": file.record(context.data.dataset.name)}
-    return _spec(file.name, "captions", file.seed, config, file.settings(), signature, code_of_reference(), context)
+    return _spec(file.name, "captions", file.seed, config, file.settings(), signature, code_of({}), context)
 
 
 def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:

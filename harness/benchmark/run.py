@@ -13,9 +13,9 @@ from harness.benchmark.baselines import majority_caption, retrieved_captions
 from harness.benchmark.captions import score_captions
 from harness.benchmark.context import BenchmarkData, RunContext
 from harness.benchmark.costs import (
+    COSTS,
     macs_per_image,
     members_training,
-    no_training,
     one_image,
     require_room,
     time_hub,
@@ -42,6 +42,7 @@ from harness.data.images import load_image
 from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
 from harness.inference.generate import Captions, caption_images
 from harness.measure.captioning_costs import count_captioning, count_mean_caption, counted
+from harness.measure.energy import missing
 from harness.measure.flops import KeptCounts
 from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
@@ -133,7 +134,7 @@ def run(
     elif members:
         costs = counts.costs | members_training(members, services.store)
     else:
-        costs = counts.costs | no_training(_NOT_TRAINED[spec.kind])
+        costs = counts.costs | missing(COSTS, _NOT_TRAINED[spec.kind])
 
     # Captions and scores of every evaluated split.
     reporter.watch(stage="evaluation")
@@ -149,7 +150,7 @@ def run(
             precision=execution.precision,
             reporter=reporter,
             title=title,
-            replayed=execution.replays,
+            replayed=execution.device.type == "cuda",
         )
 
     for captions, memory, result, seconds in _scored(caption, context, evaluator):
@@ -199,7 +200,7 @@ def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: P
     picture = next(data.dataset.path(sample) for sample in samples if sample.image_id == typical)
     inputs = captioner.inputs([load_image(picture)])
     costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
-    costs |= no_training(_NOT_TRAINED["pretrained"])
+    costs |= missing(COSTS, _NOT_TRAINED["pretrained"])
     splits, jobs = [], execution.config.jobs
 
     def caption(image_ids: list[int], title: str) -> Captions:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, field_serializer
 
 from harness.benchmark.context import BenchmarkData, ModelInputs, RunContext
 from harness.benchmark.identity.run_key import key_name
@@ -25,7 +25,7 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import Workspace
-from results.files import load_json, read_text
+from results.files import read_model
 from zoo import Captioner, Pretraining, create_model, list_models
 from zoo.decoding import Ensemble
 from zoo.errors import first_line
@@ -34,8 +34,7 @@ from zoo.weights.safety import no_larger_than
 FILE = "run.json"
 WEIGHTS = "best.safetensors"
 VOCABULARY = "vocabulary.json"
-Described = TypeVar("Described", bound=Strict)
-_AGAIN = "run it again: the same `bench run` command with --reuse none"
+AGAIN = "run it again: the same `bench run` command with --reuse none"
 
 
 class SavedModel(Strict):
@@ -77,11 +76,11 @@ class SavedModel(Strict):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read what `save` wrote; BenchError where the folder holds no finished run, or a damaged one."""
+        """Read what `save` wrote; BenchError where the folder holds no finished run, StoreError where a damaged one."""
         path = folder / FILE
         if not path.is_file():
-            raise BenchError(f"{folder / FILE} is missing: an older version made this run", _AGAIN)
-        run = read_description(cls, path)
+            raise BenchError(f"{folder / FILE} is missing: an older version made this run", AGAIN)
+        run = read_model(cls, path, "description of a run", AGAIN)
         if run.trained and not run.members and not (folder / WEIGHTS).is_file():
             raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")
         return run
@@ -111,7 +110,7 @@ class SavedModel(Strict):
         except Exception as error:  # whatever its arguments lead the model to
             raise BenchError(
                 f"{folder / FILE}: {self.model} cannot be built as it says: {first_line(error)}",
-                getattr(error, "hint", None) or _AGAIN,
+                getattr(error, "hint", None) or AGAIN,
             ) from error
         model.float()  # some are published in half precision, and none runs or trains in it
         if self.trained:
@@ -154,20 +153,6 @@ def save_ensemble(members: Sequence[str], folder: Path) -> None:
     chosen = next((key for key in members if saved[key].graph_entries is not None), members[0])
     load_vocabulary(find_member(chosen, folder) / VOCABULARY).save(folder / VOCABULARY)
     saved[chosen].model_copy(update={"members": tuple(members)}).save(folder)
-
-
-def read_description(kind: type[Described], path: Path) -> Described:
-    """What a run's folder has as JSON; BenchError where it is damaged, with the first complaint."""
-    try:
-        text = read_text(path)
-        load_json(text)  # of a key that is there twice, pydantic would take the last
-        return kind.model_validate_json(text)
-    except (OSError, ValueError) as error:
-        said = str(error)
-        if isinstance(error, ValidationError):
-            found = error.errors()[0]
-            said = ": ".join(filter(None, (".".join(map(str, found["loc"])), found["msg"])))
-        raise BenchError(f"{path} cannot be read: {said}", _AGAIN) from error
 
 
 def open_saved(saved: SavedModel, folder: Path, context: RunContext) -> tuple[Captioner, RunContext]:

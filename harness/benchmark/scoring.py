@@ -46,7 +46,7 @@ def score_split(
     references = _references(split, data)
     evaluation = with_intervals(evaluator.evaluate(references, captions, _domains(split, data), others=others))
     held_out = _held_out(references, captions, evaluation, evaluator)
-    return _result(split, captions, evaluation, held_out), sum(evaluation.seconds.values())
+    return _result(split, captions, evaluation, held_out), evaluation.seconds
 
 
 def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple[SplitResult, float]:
@@ -62,7 +62,7 @@ def score_people(split: str, data: BenchmarkData, evaluator: Evaluator) -> tuple
     evaluation = with_intervals(
         evaluator.evaluate_rounds(references, {}, domains, lambda tokens, _: held_out_rounds(tokens))
     )
-    return _result(split, first, evaluation, _without_bounds(evaluation)), sum(evaluation.seconds.values())
+    return _result(split, first, evaluation, _without_bounds(evaluation)), evaluation.seconds
 
 
 def add_missing_scores(

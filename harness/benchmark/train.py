@@ -30,7 +30,7 @@ from harness.data.images import ImagePreprocessing
 from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
 from harness.inference.generate import caption_images
-from harness.metrics.cider import CiderD
+from harness.metrics.cider import mean_cider_d
 from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
 from harness.training.sentence_graphs import numbered_graphs, stages_for, validate_sentences
@@ -220,7 +220,6 @@ def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Ca
     vocabulary, device, precision = context.inputs.vocabulary, context.execution.device, context.execution.precision
     samples, words = as_read(context.data.val, vocabulary.preparation), vocabulary.tokenize
     references = {sample.image_id: [" ".join(words(caption)) for caption in sample.captions] for sample in samples}
-    scorer = CiderD(references)
 
     def validate(stage: Stage, source: VisualSource) -> float:
         if not stage.gives_ciders:
@@ -238,9 +237,9 @@ def _validation(model: Captioner, context: RunContext, reporter: Reporter) -> Ca
             precision=precision,
             reporter=reporter,
             title="  validating",
-            replayed=context.execution.replays,
+            replayed=device.type == "cuda",
         )
-        return scorer.score(captions.by_image)[0]
+        return mean_cider_d(references, captions.by_image)
 
     return validate
 

@@ -5,7 +5,6 @@ and in `bench work` on another machine. The lock of a run's folder decides who e
 """
 
 import json
-import math
 import os
 import shutil
 import socket
@@ -371,19 +370,16 @@ def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:
 
 
 def _after(epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
-    """Where training stands after all stages of a run, as `TrainState.next_stage` has it; `finished`: none follows."""
+    """Where training stands after all stages of a run; `finished`: none follows."""
     last = epochs[-1].stage
-    best = max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last)
     return TrainState(
-        stage=last if finished else last + 1,
-        best=best if finished else -math.inf,
-        finished=finished,
+        stage=last,
+        best=max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last),
         total_steps=epochs[-1].step,
         seconds=sum(epoch.seconds for epoch in epochs),
         images=sum(round(epoch.images_per_second * epoch.seconds) for epoch in epochs),
         saves=1,
-        stage_start_score=best,
-    )
+    ).next_stage(last=finished)
 
 
 class RunReporter(Reporter):

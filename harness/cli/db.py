@@ -126,9 +126,9 @@ def publish(
     if not out.parent.is_dir():
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
     with write_errors(out.parent, "the folder"):
-        done = write(place.database, out)
-    left = f"; {done.unfinished} not finished, left out" if done.unfinished else ""
-    typer.echo(f"{out}: {done.runs} runs, {done.bytes / 1e6:,.1f} MB{left}")
+        runs, unfinished = write(place.database, out)
+    left = f"; {unfinished} not finished, left out" if unfinished else ""
+    typer.echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{left}")
 
 
 COMMANDS = {"info": info, "check": check, "upgrade": upgrade, "merge": merge, "publish": publish}

@@ -13,7 +13,7 @@ import typer
 
 from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
 from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, format_table
-from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName
+from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName, evaluation_signature
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def evaluate(
     from harness.data.formats import read_references
     from harness.data.nocaps import read_domains
     from harness.data.predictions import PLACES, check_predictions, read_predictions, scores_by_image
-    from harness.metrics.evaluator import Evaluator
-    from harness.metrics.evaluator import evaluate as run
+    from harness.metrics.evaluator import Evaluator, Report, with_intervals
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
@@ -161,16 +160,16 @@ def evaluate(
     ):
         for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
             reporter.note(note, style="yellow")
-        scored = run(
+        evaluation = evaluator.evaluate(
             chosen,
             captions,
-            evaluator,
-            name=wanted.name,
-            of=len(wanted.captions),
-            domains={image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
+            {image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
             others={name: scores_by_image(file, name, chosen, wanted.files) for name, file in others.items()},
             progress=lambda done, _: task.reach(done),
         )
+        count, groups = len(wanted.captions), evaluation.domains
+        signature = evaluation_signature(settings, chosen, name=wanted.name, of=count, domains=groups)
+        scored = Report(signature, with_intervals(evaluation))
     _print(scored, wanted)
     found = None
     if more:
@@ -243,7 +242,8 @@ def _judge(
     ]
     rows = [(metric, *row) for metric, row in zip(told, cells, strict=True)]
     typer.echo(format_table(["metric", *(f"{name} [95 %]" for name in names)], rows, "table"), nl=False)
-    order = sorted(found, key=lambda metric: -found[metric][names[0]].value)
+    known = [metric for metric in found if not isnan(found[metric][names[0]].value)]
+    order = sorted(known, key=lambda metric: -found[metric][names[0]].value)
     both = gaps[names[0]]
     for above, below in (pair for pair in pairwise(order) if pair in both or pair[::-1] in both):
         gap, p = both[above, below] if (above, below) in both else both[below, above]

@@ -308,29 +308,26 @@ def with_run_options(
 
     Its other parameters are options too; one of the same name is both, with its own help and default.
     """
-    kinds, panel, declared = get_type_hints(RunOptions, include_extras=True), "", {}
+    kinds, keyword = get_type_hints(RunOptions, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    panel, declared = "", {}
     for each in fields(RunOptions):
         panel = _PANELS.get(each.name, panel)
         if each.name not in without:
             value, option, *marks = get_args(kinds[each.name])
             option = copy.copy(option)
             option.rich_help_panel = panel
-            declared[each.name] = (Annotated[(value, option, *marks)], each.default)
+            kind: Any = Annotated[(value, option, *marks)]
+            declared[each.name] = inspect.Parameter(each.name, keyword, annotation=kind, default=each.default)
     shared = tuple(declared)
     own = list(inspect.signature(command).parameters.values())[1:]
     kinds = get_type_hints(command, include_extras=True)
-    declared |= {parameter.name: (kinds[parameter.name], parameter.default) for parameter in own}
+    declared |= {each.name: each.replace(kind=keyword, annotation=kinds[each.name]) for each in own}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         options = RunOptions(**{name: given[name] for name in shared})
         command(options, **{parameter.name: given[parameter.name] for parameter in own})  # type: ignore[call-arg]
 
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-            for name, (kind, default) in declared.items()
-        ]
-    )
-    run.__annotations__ = {name: kind for name, (kind, _) in declared.items()}
+    run.__signature__ = inspect.Signature(list(declared.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: each.annotation for name, each in declared.items()}
     return run

@@ -152,7 +152,7 @@ def _show(
     from results.records import budget_of
 
     say = partial(console.print, soft_wrap=True, markup=False)
-    names = [model.name for model in asked.trained()]
+    names = [model.name for model in asked.models if model.kind == "trained"]
     others = [model.name for model in asked.models if model.kind != "trained"]
     seeds, control, first, budgets = request.seeds, asked.control, request.first_seed, request.budgets
     extra = 0 if control is None else seeds * (1 if nothing_to_vary(control, request.features) else 2)

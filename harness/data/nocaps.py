@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from harness.data.formats import References, id_key, is_image_id, read_references
+from harness.data.formats import References, id_key, is_image_id, named, read_references
 from harness.data.karpathy import RefusedPath, plain_path, read_entries
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json
@@ -41,7 +41,7 @@ def join_nocaps(
     told = references.domains.keys() & references.files.keys()
     if without := [str(image) for image in references.captions if image not in told]:
         raise BenchError(
-            f"{nocaps}: {len(without)} images have no domain or no file name ({', '.join(without[:8])})",
+            f"{nocaps}: {named(without, 'without a domain or a file name')}",
             "give nocaps's validation captions with domains (nocaps_val_4500_captions.json), or --domains FILE",
         )
     raised = max(ids) + 1 - min(references.captions)
@@ -81,7 +81,7 @@ def read_domains(file: Path, references: References) -> dict[int, str]:
         if known := [told[key] for key in (str(image), name, PurePosixPath(name).stem) if key in told]:
             found[image] = known[0]
     if without := [str(image) for image in references.captions if image not in found]:
-        raise BenchError(f"--domains {file}: {len(without)} images have no domain ({', '.join(without[:8])})", _FORM)
+        raise BenchError(f"--domains {file}: {named(without, 'without a domain')}", _FORM)
     return found
 
 

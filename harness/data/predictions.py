@@ -106,9 +106,9 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
     writes as `per_item`. BenchError where the file cannot be read or has another form, or no number of this name.
     """
     content = read_json_or_lines(path)
-    if isinstance(content, dict):
-        content = content.get("per_item", content)
-    entries = [(None, each) for each in content] if isinstance(content, list) else list(dict(content).items())
+    content = content.get("per_item", content) if isinstance(content, dict) else content
+    listed = content if isinstance(content, list) else [content]
+    entries = list(content.items()) if isinstance(content, dict) else [(None, each) for each in listed]
     found = []
     for number, (image, said) in enumerate(entries):
         if isinstance(said, dict):

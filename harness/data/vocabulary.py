@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Dataset, Sample
+from harness.data.formats import named
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 
@@ -93,10 +94,10 @@ def counted_captions(dataset: Dataset, train: Iterable[Sample], preparation: str
     if preparation != OWN_TOKENS:
         return (caption for sample in train for caption in sample.captions)
     counted = [sample for split in _KARPATHYS for sample in dataset.splits.get(split, ())]
-    if without := [sample for sample in counted if sample.tokens is None]:
+    if without := [str(sample.image_id) for sample in counted if sample.tokens is None]:
         raise BenchError(
-            f"recipe.captions is {OWN_TOKENS}, but {len(without)} images of {dataset.name} have captions without "
-            f'"tokens", as image {without[0].image_id}',
+            f"recipe.captions is {OWN_TOKENS}, but {dataset.name} has "
+            + named(without, 'with captions without "tokens"'),
             "give Karpathy's own file (dataset_coco.json), or add --set recipe.captions=words",
         )
     return (caption for sample in counted for caption in sample.tokens or ())

@@ -77,8 +77,10 @@ def tsne(vectors: Floats, perplexity: float = 30.0, steps: int = 500) -> Floats:
 
     Van der Maaten and Hinton, 2008; exaggeration by 12 in the first quarter of the steps, rate N / 48, 50 at least.
     """
+    from scipy.spatial.distance import cdist
+
     number = len(vectors)
-    apart, own = _squares(vectors), np.eye(number, dtype=bool)
+    apart, own = cdist(vectors, vectors, "sqeuclidean"), np.eye(number, dtype=bool)
     apart[own] = np.inf
     apart -= apart.min(1, keepdims=True)
     wanted = math.log(max(1.0, min(perplexity, (number - 1) / 3)))
@@ -97,7 +99,7 @@ def tsne(vectors: Floats, perplexity: float = 30.0, steps: int = 500) -> Floats:
     speed, rate = np.zeros_like(found), max(50.0, number / 48)
     for step in range(steps):
         early = step < steps // 4
-        weight = np.where(own, 0.0, 1 / (1 + _squares(found)))
+        weight = np.where(own, 0.0, 1 / (1 + cdist(found, found, "sqeuclidean")))
         pull = ((12 if early else 1) * near - weight / max(weight.sum(), 1e-300)) * weight
         speed = (0.5 if early else 0.8) * speed - rate * 4 * (pull.sum(1)[:, None] * found - pull @ found)
         found = found + speed
@@ -126,8 +128,3 @@ def draw_encodings(spaces: Sequence[tuple[str, Encodings]]) -> str:
         f'font-family="sans-serif" font-size="13"><rect x="-1" width="{width}" height="{height}" fill="#fff"/>\n'
         f"{''.join(panels)}</svg>\n"
     )
-
-
-def _squares(points: Floats) -> Floats:
-    norms = (points**2).sum(1)
-    return np.asarray(np.maximum(norms[:, None] + norms - 2 * points @ points.T, 0.0))

@@ -322,7 +322,7 @@ class FlopCounts:
 
 
 def count_flops(
-    model: Captioner, visual: Visual, *, caption_length: int = 20, beam_size: int = 1, step_position: int | None = None
+    model: Captioner, visual: Visual, caption_length: int = 20, beam_size: int = 1, step_position: int | None = None
 ) -> FlopCounts:
     """Count parameters and multiply-accumulates of captioning one image.
 
@@ -473,30 +473,25 @@ class KeptCounts:
 
     def flops(self, model: Captioner, visual: Visual, *, caption_length: int, beam_size: int) -> FlopCounts:
         """As `count_flops`."""
-        return self._kept(
-            FlopCounts, model, visual, caption_length, beam_size,
-            lambda: count_flops(model, visual, caption_length=caption_length, beam_size=beam_size),
-        )  # fmt: skip
+        return self._kept(FlopCounts, count_flops, model, visual, caption_length, beam_size)
 
     def caption(self, model: Captioner, visual: Visual, length: int, beam_size: int) -> PartCount:
         """As `count_caption`."""
-        return self._kept(
-            PartCount, model, visual, length, beam_size, lambda: count_caption(model, visual, length, beam_size)
-        )
+        return self._kept(PartCount, count_caption, model, visual, length, beam_size)
 
     def _kept(
         self,
         kind: type[Counts],
+        count: Callable[..., Counts],
         model: Captioner,
         visual: Visual,
         length: int,
-        beam_size: int,
-        count: Callable[[], Counts],
+        beams: int,
     ) -> Counts:
         key = {
             "what": "flops" if kind is FlopCounts else "caption",
             "length": length,
-            "beam_size": beam_size,
+            "beam_size": beams,
             "image": {name: [list(part.shape), str(part.dtype)] for name, part in visual.parts().items()},
             "modules": repr(model),
             "parameters": [
@@ -510,7 +505,7 @@ class KeptCounts:
         try:
             return adapter.validate_python(read_json(path))
         except (BenchError, ValidationError):
-            counts = count()
+            counts = count(model, visual, length, beams)
         write_text(path, adapter.dump_json(counts).decode())
         return counts
 

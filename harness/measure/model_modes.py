@@ -21,13 +21,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Restore what passes in training mode change: flags, buffers (running statistics), gradients, generators."""
-    flags = {module: module.training for module in model.modules()}
+    """Restore what passes in training mode change: flags, buffers (running statistics), gradients, generators.
+
+    It begins in evaluation mode.
+    """
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     # Only of the model's GPU: with several GPUs torch would warn, and save the state of each.
     gpus = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    with torch.random.fork_rng(gpus):
+    with eval_mode(model), torch.random.fork_rng(gpus):
         try:
             yield
         finally:
@@ -36,5 +38,3 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(before)
             for parameter, gradient in gradients:
                 parameter.grad = gradient
-            for module, flag in flags.items():
-                module.training = flag

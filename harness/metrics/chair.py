@@ -116,7 +116,7 @@ def _add_instances(path: Path, content: Any, names: Collection[str], by_image: d
     for image_id in images:
         by_image.setdefault(image_id, set())
     for image_id, name in shown:
-        if image_id not in by_image:
+        if not is_image_id(image_id) or image_id not in by_image:
             raise BenchError(f"--instances {path} has objects of image {image_id}, which it does not list", _FORMAT)
         by_image[image_id].add(name)
 

@@ -22,20 +22,16 @@ _ENTRY: Final = np.dtype(
 """An n-gram of a caption: its count, what each occurrence contributes in a reference, and the caption's norm."""
 
 
-class CiderD:
-    """CIDEr-D against fixed tokenised references, which tell the document frequencies; a single image scores 0."""
+def mean_cider_d(references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> float:
+    """Mean CIDEr-D of one tokenised caption per image, as a fraction (times 100 in papers).
 
-    def __init__(self, references: Mapping[int, Sequence[str]]) -> None:
-        self._references = {image_id: list(texts) for image_id, texts in references.items()}
-
-    def score(self, candidates: Mapping[int, str]) -> tuple[float, dict[int, float]]:
-        """Mean and per-image CIDEr-D of one tokenised caption per image, as fractions (times 100 in papers)."""
-        require_same_images(self._references, candidates)
-        if not self._references:
-            return 0.0, {}
-        corpus = Corpus.of_texts(self._references, candidates)
-        scores = cider_d(corpus, corpus.frequencies())
-        return float(scores.mean()), dict(zip(self._references, scores.tolist(), strict=True))
+    The references, tokenised too, tell the document frequencies; a single image scores 0.
+    """
+    require_same_images(references, candidates)
+    if not references:
+        return 0.0
+    corpus = Corpus.of_texts(references, candidates)
+    return float(cider_d(corpus, corpus.frequencies()).mean())
 
 
 def cider_rewards(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Final, Self
@@ -23,7 +22,7 @@ from harness.metrics.meteor import MeteorSession, meteor
 from harness.metrics.ngrams import Corpus
 from harness.metrics.ptb import tokenize_by_image, tokenize_java, tokenize_ptb
 from harness.metrics.rouge import rouge_l
-from harness.metrics.signature import EvaluationSettings, evaluation_signature
+from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
 from results.records import Quantity
@@ -50,7 +49,7 @@ class Evaluation:
 
     `scores[domain][metric]` has `OVERALL` and every metric of `METRICS`, and each domain's CIDEr-D with the other
     document frequencies too (`harness.metrics.contract.OTHER_CIDER_D`); one that could not be computed is NULL with
-    a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the time spent by step. `domains` holds
+    a reason and has no entry in `per_image[metric][image_id]`. `seconds` is the wall-clock time spent. `domains` holds
     the images of each domain. `statistics` are the input of significance tests: for `OVERALL` a row for each of `ids`,
     for each domain a row for each of its images; empty without any score. `influences[metric][image_id]` are those of
     `influences_by_image` on the scores of `OVERALL`; empty for a single image.
@@ -58,7 +57,7 @@ class Evaluation:
 
     scores: dict[str, dict[str, Quantity]]
     per_image: dict[str, dict[int, float]]
-    seconds: dict[str, float]
+    seconds: float
     ids: tuple[int, ...] = ()
     statistics: dict[str, tuple[Statistics, ...]] = field(default_factory=dict)
     domains: dict[str, list[int]] = field(default_factory=dict)
@@ -72,7 +71,7 @@ def with_intervals(evaluation: Evaluation) -> Evaluation:
         statistics = evaluation.statistics.get(group)
         found = bootstrap(statistics) if statistics else {}
         scores[group] = {
-            metric: replace(quantity, low=found[metric].low, high=found[metric].high) if metric in found else quantity
+            metric: replace(quantity, low=found[metric][0], high=found[metric][1]) if metric in found else quantity
             for metric, quantity in quantities.items()
         }
     return replace(evaluation, scores=scores)
@@ -145,20 +144,20 @@ class Evaluator:
         """
         if domains and OVERALL in domains.values():
             raise BenchError(f"a domain may not be called {OVERALL!r}: that names the scores over all images")
-        seconds: dict[str, float] = {}
+        started = time.perf_counter()
         try:
-            with _timed(seconds, "tokenizer"):
-                tokenized_references = self._tokenize_references(references)
-                said = {image_id: [candidates[image_id]] for image_id in references if image_id in candidates}
-                captions = {image_id: texts[0] for image_id, texts in tokenize_by_image(said, self._tokenize).items()}
+            tokenized_references = self._tokenize_references(references)
+            said = {image_id: [candidates[image_id]] for image_id in references if image_id in candidates}
+            captions = {image_id: texts[0] for image_id, texts in tokenize_by_image(said, self._tokenize).items()}
         except JavaError as error:
             missing = dict.fromkeys(METRICS, Quantity(None, str(error)))
             named = (OVERALL, *_by_domain(list(references), domains or {}))
+            seconds = time.perf_counter() - started
             return Evaluation({group: dict(missing) for group in named}, {}, seconds, tuple(references))
         rounds = make_rounds(tokenized_references, captions)
         ids = list(rounds[0].references)
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
-        statistics, reasons = self._statistics(rounds, without or {}, seconds, progress)
+        statistics, reasons = self._statistics(rounds, without or {}, progress)
         for metric, of in (others or {}).items():
             statistics += (mean_of(metric, np.array([of[image_id] for image_id in ids])),)
         rows = {image_id: row for row, image_id in enumerate(ids)}
@@ -175,7 +174,7 @@ class Evaluator:
         return Evaluation(
             {group: self._scores(parts, reasons) for group, parts in by_group.items()},
             {metric: per_image[metric] for metric in dict.fromkeys((*METRICS, *per_image)) if metric in per_image},
-            seconds,
+            time.perf_counter() - started,
             tuple(ids),
             by_group,
             {group: members for group, members in groups.items() if group != OVERALL},
@@ -189,20 +188,17 @@ class Evaluator:
         self._meteor.close()
 
     def _statistics(
-        self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
+        self, rounds: Sequence[Round], without: Mapping[str, str], progress: Progress | None
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
         """Statistics of every metric that could be computed, and the reason for each that could not."""
         bleus, rouges, ciders = [], [], []
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(self._java_statistics, rounds, without, seconds, progress)
+            pending = pool.submit(self._java_statistics, rounds, without, progress)
             for each in rounds:
-                with _timed(seconds, "BLEU"):
-                    corpus = _corpus(each)
-                    bleus.append(bleu(corpus))
-                with _timed(seconds, "CIDEr-D"):
-                    ciders.append(_cider(corpus))
-                with _timed(seconds, "ROUGE-L"):
-                    rouges.append(rouge_l(each.references, each.captions))
+                corpus = _corpus(each)
+                bleus.append(bleu(corpus))
+                ciders.append(_cider(corpus))
+                rouges.append(rouge_l(each.references, each.captions))
             more, reasons = pending.result()
         return (*map(mean_of_rounds, (bleus, rouges, ciders)), *more), reasons
 
@@ -234,27 +230,25 @@ class Evaluator:
         return self._references[key]
 
     def _java_statistics(
-        self, rounds: Sequence[Round], without: Mapping[str, str], seconds: dict[str, float], progress: Progress | None
+        self, rounds: Sequence[Round], without: Mapping[str, str], progress: Progress | None
     ) -> tuple[list[Statistics], dict[str, str]]:
         """Statistics of the metrics that need Java, and reasons for missing ones; restarts METEOR after a failure."""
         found: list[Statistics] = []
         reasons = {**NOT_ASKED_FOR, **without}
         if self.settings.meteor and "METEOR" not in without:
-            with _timed(seconds, "METEOR"):
-                try:
-                    ask = partial(self._meteor.statistics, progress=progress)
-                    answers = meteor_answers(rounds, ask, self._answered)
-                    found.append(mean_of_rounds(list(map(meteor, answers))))
-                except JavaError as error:
-                    reasons["METEOR"] = str(error)
+            try:
+                ask = partial(self._meteor.statistics, progress=progress)
+                answers = meteor_answers(rounds, ask, self._answered)
+                found.append(mean_of_rounds(list(map(meteor, answers))))
+            except JavaError as error:
+                reasons["METEOR"] = str(error)
         if self.settings.spice and "SPICE" not in without:
-            with _timed(seconds, "SPICE"):
-                try:
-                    java = self._find_java()
-                    scores = [run_spice(each.references, each.captions, java=java) for each in rounds]
-                    found.append(mean_of_rounds([mean_of("SPICE", each) for each in scores]))
-                except JavaError as error:
-                    reasons["SPICE"] = str(error)
+            try:
+                java = self._find_java()
+                scores = [run_spice(each.references, each.captions, java=java) for each in rounds]
+                found.append(mean_of_rounds([mean_of("SPICE", each) for each in scores]))
+            except JavaError as error:
+                reasons["SPICE"] = str(error)
         return found, reasons
 
 
@@ -294,28 +288,6 @@ class Report:
     def _intervals(self, domain: str) -> dict[str, list[float | None]]:
         scores = self.evaluation.scores[domain]
         return {metric: [found.low, found.high] for metric, found in scores.items() if found.low is not None}
-
-
-def evaluate(
-    references: Mapping[int, Sequence[str]],
-    candidates: Mapping[int, str],
-    evaluator: Evaluator | None = None,
-    *,
-    name: str = "references",
-    of: int | None = None,
-    domains: Mapping[int, str] | None = None,
-    others: Mapping[str, Mapping[int, float]] | None = None,
-    progress: Progress | None = None,
-) -> Report:
-    """Score one caption of each image out of `of`, those of the file `name`; arguments as of `Evaluator.evaluate`.
-
-    An `evaluator` is left open, so that systems share a METEOR process; without one, it is one of the default settings.
-    """
-    with nullcontext(evaluator) if evaluator else Evaluator() as scoring:
-        evaluation = scoring.evaluate(references, candidates, domains, others=others, progress=progress)
-    count, groups = of or len(references), evaluation.domains
-    signature = evaluation_signature(scoring.settings, references, name=name, of=count, domains=groups)
-    return Report(signature, with_intervals(evaluation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,12 +394,3 @@ def _by_domain(ids: list[int], domains: Mapping[int, str]) -> dict[str, list[int
         if image_id in domains:
             groups.setdefault(domains[image_id], []).append(image_id)
     return dict(sorted(groups.items()))
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - started

@@ -373,9 +373,7 @@ def _scores(values: Array, kinds: Sequence[str]) -> dict[str, Quantity]:
     for kind, totals in zip(KINDS, values.sum(axis=0), strict=True):
         reasons |= {fact_metric(measure, kind): why for measure, why in undefined(totals, kind).items()}
     return {
-        metric: Quantity(None, reasons[metric])
-        if metric in reasons
-        else Quantity(value, low=bounds[metric].low, high=bounds[metric].high)
+        metric: Quantity(None, reasons[metric]) if metric in reasons else Quantity(value, None, "", *bounds[metric])
         for metric, value in found.items()
         if depends_on(metric) in kinds
     }

@@ -54,7 +54,6 @@ class HasSentenceGraphs(Protocol):
             relations: (B * n, M, 3), places of subject and object, and the word; -1 where padded.
             dictionary: encode through the model's dictionary.
         """
-        ...
 
 
 def has_sentences(model: Captioner) -> bool:
@@ -74,22 +73,10 @@ def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
 
 def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
     """The schedule without its stages of sentence graphs, where the model has no part for them."""
-    if has_sentences(model) or not _reads_sentences(schedule):
+    if has_sentences(model):
         return schedule
     kept = tuple(stage for stage in schedule.stages if stage.gives_ciders)
     return schedule.model_copy(update={"stages": kept})
-
-
-def check_schedule(model: Captioner, schedule: Schedule) -> None:
-    """BenchError where no stage trains the model's part for sentence graphs, or one needs a part that it has not."""
-    if has_sentences(model) and not _reads_sentences(schedule):
-        raise BenchError(
-            f"this model has a part for sentence graphs, which no stage of schedule {schedule.name!r} trains",
-            "add --preset quick-sentences or sgae-paper, or choose the model without it, such as sgae",
-        )
-    for stage in schedule.stages:
-        if not stage.gives_ciders:
-            require_sentences(model, stage)
 
 
 def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool:
@@ -99,7 +86,7 @@ def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool
         BenchError: a stage reads them and there is no file, or a vocabulary of subwords; or nothing reads the file.
     """
     schedule = preset.schedule
-    if not _reads_sentences(schedule):
+    if all(stage.gives_ciders for stage in schedule.stages):
         if file is None:
             return False
         raise BenchError(
@@ -202,7 +189,3 @@ def validate_sentences(
             total, words = total + weight * loss.item(), words + weight
     note(f"  {stage.name}: validation loss {total / words:.3f}")
     return math.exp(-total / words) if math.isfinite(total) else 0.0
-
-
-def _reads_sentences(schedule: Schedule) -> bool:
-    return not all(stage.gives_ciders for stage in schedule.stages)

@@ -13,7 +13,7 @@ from harness.data.dataset import Sample
 from harness.data.vocabulary import Vocabulary
 from harness.training.objectives import CrossEntropy, Objective
 from harness.training.self_critical import CaptionRewards, ReinforceLoss, SelfCriticalLoss, require_states
-from harness.training.sentence_graphs import SentenceGraphLoss, check_schedule
+from harness.training.sentence_graphs import SentenceGraphLoss, has_sentences, require_sentences
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from zoo import Captioner, HasBackbone
@@ -62,7 +62,11 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
         BenchError: a stage needs a part that the model has not (a backbone, recurrent states, sentence graphs), scales
             a dropout to 1, or names a parameter that there is not; or no stage trains a part.
     """
-    check_schedule(model, schedule)
+    if has_sentences(model) and all(stage.gives_ciders for stage in schedule.stages):
+        raise BenchError(
+            f"this model has a part for sentence graphs, which no stage of schedule {schedule.name!r} trains",
+            "add --preset quick-sentences or sgae-paper, or choose the model without it, such as sgae",
+        )
     rates = DropoutRates(model)
     for stage in schedule.stages:
         if stage.backbone == "trained" and not isinstance(model, HasBackbone):
@@ -78,6 +82,8 @@ def validate_schedule(model: Captioner, schedule: Schedule) -> None:
             )
         if stage.objective == "reinforce":
             require_states(model, stage)
+        if not stage.gives_ciders:
+            require_sentences(model, stage)
 
 
 class DropoutRates:

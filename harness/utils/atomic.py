@@ -1,6 +1,5 @@
 """Atomic file writes: a file is complete or absent, even if the process is killed."""
 
-import errno
 import hashlib
 import os
 import platform
@@ -11,6 +10,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from results.files import check_regular
+
 _BEGUN = re.compile(r"-(\d+)-[0-9a-f]{8}$")
 
 
@@ -20,7 +21,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A link stays, and its file is replaced. OSError where `path` is a device, a pipe or a folder, or not writable.
     """
-    target = _regular(path)
+    with suppress(FileNotFoundError):
+        check_regular(path)  # a rename would put a file in the place of a device or pipe, for every program
+    target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep(target.parent)
     temporary = target.with_name(f".{target.name}.{_here()}-{os.getpid()}-{secrets.token_hex(4)}")
@@ -62,13 +65,3 @@ def _here() -> str:
     with suppress(OSError):
         described += [Path("/proc/sys/kernel/random/boot_id").read_text(), str(Path("/proc/self/ns/pid").readlink())]
     return hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
-
-
-def _regular(path: Path) -> Path:
-    """The file that `path` leads to through all links; OSError where something else than a file is there."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():
-        # A rename would put a file in the place of the device or pipe, for every program of the machine.
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return Path(os.path.realpath(path))

@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
-
-if TYPE_CHECKING:
-    from harness.utils.storage import Storage
+from harness.utils.storage import Storage
 
 DEFAULT = Path("workspace")
 
@@ -53,8 +50,6 @@ class Workspace:
     @property
     def remote(self) -> Storage | None:
         """The remote storage, if there is one."""
-        from harness.utils.storage import Storage
-
         return None if self.storage is None else Storage(self.storage)
 
     def fetch_run(self, key: str) -> None:

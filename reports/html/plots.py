@@ -24,6 +24,8 @@ _NEAR = 12.0
 
 Scale = Callable[[float], float]
 Box = tuple[float, float, float, float]
+Tick = tuple[float, str]
+"""Where on its axis, in pixels, and what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,6 @@ class Label:
     y: float
     anchor: str
     leader: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    at: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +224,7 @@ def _linear(values: Sequence[float], start: float, end: float, whole: bool = Fal
 
     decimals = max(0, -math.floor(math.log10(step)))
     marks = range(math.ceil(first / step - 1e-9), math.floor(last / step + 1e-9) + 1)
-    return scale, tuple(Tick(round(scale(mark * step), 1), f"{mark * step:.{decimals}f}") for mark in marks)
+    return scale, tuple((round(scale(mark * step), 1), f"{mark * step:.{decimals}f}") for mark in marks)
 
 
 def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Scale, tuple[Tick, ...]]:
@@ -244,7 +240,7 @@ def _logarithmic(values: Sequence[float], start: float, end: float) -> tuple[Sca
 
     # Beyond two decades only the powers of ten have room.
     shown = inside if high / low <= 100 else [mark for mark in inside if f"{mark:e}".startswith("1.0")]
-    return scale, tuple(Tick(round(scale(mark), 1), f"{mark:g}") for mark in shown)
+    return scale, tuple((round(scale(mark), 1), f"{mark:g}") for mark in shown)
 
 
 def _round_step(rough: float) -> float:

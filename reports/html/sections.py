@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from reports.html.plots import Plot, Series
 from reports.tables import numbers
@@ -16,7 +16,6 @@ from reports.tables.numbers import percent
 from reports.tables.table import Cell, Column, Table, table_of
 from results.runs.controls import Controls
 from results.runs.leaderboard import Group, Row
-from results.runs.standings import Comparisons
 
 WIDTH = 140.0
 """Of a whisker bar, in pixels."""
@@ -42,11 +41,8 @@ class Scale:
         return round(1 + (WIDTH - 2) * max(0.0, value) / self.most, 1)
 
 
-class Part(NamedTuple):
-    name: str
-    macs: str
-    counted: str
-    uncounted: str
+Part = tuple[str, str, str, str]
+"""A traced part's name and multiply-accumulates, what of it was counted, and what was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,7 @@ def counted_parts(operators: Mapping[str, Any]) -> list[Part]:
         if isinstance(part, Mapping) and {"macs", "by_operator", "uncounted"} <= part.keys():
             counted = _amounts(part["by_operator"], numbers.macs)
             left_out = _amounts(part["uncounted"], lambda times: f"×{times:,.0f}")
-            found.append(Part(name.replace("_", " "), numbers.macs(part["macs"]), counted, left_out))
+            found.append((name.replace("_", " "), numbers.macs(part["macs"]), counted, left_out))
     return found
 
 
@@ -235,20 +231,6 @@ def _told(table: Table) -> Table:
     return replace(table.only(kept), sentences=tuple(sentences))
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The conditions of one table; `fields` are name, value, meaning, and whether one separates the table."""
-
-    id: str
-    title: str
-    models: tuple[str, ...]
-    fields: list[tuple[str, str, str, bool]]
-    signature: str
-    comparisons: Comparisons | None
-    controls: tuple[str, ...]
-    tuning: str
-
-
 def method(contents: Contents) -> dict[str, Any]:
     """What the page shows: the conditions of every table, and what its metrics, levels and costs mean."""
     groups, runs = contents.groups, contents.runs
@@ -281,16 +263,17 @@ def _tuning(label: str | None) -> str:
     return f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}"
 
 
-def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> Conditions:
+def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> dict[str, Any]:
+    """The conditions of one table; `fields` are name, value, meaning, and whether one separates the table."""
     track = {} if "track" in group.signature else {"track": group.track}
     values = {"split": group.split} | track | group.signature
-    return Conditions(
-        id=id,
-        title=contents.title(group),
-        models=tuple(dict.fromkeys(row.model for row in group.rows)),
-        fields=[(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
-        signature=signature_text(group.signature, group.split),
-        comparisons=group.comparisons,
-        controls=control_sentences(controls),
-        tuning=_tuning(group.signature.get("tuned")),
-    )
+    return {
+        "id": id,
+        "title": contents.title(group),
+        "models": tuple(dict.fromkeys(row.model for row in group.rows)),
+        "fields": [(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
+        "signature": signature_text(group.signature, group.split),
+        "comparisons": group.comparisons,
+        "controls": control_sentences(controls),
+        "tuning": _tuning(group.signature.get("tuned")),
+    }

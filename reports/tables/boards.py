@@ -7,18 +7,15 @@ from reports.tables.columns import Titled, absent_levels, leaderboards, more_met
 from reports.tables.contents import Contents
 from reports.tables.facts import control_sentences
 from reports.tables.ladder import ladder_table
-from reports.tables.table import Body, Table, differences
-from reports.tables.verdict import PairTable, no_places, pair_table, verdict
+from reports.tables.table import Table, differences
+from reports.tables.verdict import Pairs, no_places, pair_table, verdict
 from results.runs.leaderboard import Group
 
 FEW_ROWS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Separation:
-    field: str
-    own: str
-    others: tuple[str, ...]
+Separation = tuple[str, str, tuple[str, ...]]
+"""A field that separates a group from others, its own value and theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +38,13 @@ class Board:
     images: int | None = None
     separations: tuple[Separation, ...] = ()
     verdict: tuple[str, ...] = ()
-    pairs: PairTable | None = None
+    pairs: Pairs | None = None
     controls: tuple[str, ...] = ()
     signature: str = ""
 
     @property
     def apart(self) -> str:
-        return ", ".join(f"{each.field}: {each.own}" for each in self.separations)
+        return ", ".join(f"{field}: {own}" for field, own, _ in self.separations)
 
     @property
     def several_seeds(self) -> bool:
@@ -93,7 +90,7 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
     found = []
     for name, own in _separating(group).items():
         others = dict.fromkeys(other.fields.get(name, "none") for other in rivals if other is not group)
-        found.append(Separation(name, own, tuple(value for value in others if value != own)))
+        found.append((name, own, tuple(value for value in others if value != own)))
     return tuple(found)
 
 
@@ -133,8 +130,7 @@ def _together(id: str, title: str, members: Sequence[Group], contents: Contents)
     """Small groups in one table, a body each, whose title says what separates it; references are left out."""
     alone = [replace(group, references=()) for group in members]
     tables, absent = leaderboards(alone, contents.runs, contents.facets)
-    numbered = enumerate(zip(members, tables, strict=True), start=1)
-    bodies = (Body(separated_by(group, "; "), table.lines, f"{id}-{number}") for number, (group, table) in numbered)
+    bodies = ((separated_by(group, "; "), table.lines) for group, table in zip(members, tables, strict=True))
     table = Table(tables[0].columns, (), (), tuple(bodies))
     remarks, more = (absent,) if absent else (), more_metrics(alone, contents.facets)
     place = id, title, members[0].dataset, members[0].metric

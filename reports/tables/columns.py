@@ -28,11 +28,6 @@ SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
 SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 _SCORES = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 """Shown first, in this order; the others wait for "all metrics"."""
-_TURNS = (
-    *("CIDEr-D", "caption", "latency_median", "train_seconds", "BLEU-4", "SPICE", "METEOR", "ROUGE-L", "parameters"),
-    *("BLEU-1", "BLEU-2", "BLEU-3"),
-)
-"""Scores and costs in the order in which a terminal gives them room, after place and interval."""
 _PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 _MAY_DIFFER = {"nrefs", "heldout", "track", "v"}  # of the results revision, which may not differ, any release is
 _MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
@@ -183,7 +178,6 @@ def score_column(name: str, of: Callable[[Row], Mapping[str, Spread]] = lambda r
         SHORT.get(name, name),
         key=name,
         more=name not in _SCORES,
-        turn=_turn(name),
     )
 
 
@@ -200,7 +194,6 @@ def cost_column(name: str, rows: Sequence[Row]) -> Column:
         descending=unit == "images/s",
         key=name,
         more=False,
-        turn=_turn("caption" if caption else name),
     )
 
 
@@ -325,7 +318,6 @@ _PLACE = Column(
     descending=False,
     key=PLACE,
     more=False,
-    turn=0,
 )
 _INTERVAL = Column(
     "95 % interval",
@@ -334,12 +326,7 @@ _INTERVAL = Column(
     "95 %",
     sortable=False,
     key=INTERVAL,
-    turn=1,
 )
-
-
-def _turn(name: str) -> int | None:
-    return 2 + _TURNS.index(name) if name in _TURNS else None
 
 
 def _not_above(tests: Sequence[FloorTest]) -> str:

@@ -59,29 +59,22 @@ def significant(value: float) -> str:
     """A plain decimal number of three significant digits, without an exponent for everyday sizes."""
     if value == 0:
         return "0"
+    rounded = f"{value:.2e}"
     if not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.2e}"
-    text = f"{float(f'{value:.2e}'):,.10f}".rstrip("0").rstrip(".")
-    whole, _, decimals = text.partition(".")
-    missing = 3 - len((whole + decimals).lstrip("-0").replace(",", ""))
-    if missing > 0 and abs(value) < 100:
-        decimals += "0" * missing
-    return f"{whole}.{decimals}" if decimals else whole
+        return rounded
+    return f"{float(rounded):,.{max(0, 2 - int(rounded[-3:]))}f}"
 
 
-def count(value: float) -> str:
-    for size, suffix in ((1e9, "\u202fG"), (1e6, "\u202fM"), (1e3, "\u202fk")):
-        if abs(value) >= size:
-            return significant(value / size) + suffix
-    return f"{value:,.0f}"
+def count(value: float, unit: str = "") -> str:
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        # What three digits would round up to a thousand is one of the next prefix.
+        if abs(value) >= 0.9995 * 10**power:
+            return f"{significant(value / 10**power)}\u202f{prefix}{unit}"
+    return f"{value:,.0f}\u202f{unit}" if unit else f"{value:,.0f}"
 
 
 def macs(number: float) -> str:
-    for power, unit in ((15, "PMAC"), (12, "TMAC"), (9, "GMAC"), (6, "MMAC"), (3, "kMAC")):
-        # What three digits would round up to a thousand is one of the next unit.
-        if abs(number) >= 0.9995 * 10**power:
-            return f"{significant(number / 10**power)}\u202f{unit}"
-    return f"{number:,.0f}\u202fMAC"
+    return count(number, "MAC")
 
 
 def duration(seconds: float) -> str:

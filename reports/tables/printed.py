@@ -104,15 +104,15 @@ def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRo
         read = dict.fromkeys(score.note for score in row.values() if score.note)
         scores = tuple(f"{row[name].value:.1f}" if name in row else numbers.DASH for name in metrics)
         printed = PrintedRow(first.table, _conditions(first), scores, (*read, *known))
-        paper = PAPERS[first.paper]
-        by_paper.setdefault(f"{paper.title}, {paper.year}", []).append(printed)
+        title, year = PAPERS[first.paper]
+        by_paper.setdefault(f"{title}, {year}", []).append(printed)
     return metrics, by_paper
 
 
 @cache
 def source(score: PublishedScore) -> str:
-    paper = PAPERS[score.paper]
-    return f"{score.table} of \u201c{paper.title}\u201d ({paper.year})"
+    title, year = PAPERS[score.paper]
+    return f"{score.table} of \u201c{title}\u201d ({year})"
 
 
 def _conditions(score: PublishedScore) -> tuple[tuple[str, str], ...]:

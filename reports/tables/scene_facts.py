@@ -50,14 +50,14 @@ def judged_by(group: Group, runs: Mapping[str, Run]) -> str:
 
 
 def fact_columns(measure: str, kinds: Sequence[str], domains: Sequence[str] = ("overall",)) -> list[Column]:
-    """A column for every kind of fact, or for each of its domains."""
+    """A column for every kind of fact, or for each of its domains; what its numbers mean stands beside the table."""
 
     def column(kind: str, domain: str) -> Column:
         def read(row: Row, _: Group) -> Cell:
             cell = score_cell(row.facts.get(domain, {}).get(fact_metric(measure, kind)))
             return replace(cell, note=cell.note.removesuffix(f": {kind}"))  # which the column names
 
-        return Column(kind, read, f"{kind}: {MEANING[measure]}, times 100", kind, key=fact_metric(measure, kind))
+        return Column(kind, read, "", kind, key=fact_metric(measure, kind))
 
     return [column(kind, domain) for kind in kinds for domain in domains]
 

@@ -43,7 +43,7 @@ class Column:
     """A column: its name, how a cell is read from a row of a group, what it means, and whether more is better.
 
     `short` is its name where room is. `barred` columns show bars. `key` is the name of its score or cost in the store,
-    or of what else it shows. `more` waits for "all metrics" on the page; a terminal shows columns of the least `turn`.
+    or of what else it shows. `more` waits for "all metrics" on the page.
     """
 
     name: str
@@ -55,7 +55,6 @@ class Column:
     sortable: bool = True
     key: str = ""
     more: bool = True
-    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +82,23 @@ class Line:
         return (*(badge.note for badge in self.badges), *(cell.note for cell in self.cells if cell.note))
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """Lines that stand together under a title of their own; `id` is the place on the page."""
-
-    title: str
-    lines: tuple[Line, ...]
-    id: str
-
-
 @dataclass(frozen=True)
 class Table:
     """Columns, ranked lines, and reference lines that are never ranked.
 
-    `apart` are lines of other groups, which are ranked neither with the others nor among each other's bodies.
+    `apart` are titled lines of other groups, which are ranked neither with the others nor among each other.
     `sentences` say more of the columns, and of those that are left out because they would tell nothing.
     """
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     references: tuple[Line, ...] = ()
-    apart: tuple[Body, ...] = ()
+    apart: tuple[tuple[str, tuple[Line, ...]], ...] = ()
     sentences: tuple[str, ...] = ()
 
     @property
     def all_lines(self) -> tuple[Line, ...]:
-        return (*self.lines, *(line for body in self.apart for line in body.lines), *self.references)
+        return (*self.lines, *(line for _, lines in self.apart for line in lines), *self.references)
 
     @cached_property
     def marks(self) -> dict[str, str]:
@@ -144,7 +134,7 @@ class Table:
         def cut(lines: Iterable[Line]) -> tuple[Line, ...]:
             return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
 
-        apart = tuple(replace(body, lines=cut(body.lines)) for body in self.apart)
+        apart = tuple((title, cut(lines)) for title, lines in self.apart)
         return Table(tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart)
 
 

@@ -220,21 +220,16 @@ class PairCell:
     said: str
 
 
-@dataclass(frozen=True, slots=True)
-class PairTable:
-    """The compared rows of a group in its order, each with a cell for every one of them; None on the diagonal."""
-
-    metric: str
-    rows: tuple[tuple[str, tuple[PairCell | None, ...]], ...]
+Pairs = tuple[tuple[str, tuple[PairCell | None, ...]], ...]
+"""The compared rows of a group in its order, each with a cell for every one of them; None on the diagonal."""
 
 
-def pair_table(group: Group) -> PairTable | None:
+def pair_table(group: Group) -> Pairs | None:
     found = group.comparisons
     if found is None or len(found.rows) < 3:
         return None
     order = sorted(found.rows)
-    rows = tuple((group.rows[one].model, tuple(pair_cell(group, one, other) for other in order)) for one in order)
-    return PairTable(group.metric, rows)
+    return tuple((group.rows[one].model, tuple(pair_cell(group, one, other) for other in order)) for one in order)
 
 
 def pair_cell(group: Group, one: int, other: int) -> PairCell | None:

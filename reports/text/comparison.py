@@ -29,7 +29,7 @@ def print_comparison(comparison: Comparison, console: Console, *, all_costs: boo
     for line in warnings(comparison):
         console.print(Text(printable(line), style="yellow"))
     if comparison.pairs:
-        facts = [_facts(comparison.pairs[0])] if single and comparison.pairs[0].facts else []
+        facts = [_facts(comparison.pairs[0])] if single else []
         for grid in (_scores(comparison.pairs, single), *facts, _spent(comparison.pairs, single, all_costs)):
             if grid.rows:
                 console.print()
@@ -52,7 +52,7 @@ def markdown(comparison: Comparison, *, all_costs: bool = False) -> str:
     parts = [bullets(map(str.strip, warnings(comparison)))]
     for pair in comparison.pairs:
         sides = bullets(f"{letter}: {_side(side)}" for letter, side in (("A", pair.before), ("B", pair.after)))
-        grids = (_scores([pair], True), *([_facts(pair)] if pair.facts else []), _spent([pair], True, all_costs))
+        grids = (_scores([pair], True), _facts(pair), _spent([pair], True, all_costs))
         tables = "\n".join(grid.markdown() for grid in grids if grid.rows)
         parts.append(f"## {escape_markdown(_title(pair))}\n\n{sides}\n{tables}")
     parts.append(bullets(_notes(comparison, everything=True)))

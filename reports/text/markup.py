@@ -145,7 +145,7 @@ def _latex_table(caption: str, table: Table, signature: str, label: str) -> str:
     marks = dict(table.marks)
 
     def described(line: Line) -> str:  # the note of a badge says its label too
-        return _described(replace(line, badges=tuple(badge for badge in line.badges if not badge.note)))
+        return _described(replace(line, badges=()))
 
     for said in filter(None, map(described, table.all_lines)):
         marks.setdefault(said, letters(len(marks)))

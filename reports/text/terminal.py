@@ -8,14 +8,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from reports.tables.boards import separated_by
-from reports.tables.columns import PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
+from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, percent, printable
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
-from reports.tables.verdict import PAIRS_MEANING, PairTable, needs_longer_training, no_places, pair_table, verdict
+from reports.tables.verdict import PAIRS_MEANING, Pairs, needs_longer_training, no_places, pair_table, verdict
 from reports.text.grid import Grid, folded
 from results.published.scores import AblationTable, ablation_tables
 from results.runs import reading
@@ -27,6 +27,11 @@ from results.store.store import Store
 _APART = "reference, not ranked"
 _LISTED_PLANNED = 5
 """Most runs that are planned and not begun to be listed one by one."""
+_TURNS = (
+    *(PLACE, INTERVAL, "CIDEr-D", "gmac_beam_mean_length", "gmac_beam", "latency_median", "train_seconds"),
+    *("BLEU-4", "SPICE", "METEOR", "ROUGE-L", "parameters", "BLEU-1", "BLEU-2", "BLEU-3"),
+)
+"""Keys of columns in the order in which they are given room, after the metric that ranks."""
 _STYLES = {"failed": "bold red", "skipped": "yellow", "running": "cyan", "interrupted": "cyan", "planned": "dim"}
 
 
@@ -107,15 +112,15 @@ def _print_group(
     return {column.short for column in shown.columns}
 
 
-def _print_pairs(pairs: PairTable, console: Console) -> None:
+def _print_pairs(pairs: Pairs, console: Console) -> None:
     """Print who is better than whom, a letter a pair; columns are numbered as the rows are."""
-    names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs.rows, start=1)]
+    names = [f"{number:>2} {printable(name)}" for number, (name, _) in enumerate(pairs, start=1)]
     width = max(map(len, names)) + 1
     apart = 2 if width + 2 * len(names) <= console.width else 1
     numbers = range(1, len(names) + 1)
     if apart == 2:
         console.print(Text(" " * width + "".join(f"{number % 100:>2}" for number in numbers), style="dim"))
-    for name, (_, cells) in zip(names, pairs.rows, strict=True):
+    for name, (_, cells) in zip(names, pairs, strict=True):
         letters = "".join(f"{cell.letter if cell else chr(92):>{apart}}" for cell in cells)
         console.print(Text(f"{name:<{width}}{letters}"), soft_wrap=True)
     _say(f"{PAIRS_MEANING}.", console)
@@ -161,8 +166,9 @@ def _say_once(remarks: Iterable[str], once: set[str], console: Console) -> None:
 def _fitted(table: Table, main: str, console: Console) -> tuple[Table, list[str]]:
     """The columns that have room, in their turns, and the headings of the others: no number may be cut."""
     room, chosen = console.width - _name_width(table), list[int]()
-    wanted = [at for at in range(len(table.columns)) if table.columns[at].turn is not None and table.shows(at)]
-    for at in sorted(wanted, key=lambda at: -1 if table.columns[at].key == main else table.columns[at].turn or 0):
+    keys = [column.key for column in table.columns]
+    wanted = [at for at, key in enumerate(keys) if key in _TURNS and table.shows(at)]
+    for at in sorted(wanted, key=lambda at: -1 if keys[at] == main else _TURNS.index(keys[at])):
         width = _width(table, at, main)
         if width <= room:
             room -= width

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import yaml
 
@@ -20,27 +20,21 @@ SPLIT_IMAGES = {"karpathy-test": 5000, "karpathy-val": 5000, "nocaps-val": 4500}
 _SERVER_DOMAINS = {"in-domain": 648, "near-domain": 2938, "out-domain": 914}
 
 
-class Paper(NamedTuple):
-    """Where numbers are printed."""
-
-    title: str
-    year: int
-
-
 PAPERS = {
-    "expansionnet_v2": Paper(
-        "Exploiting Multiple Sequence Lengths in Fast End to End Training for Image Captioning", 2023
+    "expansionnet_v2": ("Exploiting Multiple Sequence Lengths in Fast End to End Training for Image Captioning", 2023),
+    "expansionnet_v2_arxiv": (
+        "ExpansionNet v2: Block Static Expansion in fast end to end training for Image Captioning",
+        2022,
     ),
-    "expansionnet_v2_arxiv": Paper(
-        "ExpansionNet v2: Block Static Expansion in fast end to end training for Image Captioning", 2022
+    "expansionnet_v1": (
+        "ExpansionNet: exploring the sequence length bottleneck in the Transformer for Image Captioning",
+        2022,
     ),
-    "expansionnet_v1": Paper(
-        "ExpansionNet: exploring the sequence length bottleneck in the Transformer for Image Captioning", 2022
-    ),
-    "image_transformer": Paper("Image Captioning through Image Transformer", 2020),
-    "light_cgru": Paper("Bringing back simplicity and lightliness into neural image captioning", 2018),
-    "x_linear": Paper("X-Linear Attention Networks for Image Captioning", 2020),
+    "image_transformer": ("Image Captioning through Image Transformer", 2020),
+    "light_cgru": ("Bringing back simplicity and lightliness into neural image captioning", 2018),
+    "x_linear": ("X-Linear Attention Networks for Image Captioning", 2020),
 }
+"""Where numbers are printed: title and year."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.runs.more_metrics import base_name
-from results.statistics.significance import Array, pseudo_values
+from results.statistics.significance import Array, pseudo_values, ratio
 
 KINDS: Final = ("object", "colour", "size", "count", "relation", "background")
 WORD_KINDS: Final = ("object", "colour", "count", "relation")
@@ -60,8 +60,8 @@ def states_falsely(number: float) -> bool:
 def fact_scores(totals: Array) -> Array:
     """Precision, recall and F, (..., 3), of summed counts (..., 4); 0 where nothing is stated, or nothing is there."""
     stated, true, there, told = np.moveaxis(totals, -1, 0)
-    precision, recall = _share(true, stated), _share(told, there)
-    return np.stack([precision, recall, _share(2 * precision * recall, precision + recall)], axis=-1)
+    precision, recall = ratio(true, stated), ratio(told, there)
+    return np.stack([precision, recall, ratio(2 * precision * recall, precision + recall)], axis=-1)
 
 
 def undefined(totals: Array, kind: str) -> dict[str, str]:
@@ -81,7 +81,3 @@ def fact_influences(by_image: Mapping[int, float], kind: str) -> dict[str, dict[
         fact_metric(measure, kind): dict(zip(by_image, column.tolist(), strict=True))
         for measure, column in zip(MEASURES, found.T, strict=True)
     }
-
-
-def _share(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.zeros_like(whole, dtype=np.float64), where=whole > 0)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from results.statistics.significance import ALPHA, LEVEL, Array, holm, sign_flip_pairs
+from results.statistics.significance import ALPHA, LEVEL, Array, holm, ratio, sign_flip_pairs
 
 NEEDS_SEEDS: Final = "needs seeds: one is no measure of how much training varies"
 NEEDS_IMAGES: Final = "needs images: one is no measure of how much images vary"
@@ -154,8 +154,8 @@ def error_and_degrees(
     variance = part + left
     squares = np.square(between[0]) / free[0] + np.square(between[1]) / free[1]
     # squares / part is the seeds' part by Welch's degrees of freedom, so that models without any spread need no case.
-    reciprocal = _ratio(_ratio(squares, part), variance) + _ratio(left, variance) / (images - 1)
-    degrees = np.where(variance > 0, _ratio(np.ones_like(reciprocal), reciprocal), images - 1)
+    reciprocal = ratio(ratio(squares, part), variance) + ratio(left, variance) / (images - 1)
+    degrees = np.where(variance > 0, ratio(np.ones_like(reciprocal), reciprocal), images - 1)
     return np.sqrt(variance), degrees
 
 
@@ -175,11 +175,6 @@ def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
     t = np.abs(difference) / np.where(certain, 1.0, error)
     found: Array = np.where(certain, difference == 0, 2 * stdtr(degrees, -t))
     return found
-
-
-def _ratio(numerator: Array, denominator: Array) -> Array:
-    """By element, 0 where the denominator is."""
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator, dtype=np.float64), where=denominator > 0)
 
 
 LENT_AT_MOST: Final = 30.0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,6 @@ class Summable(Protocol):
     @property
     def values(self) -> Array:
         """The statistics of every image."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Percentile bootstrap interval of a score."""
-
-    low: float
-    high: float
 
 
 def exchanges(images: int) -> Iterator[Array]:
@@ -92,6 +84,11 @@ def _draws(images: int, resamples: int) -> Iterator[NDArray[np.int64]]:
         yield np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images)
 
 
+def ratio(numerator: Array, denominator: Array) -> Array:
+    """By element, 0 where the denominator is."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator, dtype=np.float64), where=denominator > 0)
+
+
 def is_exact(images: int) -> bool:
     """Whether all ways to exchange the images are tried, so that p-values are exact."""
     return images < 63 and 2**images <= RESAMPLES
@@ -113,16 +110,10 @@ def sign_flip_columns(differences: Array) -> Array:
     return _p_values(extreme, differences)
 
 
-class PairTests(NamedTuple):
-    """Of pairs (K,): two-sided p-values, and the ends of the intervals of their mean differences."""
-
-    p: Array
-    low: Array
-    high: Array
-
-
-def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: float) -> PairTests:
+def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: float) -> tuple[Array, Array, Array]:
     """Pairs of columns of scores (N, M), first less second, tested as by `sign_flip_columns`.
+
+    Gives two-sided p-values (K,), and the low and high ends of the intervals of the mean differences.
 
     The intervals hold what the same draws do not reject at `alpha`: a draw is as extreme as what was observed where
     the mean in question is beyond that of the images whose signs it flips, or of all others (Hartigan, "Using
@@ -146,11 +137,11 @@ def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: floa
     rejected = int(alpha * draws) - (not is_exact(images))
     if rejected >= 0:
         low, high = np.partition(np.concatenate(ends, axis=1), rejected, axis=1)[:, rejected]
-        return PairTests(_p_values(extreme, differences), low, -high)
+        return _p_values(extreme, differences), low, -high
     half, level = np.full(len(pairs), np.inf), 2 * np.log(2 / alpha)
     if images > level:  # Hoeffding's bound on a sum's tail
         half = np.sqrt(level * differences.var(axis=0) / (images - level))
-    return PairTests(_p_values(extreme, differences), total / images - half, total / images + half)
+    return _p_values(extreme, differences), total / images - half, total / images + half
 
 
 def _as_extreme(drawn: Array, total: Array, images: int) -> NDArray[np.int64]:
@@ -176,7 +167,7 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     return found
 
 
-def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> dict[str, Interval]:
+def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> dict[str, tuple[float, float]]:
     """95 % intervals of every metric, by resampling images with replacement.
 
     All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
@@ -190,7 +181,7 @@ def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> 
         scores = each.metric.score(totals[:, column : column + width])
         for metric, resampled in zip(each.metric.names, scores.T, strict=True):
             low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-            found[metric] = Interval(float(low), float(high))
+            found[metric] = float(low), float(high)
         column += width
     return found
 
@@ -273,18 +264,10 @@ def mean_of_seeds(seeds: Sequence[ByImage]) -> dict[int, float]:
 
 
 def _test(differences: Array) -> list[tuple[float, float, float]]:
-    """Low and high end and p-value of each column of differences, (N, K); columns of zeros need no resampling.
+    """Low and high end and p-value of each column of differences, (N, K).
 
     Percentile bootstrap of the means: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
     """
-    found = [(0.0, 0.0, 1.0)] * differences.shape[1]
-    moved = np.flatnonzero(differences.any(axis=0))
-    if not len(moved):
-        return found
-    differences = differences[:, moved]
     means = np.concatenate([drawn @ differences for drawn in draws(len(differences))]) / len(differences)
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    p_values = sign_flip_columns(differences)
-    for place, column in enumerate(moved.tolist()):
-        found[column] = (float(low[place]), float(high[place]), float(p_values[place]))
-    return found
+    low, high = np.quantile(means, [0.025, 0.975], axis=0).tolist()
+    return list(zip(low, high, sign_flip_columns(differences).tolist(), strict=True))

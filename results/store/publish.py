@@ -6,7 +6,6 @@ Captions of a data set often may not be passed on, and folders of the machine th
 import re
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
@@ -33,17 +32,10 @@ _FOLDERS: Final = re.compile(r"(?<![\w./])/(?:[^\s/:'\"]+/)+|(?<!\w)[A-Za-z]:\\(
 """The folders of an absolute path within a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedCopy:
-    """What a published copy holds, and how many unfinished runs it leaves out."""
-
-    runs: int
-    unfinished: int
-    bytes: int
-
-
-def publish(source: str | Path, file: Path) -> PublishedCopy:
+def publish(source: str | Path, file: Path) -> tuple[int, int]:
     """Write the finished runs of `source` to a new SQLite file, which appears whole or not at all.
+
+    Gives the number of runs, and of unfinished ones that are left out.
 
     Left out are references, captions with their attention maps, values of single images in other metrics, logs, and of
     every absolute path in configurations and reasons all but its last part.
@@ -65,7 +57,7 @@ def publish(source: str | Path, file: Path) -> PublishedCopy:
         part.replace(file)
     finally:
         _remove(part)
-    return PublishedCopy(runs, unfinished, file.stat().st_size)
+    return runs, unfinished
 
 
 def _remove(part: Path) -> None:

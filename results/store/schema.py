@@ -59,17 +59,13 @@ class PackedScores(TypeDecorator[dict[int, float]]):
     impl = LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: dict[int, float] | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes:  # noqa: ARG002
         """To bytes; an id outside int64 raises OverflowError."""
-        if value is None:
-            return None
         ids = sorted(value)
         return np.array(ids, "<i8").tobytes() + np.array([value[each] for each in ids], "<f8").tobytes()
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[int, float] | None:  # noqa: ARG002
+    def process_result_value(self, value: Any, dialect: Dialect) -> dict[int, float]:  # noqa: ARG002
         """To a dictionary ascending by image id; ValueError where the blob is damaged."""
-        if value is None:
-            return None
         if len(value) % 16:
             raise ValueError(f"{len(value)} bytes are no ids and scores")
         half = len(value) // 2
@@ -90,17 +86,13 @@ class PackedWeights(TypeDecorator[list[list[float]]]):
     impl = LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: list[list[float]] | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes:  # noqa: ARG002
         """To bytes; rows of different lengths raise struct.error, numbers beyond 65,504 OverflowError."""
-        if value is None:
-            return None
         rows, columns = len(value), len(value[0])
         return struct.pack(f"<II{rows * columns}e", rows, columns, *(number for row in value for number in row))
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[list[float]] | None:  # noqa: ARG002
+    def process_result_value(self, value: Any, dialect: Dialect) -> list[list[float]]:  # noqa: ARG002
         """To rows of numbers; ValueError where the blob is damaged."""
-        if value is None:
-            return None
         if len(value) < _SIZE.size:
             raise ValueError(f"{len(value)} bytes are no matrix")
         rows, columns = _SIZE.unpack_from(value)

@@ -1,10 +1,13 @@
 """The pages of the documentation, their blocks, and the commands that these show."""
 
+import functools
+import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.harness.conftest import bench_ok
 
@@ -44,20 +47,25 @@ def tables_of(database: Path, columns: str) -> list[str]:
     return [re.findall(r"(?:^\|.*\n)+", group, re.MULTILINE)[0] for group in groups]
 
 
+@functools.cache
+def groups_of(name: str) -> list[dict[str, Any]]:
+    """The groups of comparable runs of a committed database, the largest first; only read them."""
+    database = ROOT / "baselines" / f"{name}.sqlite"
+    groups: list[dict[str, Any]] = json.loads(
+        bench_ok("export", "leaderboard", "--db", database, "--format", "json").output
+    )
+    return groups
+
+
 def prose_of(page: str) -> str:
     """A page without its blocks."""
     return _FENCE.sub("", text_of(page))
 
 
-def blocks_of(page: str, languages: Sequence[str] = LANGUAGES) -> list[Block]:
-    """The blocks of a page in these languages, in their order."""
+def blocks_of(page: str, languages: Sequence[str] = ()) -> list[Block]:
+    """The blocks of a page, or those in these languages, in their order."""
     found = (Block(page, fence["language"], fence["code"]) for fence in _FENCE.finditer(text_of(page)))
-    return [block for block in found if block.language in languages]
-
-
-def languages_of(page: str) -> list[str]:
-    """The language that each fence of a page names."""
-    return [fence["language"] for fence in _FENCE.finditer(text_of(page))]
+    return [block for block in found if not languages or block.language in languages]
 
 
 def lines_of(code: str) -> list[str]:

@@ -1,16 +1,13 @@
 """What a command of the documentation is held to before it is run: options, files and extras that exist."""
 
-import functools
 import importlib.util
 import re
 import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
 from tests.documentation.pages import ROOT, commands_of
-from tests.harness.conftest import command_line
+from tests.harness.conftest import root_command
 
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _NOT_OURS = ("ray", "scontrol", "sbatch")
@@ -48,12 +45,6 @@ def check(words: Sequence[str]) -> None:
             pass
         case _:
             raise AssertionError(f"no rule says what {words[0]} is: {' '.join(words)}")
-
-
-@functools.cache
-def root_command() -> Any:
-    """What typer made of `bench`: its parameters and subcommands."""
-    return typer.main.get_command(command_line())
 
 
 def parse_bench(words: Sequence[str]) -> None:

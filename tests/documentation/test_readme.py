@@ -1,22 +1,11 @@
 """What README and the page of costs conclude is what the files in the repository hold."""
 
-import functools
 import json
 import re
-from typing import Any
 
-from tests.documentation.pages import ROOT, text_of
-from tests.harness.conftest import bench_ok
+from tests.documentation.pages import ROOT, groups_of, text_of
 
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-
-
-@functools.cache
-def board(name: str) -> dict[str, Any]:
-    """The first group of comparable rows of a committed database."""
-    exported = bench_ok("export", "leaderboard", "--db", str(ROOT / "baselines" / f"{name}.sqlite"), "--format", "json")
-    group: dict[str, Any] = json.loads(exported.output)[0]
-    return group
 
 
 def says(*words: str) -> None:
@@ -26,7 +15,7 @@ def says(*words: str) -> None:
 
 
 def test_what_it_says_of_flickr8k() -> None:
-    group = board("flickr8k")
+    group = groups_of("flickr8k")[0]
     rows, pairs = group["rows"], group["comparisons"]["pairs"]
     scores = [100 * rows[place]["scores"]["CIDEr-D"]["mean"] for place in group["comparisons"]["rows"]]
     better = {
@@ -46,7 +35,7 @@ def test_what_it_says_of_flickr8k() -> None:
 
 
 def test_what_it_says_of_coco() -> None:
-    pairs = board("coco_released")["comparisons"]["pairs"]
+    pairs = groups_of("coco_released")[0]["comparisons"]["pairs"]
     told = sum(pair["verdict"] == "better" for pair in pairs)
     gaps = re.findall(r"\(([+−]\d+\.\d)\)", text_of("docs/coco.md").split("\n\n| ")[1].split("\n\n")[0])
     met = sum(abs(float(gap.replace("−", "-"))) <= 0.1 for gap in gaps)

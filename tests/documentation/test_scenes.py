@@ -1,6 +1,5 @@
 """The page of scenes shows what the database in the repository holds."""
 
-import json
 import re
 import sqlite3
 from collections import defaultdict
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 from scipy.stats import kendalltau
 
-from tests.documentation.pages import ROOT, text_of
+from reports.tables.numbers import listed
+from tests.documentation.pages import ROOT, groups_of, text_of
 from tests.documentation.test_readme import NUMBERS
 from tests.harness.conftest import bench, bench_ok
 
@@ -44,8 +44,7 @@ class Rung:
 @pytest.fixture(scope="module")
 def ladders() -> dict[str, dict[int, Rung]]:
     """By split, the rungs of the models on regions by their updates, ascending."""
-    groups = json.loads(bench_ok("export", "leaderboard", "--db", str(DATABASE), "--format", "json").output)
-    largest = [group for group in groups if len(group["rows"]) == 24]
+    largest = [group for group in groups_of("scenes") if len(group["rows"]) == 24]
     found: dict[str, dict[int, Rung]] = defaultdict(dict)
     for group in largest:
         budget = re.search(r"\*(\d+)#", group["signature"]["schedule"])
@@ -58,10 +57,6 @@ def told_by_all(rungs: dict[int, Rung]) -> dict[Pair, str]:
     verdicts = [rung.better for rung in rungs.values()]
     by_pair = {pair: {verdict[pair] for verdict in verdicts} for pair in verdicts[0]}
     return {pair: better for pair, found in by_pair.items() if len(found) == 1 and (better := next(iter(found)))}
-
-
-def listed(values: list[str]) -> str:
-    return f"{', '.join(values[:-1])} and {values[-1]}"
 
 
 def test_what_holds_under_every_budget(ladders: dict[str, dict[int, Rung]]) -> None:

@@ -1,12 +1,9 @@
 """All commands, with which words each is tried, and the classes of values that `test_options.py` tries."""
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import typer
-
-from tests.harness.conftest import command_line
+from tests.harness.conftest import root_command
 
 CLASSES = {
     "empty": "",
@@ -109,17 +106,26 @@ LEGAL = {
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""
 
 
-@functools.cache
-def built() -> Any:
-    """The command line, built once: building it takes longer than most of what is tried."""
-    return typer.main.get_command(command_line())
-
-
 def commands(command: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
     """Each command behind the words that name it, in the order of the help."""
-    command = command or built()
+    command = command or root_command()
     if hasattr(command, "commands"):
         for name, inner in command.commands.items():
             yield from commands(inner, f"{path} {name}".strip())
     else:
         yield path, command
+
+
+def placed(path: str, values: Mapping[str, str]) -> list[str]:
+    """The words of a command with values for these parameters, by name."""
+    words, place = COMMANDS[path].split(), 0
+    for parameter in dict(commands())[path].params:
+        value = values.get(parameter.name)
+        if parameter.param_type_name == "argument":
+            if value is not None:
+                words[place : place + 1] = [value]
+            place += 1
+        elif value is not None:
+            given = next((at for at, word in enumerate(words) if word in parameter.opts), len(words))
+            words[given : given + 2] = [parameter.opts[0], value]
+    return [*path.split(), *words]

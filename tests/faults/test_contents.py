@@ -17,8 +17,8 @@ from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import open_dataset
 from harness.data.formats import read_references
 from harness.data.predictions import read_predictions
-from harness.data.regions.folder import RegionFolder
 from harness.data.regions.hdf5 import RegionHdf5
+from harness.data.regions.opening import RegionFolder
 from harness.data.regions.regions import BadRegions, RawRegions
 from harness.data.vocabularies import SubwordVocabulary, load_vocabulary
 from harness.data.vocabulary import Vocabulary
@@ -56,17 +56,12 @@ def test_arrays_that_are_devices_are_faults_of_their_image(tmp_path: Path) -> No
     assert not any(isinstance(each, BadRegions) for each in found.values())
 
 
-def test_vocabularies_and_weights_are_regular_files(tmp_path: Path) -> None:
-    import torch
-
+def test_vocabularies_weights_and_pretrained_models_are_regular_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BenchError, match="it is a pipe"):
         load_vocabulary(tmp_path / "pipe")
     with pytest.raises(BenchError, match="a pipe"):
         load_weights(torch.nn.Linear(1, 1), tmp_path / "pipe")
-
-
-def test_folders_of_pretrained_models_hold_regular_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(BenchError, match=r"config\.json cannot be read: it is a pipe"):
         Pretrained("git/pretrained", str(tmp_path)).open(None)  # type: ignore[arg-type] # the files are looked at first

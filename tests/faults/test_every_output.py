@@ -12,7 +12,7 @@ import pytest
 from harness.cli.errors import shown_name
 from harness.cli.output import OutFile
 from harness.utils.errors import BenchError
-from tests.faults.option_values import COMMANDS, commands
+from tests.faults.option_values import commands, placed
 from tests.harness.conftest import bench
 
 INPUTS = {
@@ -44,20 +44,6 @@ def _outputs() -> list[Any]:
     ]
 
 
-def _placed(command: Any, path: str, values: dict[str, str]) -> list[str]:
-    """The command's words with values for these parameters."""
-    words, place = COMMANDS[path].split(), 0
-    for parameter in command.params:
-        value = values.get(parameter.name)
-        if parameter.param_type_name == "argument":
-            if value is not None:
-                words[place : place + 1] = [value]
-            place += 1
-        elif value is not None:
-            words += [parameter.opts[0], value]  # the last one counts
-    return [*path.split(), *words]
-
-
 def test_every_path_is_known_as_an_input_or_an_output() -> None:
     unknown = {
         f"{path} {name}"
@@ -79,7 +65,7 @@ def test_no_output_replaces_what_any_other_option_names(
     flags = [f"--{each}" for each in (mark.only_with, "force" * (mark.begins is not None)) if each]
     shown = {parameter.name: shown_name(parameter) for parameter in command.params}
     for other in _kinds(command).keys() - {name}:
-        words = _placed(command, path, {name: "link", other: "file"})
+        words = placed(path, {name: "link", other: "file"})
         result = bench(*words, *flags)
         assert isinstance(result.exception, BenchError), (words, result.output)
         assert shown[name] in str(result.exception), words

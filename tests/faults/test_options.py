@@ -24,8 +24,9 @@ from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from results import DatasetRecord, ImageRecord, Store
 from results.errors import StoreError
-from tests.faults.option_values import CLASSES, COMMANDS, LEGAL, built, commands
+from tests.faults.option_values import CLASSES, COMMANDS, LEGAL, commands, placed
 from tests.harness.cli.conftest import IMAGES, outcome, planned
+from tests.harness.conftest import root_command
 from zoo.errors import ZooError
 
 LIMIT_S = 60
@@ -61,20 +62,6 @@ def _cases(*, every: bool) -> list[Any]:
                 marks = (pytest.mark.campaign,) if every else ()
                 cases.append(pytest.param(command, parameter, name, id=f"{command} {shown} {name}", marks=marks))
     return cases
-
-
-def _words(command: str, parameter: Any, value: str) -> list[str]:
-    """The command's words with `value` for one parameter."""
-    words = COMMANDS[command].split()
-    if parameter.param_type_name == "option":
-        given = next((name for name in parameter.opts if name in words), None)
-        if given is not None:
-            place = words.index(given)
-            del words[place : place + 2]
-        return [*command.split(), *words, parameter.opts[0], value]
-    arguments = [each for _, each in _options() if _ == command and each.param_type_name == "argument"]
-    place = [each.name for each in arguments].index(parameter.name)
-    return [*command.split(), *words[:place], value, *words[place + 1 :]]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +135,7 @@ def _answer(words: list[str]) -> tuple[int, str]:
 
 def _code(words: list[str]) -> int:
     try:
-        built().main(args=words, prog_name="bench")
+        root_command().main(args=words, prog_name="bench")
     except SystemExit as end:
         return int(end.code or 0)
     except (BenchError, ReportError, StoreError, ZooError) as error:
@@ -175,7 +162,7 @@ def test_values_that_nobody_means(
     except OSError:  # not Linux, or not all of it
         measured = False
     held = _memory_mb("VmRSS") if measured else 0.0
-    code, said = _answer(_words(command, parameter, CLASSES[name]))
+    code, said = _answer(placed(command, {parameter.name: CLASSES[name]}))
     took = _memory_mb("VmHWM") - held if measured else 0.0
     assert took < LIMIT_MB
     option = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()

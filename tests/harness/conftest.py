@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
 import typer
@@ -50,6 +51,12 @@ def command_line() -> typer.Typer:
     return build_app()
 
 
+@functools.cache
+def root_command() -> Any:
+    """What typer makes of `bench`, its parameters and subcommands: that takes longer than most tests."""
+    return typer.main.get_command(command_line())
+
+
 def bench(*words: object, env: Mapping[str, str] | None = None) -> Result:
     """Run `bench WORDS` in this process; an error is the result's `exception`."""
     return CliRunner().invoke(command_line(), list(map(str, words)), env=env)
@@ -79,13 +86,10 @@ def own_registry() -> Iterator[None]:
     """What plug-ins register, the next command does not see, as in a process of its own."""
     from zoo import registry
 
-    registry.list_models()  # the zoo's own are registered
-    before = dict(registry._cards)
     try:
-        yield
+        with mock.patch.dict(registry._cards):
+            yield
     finally:
-        registry._cards.clear()
-        registry._cards.update(before)
         for name in [name for name in sys.modules if name.startswith("bench_plugin_")]:
             del sys.modules[name]
 
@@ -188,16 +192,10 @@ def set_options(settings: Mapping[str, object]) -> list[str]:
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
-def heavy_packages_of(words: Iterable[object], packages: Iterable[str], folder: Path) -> tuple[int, set[str]]:
-    """Run `bench WORDS` in `folder`; its exit code, and which of the packages it imported."""
-    [found] = heavy_packages_of_each([words], packages, folder)
-    return found
-
-
 def heavy_packages_of_each(
     lines: Iterable[Iterable[object]], packages: Iterable[str], folder: Path
 ) -> list[tuple[int, set[str]]]:
-    """Of each of several commands, each in a process of its own."""
+    """Run each `bench WORDS` in `folder`, in a process of its own; exit codes, and which packages it imported."""
     program = (
         "import json, os, sys\n"
         "from harness.cli.app import main\n"
@@ -233,6 +231,20 @@ def draw_scenes(tmp_path_factory: pytest.TempPathFactory) -> DrawScenes:
         return prepare_scenes(copy_to or cache, config)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def data(draw_scenes: DrawScenes) -> Path:
+    """Of a few scenes; only read it."""
+    return draw_scenes(train=24, val=4, test=6)
+
+
+@pytest.fixture(scope="session")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with random weights; only read it."""
+    from tests.harness.inference.hub_families import write_family
+
+    return write_family("llava", tmp_path_factory.mktemp("hub") / "llava")
 
 
 @pytest.fixture
@@ -309,34 +321,29 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
     from reports.html import report
     from results.statistics import significance
 
-    describe, read, write = FilterBank._describe_cells, counting.read_json, counting.write_text
+    describe, read, write = FilterBank.__call__, counting.read_json, counting.write_text
     flops, caption = counting.count_flops, counting.count_caption
     write_report, cost = report.write_report, run_costs.pass_costs
     tokenize, draw = evaluator.tokenize_ptb, significance.draws
 
+    def once(place: Any, compute: Callable[[], Any]) -> Any:
+        if place not in _computed:
+            _computed[place] = compute()
+        return _computed[place]
+
     def described(bank: FilterBank, pixels: Any) -> Any:
         place = (bank.grid, tuple(pixels.shape), pixels.numpy().tobytes())
-        if place not in _computed:
-            _computed[place] = describe(bank, pixels)
-        return _computed[place].clone()
+        return once(place, lambda: describe(bank, pixels)).clone()
 
     def costs(model: Any, **sizes: int) -> Any:
         place = (repr(model), [part.shape for part in model.parameters()], sizes)
-        if repr(place) not in _computed:
-            _computed[repr(place)] = cost(model, **sizes)
-        return _computed[repr(place)]
+        return once(repr(place), lambda: cost(model, **sizes))
 
     def tokens(captions: Sequence[str]) -> list[str]:
-        place = ("tokens", *captions)
-        if place not in _computed:
-            _computed[place] = tokenize(captions)
-        return list(_computed[place])
+        return list(once(("tokens", *captions), lambda: tokenize(captions)))
 
     def draws(images: int, **how: int) -> Any:
-        place = ("draws", images, *sorted(how.items()))
-        if place not in _computed:
-            _computed[place] = list(draw(images, **how))
-        return _computed[place]
+        return once(("draws", images, *sorted(how.items())), lambda: list(draw(images, **how)))
 
     def read_count(path: Path) -> Any:
         return json.loads(_computed[path.name]) if path.name in _computed else read(path)
@@ -355,7 +362,7 @@ def quick_runs(_computed: dict[Any, Any], request: pytest.FixtureRequest) -> Ite
         return folder / "index.html" if judging else write_report(store, folder, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FilterBank, "_describe_cells", described)
+        patch.setattr(FilterBank, "__call__", described)
         patch.setattr(run_costs, "pass_costs", costs)
         patch.setattr(evaluator, "tokenize_ptb", tokens)
         patch.setattr(significance, "draws", draws)

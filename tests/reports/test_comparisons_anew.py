@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from math import ceil
 from pathlib import Path
@@ -55,13 +56,18 @@ def lent(own: np.ndarray, degrees: int) -> tuple[float, float]:
     return 2 * half, float(np.exp(logs.mean() + special.digamma(half) - np.log(half)))
 
 
-def difference(one: np.ndarray, two: np.ndarray, between: list[float], free: list[float]) -> tuple[float, ...]:
-    """The mean difference, its seeds' and images' variances, and the degrees of freedom."""
-    by_image = one.mean(axis=0) - two.mean(axis=0)
-    left = max(by_image.var(ddof=1) / len(by_image) - variances(one)[1] - variances(two)[1], 0.0)
+def difference(sides: Sequence[np.ndarray], between: list[float], free: list[float]) -> tuple[float, ...]:
+    """The mean difference, or one side's mean, its seeds' and images' variances, and the degrees of freedom."""
+    by_image = sides[0].mean(axis=0) - sum(side.mean(axis=0) for side in sides[1:])
+    left = max(by_image.var(ddof=1) / len(by_image) - sum(variances(side)[1] for side in sides), 0.0)
     part = sum(between)
     welch = part**2 / sum(variance**2 / degrees for variance, degrees in zip(between, free, strict=True))
     return by_image.mean(), part, left, (part + left) / (part / welch + left / (len(by_image) - 1))
+
+
+def apart(*sides: np.ndarray) -> tuple[float, ...]:
+    """The difference as no others tell of it: each side has its own variance alone."""
+    return difference(sides, [variances(side)[0] for side in sides], [max(len(side) - 1.0, 1.0) for side in sides])
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -93,7 +99,7 @@ def test_pairs_and_places(number: int, exported: list[dict[str, Any]], scores: d
 
     pairs = list(combinations(range(count), 2))
     gaps, parts, left, degrees = np.transpose(
-        [difference(models[i], models[j], [between[i], between[j]], [free, free]) for i, j in pairs]
+        [difference([models[i], models[j]], [between[i], between[j]], [free, free]) for i, j in pairs]
     )
     error, quantile = np.sqrt(parts + left), stats.t.ppf(1 - 0.025 / len(pairs), degrees)
     p = holm(2 * stats.t.sf(np.abs(gaps) / error, degrees))
@@ -131,10 +137,8 @@ def test_floors(exported: list[dict[str, Any]], scores: dict[str, np.ndarray]) -
     tests, found = [], []
     for row in exported[0]["rows"]:
         for test in row["standings"]["CIDEr-D"]["floors"]:
-            sides = by_model[row["model"]], by_model[test["floor"]]
             tests.append(test)
-            free = [max(len(side) - 1.0, 1.0) for side in sides]
-            found.append(difference(*sides, [variances(side)[0] for side in sides], free))
+            found.append(apart(by_model[row["model"]], by_model[test["floor"]]))
     gaps, parts, left, degrees = np.transpose(found)
     p = holm(2 * stats.t.sf(np.abs(gaps) / np.sqrt(parts + left), degrees))
     assert exported[0]["comparisons"]["floor_tests"] == len(tests)

@@ -1,19 +1,16 @@
 """`bench report`: the folder is written whole, replaced whole, and never instead of something else."""
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from harness.utils.errors import BenchError
 from reports.errors import ReportError
 from reports.html.report import MARKER, replaced, write_report
 from reports.tables.contents import Contents
 from reports.text.markup import markdown
-from reports.text.terminal import print_leaderboard
 from results.records import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.publish import publish
 from results.store.rescoring import add_scores
@@ -21,6 +18,7 @@ from results.store.store import Store
 from tests.harness.conftest import bench_ok
 from tests.reports.conftest import dataset, outcome, spec
 from tests.reports.html.parsed import Page, rows
+from tests.reports.text.test_terminal import printed
 
 
 @pytest.fixture
@@ -41,12 +39,6 @@ def run(*arguments: str | Path) -> str:
 
 def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.startswith(".report-")]
-
-
-def terminal(store: Store) -> str:
-    file = io.StringIO()
-    print_leaderboard(store, Console(file=file, width=80))
-    return file.getvalue()
 
 
 def test_it_is_written_into_the_workspace_or_where_out_says(little: Store, tmp_path: Path) -> None:
@@ -191,7 +183,7 @@ def test_older_code_is_marked_on_page_terminal_and_table(tmp_path: Path) -> None
         for planned in (older, newer):
             store.finish(planned.key, outcome("m2", planned.seed, 0.7))
         badges = list(Page(write_report(store, tmp_path / "report")).root.find("a", class_="badge"))
-        texts = [terminal(store), markdown(Contents.read(store)).replace("\\", "")]
+        texts = [printed(store), markdown(Contents.read(store)).replace("\\", "")]
     sentence = badges[0].attributes["title"]
     assert "zoo/models/m2.py changed" in sentence
     assert [badge.text.startswith("older code") for badge in badges] == [True, True], "one row on each of two splits"
@@ -213,9 +205,9 @@ def test_further_metrics_have_a_table_once_something_was_measured(tmp_path: Path
         for each in specs:
             scores = {"overall": {"CIDEr-D": Quantity(0.5)}}
             store.finish(each.key, Outcome((SplitResult("test", captions, scores, {}),), {}, {}))
-        assert "More metrics" not in terminal(store)
+        assert "More metrics" not in printed(store)
         add_scores(store, "m2", [SplitResult("test", captions, {"overall": more}, {})])
-        text, page = terminal(store), write_report(store, tmp_path / "report").read_text(encoding="utf-8")
+        text, page = printed(store), write_report(store, tmp_path / "report").read_text(encoding="utf-8")
     table = text[text.index("More metrics, toy test") :].splitlines()
     assert table[1].split() == ["Words", "CHAIR-i"]
     assert (table[3].split()[0], table[3].split()[-2:]) == ("m2", ["2.00", "50.0"])

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from harness.metrics.evaluator import Evaluator, with_intervals
@@ -24,15 +23,15 @@ from reports.tables.boards import boards
 from reports.tables.contents import Contents
 from reports.tables.scene_facts import answers
 from reports.tables.table import Cell
-from reports.text import markup as export_data
-from reports.text.markup import latex, markdown
-from reports.text.terminal import print_leaderboard
+from reports.text.markup import as_csv, as_json, latex, markdown
 from results import DatasetRecord, ImageRecord, Outcome, Quantity, Results, RunSpec, SplitResult, Store
 from results.runs.fact_rows import FactTable
 from results.runs.facts import FACT_METRICS, fact_metric
 from results.runs.run import Run
 from results.runs.spreads import Spread
 from tests.reports.examples import group, row, run
+from tests.reports.test_comparisons_anew import apart
+from tests.reports.text.test_terminal import printed
 
 SHOWN = ("expansionnet_v2", "transformer_base")
 
@@ -44,47 +43,28 @@ def scores(model: str, results: Results) -> np.ndarray:
     return rows.pivot_table(index="seed", columns="image_id", values="score_percent", observed=True).to_numpy()
 
 
-def two_way(sides: list[np.ndarray]) -> tuple[float, float, float]:
-    """Mean difference, its standard error and its degrees of freedom; of one side, those of its mean."""
-    means = [side.mean(axis=1) for side in sides]
-    between = [mean.var(ddof=1) / len(mean) for mean in means]
-    by_image = sides[0].mean(axis=0) - (sides[1].mean(axis=0) if len(sides) > 1 else 0)
-    count = len(by_image)
-    images = by_image.var(ddof=1) / count
-    for side in sides:
-        residual = side - side.mean(axis=0) - side.mean(axis=1, keepdims=True) + side.mean()
-        images -= np.square(residual).sum() / ((len(side) - 1) * (count - 1)) / (len(side) * count)
-    seeds = sum(between)
-    df_seeds = seeds**2 / sum(part**2 / (len(side) - 1) for part, side in zip(between, sides, strict=True))
-    variance = seeds + images
-    degrees = 1 / (seeds / variance / df_seeds + images / variance / (count - 1))
-    return float(by_image.mean()), float(np.sqrt(variance)), float(degrees)
-
-
 def test_every_format_has_the_numbers_of_an_independent_computation(store: Store) -> None:
     results, contents = Results(store), Contents.read(store)
     measured = [scores(model, results) for model in SHOWN]
     assert {side.shape for side in measured} == {(2, 12)}
     intervals = []
     for side in measured:
-        mean, error, degrees = two_way([side])
-        intervals.append([round(bound, 1) for bound in stats.t.interval(0.95, degrees, mean, error)])
-    gap, error, degrees = two_way(measured)
-    p = 2 * stats.t.sf(gap / error, degrees)  # the table's only pair: nothing to correct
+        mean, seeds, images, degrees = apart(side)
+        intervals.append([round(bound, 1) for bound in stats.t.interval(0.95, degrees, mean, np.sqrt(seeds + images))])
+    gap, seeds, images, degrees = apart(*measured)
+    p = 2 * stats.t.sf(gap / np.sqrt(seeds + images), degrees)  # the table's only pair: nothing to correct
     places = ["1", "2"] if p < 0.05 else ["1–2", "1–2"]
     texts = [f"{low}–{high}" for low, high in intervals]
 
-    console = Console(file=io.StringIO(), width=120)
-    print_leaderboard(store, console)
+    terminal = printed(store, 120)
     board = next(board for board in boards(contents) if "test" in board.title)
-    frame = list(csv.DictReader(io.StringIO(export_data.as_csv(results.leaderboard(split="test")))))
-    exported = json.loads(export_data.as_json(contents))[0]["rows"]
+    frame = list(csv.DictReader(io.StringIO(as_csv(results.leaderboard(split="test")))))
+    exported = json.loads(as_json(contents))[0]["rows"]
     as_markdown, as_latex = markdown(contents), latex(contents)
     for number, model in enumerate(SHOWN):
         place, text, (low, high) = places[number], texts[number], intervals[number]
         assert [board.table.lines[number].cells[at].text for at in (2, 0)] == [text, place], "HTML"
-        assert isinstance(console.file, io.StringIO)
-        assert re.search(rf"^{model} ×2 +{place} .* {text} ", console.file.getvalue(), re.MULTILINE), "terminal"
+        assert re.search(rf"^{model} ×2 +{place} .* {text} ", terminal, re.MULTILINE), "terminal"
         name = model.replace("_", r"\_")
         assert re.search(rf"^\| {model} ×2 \| [^|]* \| {text} \| {place} \|", as_markdown, re.MULTILINE), "Markdown"
         shown = place.replace("–", "--")
@@ -146,13 +126,12 @@ def test_a_score_goes_through_few_files(tmp_path: Path) -> None:
     number = scored().scores["overall"]["CIDEr-D"].value
     assert number is not None
     images = tuple(ImageRecord(i, f"{i}.png", "test", tuple(texts)) for i, texts in REFERENCES.items())
-    shown = io.StringIO()
     with Store(tmp_path / "bench.sqlite") as store, files_that_hand_on(number) as files:
         store.record_dataset(DatasetRecord("d", "f" * 16, str(tmp_path), {"test": 8}, images))
         store.plan([RunSpec("k", "m2", "model", 1, "controlled", "f" * 16, {}, {})])
         store.finish("k", Outcome((scored(),), {}, {}))
-        print_leaderboard(store, Console(file=shown, width=80))
-    assert f"{100 * number:.1f}" in shown.getvalue()
+        shown = printed(store)
+    assert f"{100 * number:.1f}" in shown
     rooms = [file.rpartition("/")[0] for file in files]
     assert {"harness/metrics", "results/store", "results/runs", "reports/tables"} <= set(rooms), "none is missed"
     assert len(files) <= MOST, sorted(files)

@@ -6,13 +6,11 @@ import pytest
 import torch
 
 import zoo
-from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, look, stepped, tiny, words
+from tests.zoo.test_laws import CHANNELS, IMAGES, VOCAB, close, look, stepped, tiny, words
 from tests.zoo.test_parity import CASES, levels, load
 from zoo.decoding import Ensemble
 from zoo.models.adaptive_attention import SentinelAttention
 from zoo.weights import from_official
-
-close = {"atol": 1e-10, "rtol": 1e-10}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,7 @@ def test_a_finer_grid_is_pooled():
     finer = seen.grid.repeat_interleave(2, 1).repeat_interleave(2, 2)
     finer = finer + torch.tensor([[0.25, -0.25], [-0.25, 0.25]]).repeat(7, 7)[..., None]
     found, expected = (model.encode(each).features for each in (replace(seen, grid=finer), seen))
-    torch.testing.assert_close(found, expected, **close)
+    close(found, expected)
 
 
 @torch.no_grad()
@@ -178,7 +176,7 @@ def test_a_single_memory_has_values_first(official):
         from_official("image_transformer/sub-1", one, n_heads=4).eval(),
         from_official("image_transformer/sub-2", several, n_heads=4).eval(),
     )
-    torch.testing.assert_close(*(model(visual, numbers["in/labels"]) for model in models), **close)
+    close(*(model(visual, numbers["in/labels"]) for model in models))
 
 
 @pytest.mark.parametrize(("name", "deeper"), [("show_tell", {"n_layers": 3}), ("x_lan", {"n_attention_layers": 3})])
@@ -186,7 +184,7 @@ def test_a_single_memory_has_values_first(official):
 def test_deeper_models_step_as_they_are_taught(name, deeper):
     model = tiny(name, **deeper)
     memory, tokens = model.encode(look(model)), words(IMAGES)
-    torch.testing.assert_close(stepped(model, memory, tokens), model.decode(memory, tokens), **close)
+    close(stepped(model, memory, tokens), model.decode(memory, tokens))
 
 
 @torch.no_grad()
@@ -196,7 +194,7 @@ def test_an_image_without_regions_is_seen_as_the_sentinel_alone():
     keys, barrier = attention.project(regions, torch.zeros(2, 7, dtype=torch.bool))
     found = attention(state, sentinel, keys, regions, barrier)
     expected = attention.sentinel(sentinel).relu() + attention.state(state).tanh()
-    torch.testing.assert_close(found, expected, **close)
+    close(found, expected)
 
 
 @torch.no_grad()
@@ -231,7 +229,7 @@ def test_a_semantic_and_a_spatial_model_are_decoded_as_one():
     assert fused.visual == semantic.visual
     visual, tokens = look(fused), words(IMAGES)
     expected = (semantic(visual, tokens).softmax(-1) + spatial(visual, tokens).softmax(-1)) / 2
-    torch.testing.assert_close(fused(visual, tokens).exp(), expected, **close)
+    close(fused(visual, tokens).exp(), expected)
     with pytest.raises(zoo.ZooError, match="one kind of visual input"):
         Ensemble([semantic, tiny("sgae/graph")])
 
@@ -284,8 +282,8 @@ def test_sentences_of_padded_and_empty_graphs(dictionary):
         torch.cat((relations, torch.full((6, 3, 3), -1)), 1),
     )
     memory = model.encode_sentences(visual, *padded, dictionary=dictionary)
-    torch.testing.assert_close(model.decode(memory, tokens), logits, **close)
-    torch.testing.assert_close(stepped(model, memory, tokens), logits, **close)
+    close(model.decode(memory, tokens), logits)
+    close(stepped(model, memory, tokens), logits)
     with pytest.raises(zoo.ZooError, match="no auto-encoder"):
         tiny("sgae").encode_sentences(visual, objects, attributes, relations)
 
@@ -361,5 +359,5 @@ def test_logits_and_states_are_the_papers_equations(how, seen, bottleneck):
             b = gru(torch.cat((y, between, c)), h, model.bottleneck) if bottleneck == "gru" else torch.cat((y, h, c))
             narrow = model.projection.weight @ b + model.projection.bias
             expected = model.embedding.weight @ narrow + model.bias
-            torch.testing.assert_close(logits[row, t], expected, atol=1e-10, rtol=1e-10)
-            torch.testing.assert_close(states[row, t], h, atol=1e-10, rtol=1e-10)
+            close(logits[row, t], expected)
+            close(states[row, t], h)

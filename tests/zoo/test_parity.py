@@ -16,14 +16,12 @@ from torch.nn import functional as F
 import zoo
 from harness.training.self_critical import mean_of_all, self_critical_loss
 from tests.zoo.conftest import Official
+from tests.zoo.test_laws import close
 from zoo.captioner import Captioner, Memory
 from zoo.decoding import beam_search, greedy
 from zoo.layers.geometry import grid_cells
-from zoo.models.puret import square_cells
-from zoo.weights import from_official
-from zoo.weights.official import converter_of
+from zoo.weights import converter_of, from_official
 
-CLOSE = {"atol": 1e-10, "rtol": 1e-10}
 CELLS = grid_cells(7, 7, like=torch.zeros(1, dtype=torch.float64))
 Memories = list[tuple[slice, Memory]]
 Text = tuple[Tensor, Tensor, Tensor]
@@ -56,12 +54,6 @@ def unpadded(numbers: Official) -> Text:
     return words, words, torch.arange(words.shape[1]) < words.shape[1] - numbers["in/dec_num_pads"][:, None]
 
 
-def cell_boxes(side: int) -> Tensor:
-    """Boxes (1, L, 4) of the cells of a grid, row by row."""
-    row, column = square_cells(side * side, torch.device("cpu")).double().unbind(-1)
-    return torch.stack((column, row, column + 1, row + 1), -1) / side
-
-
 def regions(numbers: Official, model: Captioner) -> zoo.Visual:
     """Regions with a mask; an image vector of the authors' own becomes further channels of every region."""
     if model.visual.kind == "pooled":
@@ -75,7 +67,8 @@ def regions(numbers: Official, model: Captioner) -> zoo.Visual:
 
 def windows(numbers: Official, model: Captioner) -> zoo.Visual:
     seen = regions(numbers, model)
-    return replace(seen, boxes=cell_boxes(numbers.size("grid")).expand(seen.batch_size, -1, -1))
+    side = numbers.size("grid")
+    return replace(seen, boxes=grid_cells(side, side, like=CELLS).expand(seen.batch_size, -1, -1))
 
 
 def padded(numbers: Official, _: Captioner) -> zoo.Visual:
@@ -368,10 +361,6 @@ def load(case: Case) -> tuple[Official, Captioner]:
     return numbers, from_official(case.model, weights, **sizes).eval()
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
-
-
 @pytest.mark.parametrize("case", [case for case in CASES if case.log_probs], ids=str)
 def test_log_probabilities_losses_and_gradients(case: Case) -> None:
     numbers, model = load(case)
@@ -400,7 +389,7 @@ def test_log_probabilities_losses_and_gradients(case: Case) -> None:
                 found[name] = torch.where(expected[name] == 0, 0.0, found[name])
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, **CLOSE, msg=name)
+        torch.testing.assert_close(found[name], gradient, atol=1e-10, rtol=1e-10, msg=name)
 
 
 def ends(numbers: Official) -> dict[str, int]:

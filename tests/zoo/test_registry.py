@@ -8,15 +8,8 @@ import pytest
 
 import zoo
 from harness.benchmark.baselines import REFERENCE_ROWS
-from zoo import registry
 
 SIZES = {"vocab_size": 10, "visual_dim": 4}
-
-
-@pytest.fixture(autouse=True)
-def _forget_new_cards(monkeypatch):
-    zoo.list_models()
-    monkeypatch.setattr(registry, "_cards", dict(registry._cards))
 
 
 def a_card(**changes):

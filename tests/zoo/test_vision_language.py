@@ -64,15 +64,6 @@ def test_a_folder_as_the_library_writes_it_gives_the_same_model(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tied_weights_are_stored_once_and_stay_tied(name, tmp_path):
-    model = tiny(name)
-    save_file(model.state_dict(), tmp_path / "model.safetensors")
-    other = tiny(name)
-    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
-    assert sum(value.numel() for value in other.parameters()) == sum(value.numel() for value in model.parameters())
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_an_unusable_folder_is_named_in_one_line(name, tmp_path):
     def refused(match):
         with pytest.raises(zoo.ZooError, match=match) as caught:

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 import zoo
+from tests.zoo.test_laws import close
 from tests.zoo.test_parity import regions, windows
 from zoo import ZooError
-from zoo.weights import from_official, read_checkpoint, read_vocabulary
+from zoo.weights import CONVERTERS, converter_of, from_official, read_checkpoint, read_vocabulary
 from zoo.weights.converter import UNKNOWN
-from zoo.weights.official import CONVERTERS, converter_of
 
-close = {"atol": 1e-10, "rtol": 1e-10}
 PAD, BOS, EOS, UNK = range(4)
 SHARED = ["puret", "x_lan", "x_transformer"]
 SIZES = {"n_heads": 4, "static_lengths": (2, 4, 3)}
@@ -225,7 +224,7 @@ def test_log_probabilities_are_the_authors(official, name):
     tokens[:, 0] = BOS
     log_probs = model(look(numbers, name, model), tokens).log_softmax(-1)
     spoken = numbers["in/target_seq"] >= 0
-    torch.testing.assert_close(log_probs[spoken][:, EOS:], numbers["out/logprobs"][spoken][:, theirs[EOS:]], **close)
+    close(log_probs[spoken][:, EOS:], numbers["out/logprobs"][spoken][:, theirs[EOS:]])
     assert torch.equal(log_probs[spoken][:, :EOS].exp(), torch.zeros(int(spoken.sum()), 2, dtype=torch.float64))
 
 
@@ -238,9 +237,7 @@ def test_a_vocabulary_without_an_unknown_word_never_speaks_it(official, name):
     model = from_official(name, state).eval()
     log_probs = model(look(numbers, name, model), torch.tensor([[BOS]] * 3)).log_softmax(-1)
     assert not log_probs[..., [PAD, BOS, UNK]].exp().any()
-    torch.testing.assert_close(
-        log_probs[:, 0, [EOS, *range(4, 4 + len(words))]], numbers["out/logprobs"][:, 0], **close
-    )
+    close(log_probs[:, 0, [EOS, *range(4, 4 + len(words))]], numbers["out/logprobs"][:, 0])
 
 
 @pytest.mark.parametrize("name", SHARED)

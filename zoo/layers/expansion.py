@@ -11,7 +11,7 @@ misprints R_bw for R_fw in both equations. Both streams are computed side by sid
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -303,14 +303,6 @@ def _join(forward: Tensor, backward: Tensor, element: Tensor) -> Tensor:
     return scores
 
 
-class _Kept(NamedTuple):
-    """A fold and its source tensors, which are kept alive so that no other tensor gets their addresses."""
-
-    parts: list[Tensor]
-    versions: list[tuple[int, int]]
-    fold: tuple[Tensor, Tensor]
-
-
 class StaticExpansion(nn.Module):
     """Expand L positions to the groups of lengths G = {N_1, ..., N_G} by learned queries, and contract them again."""
 
@@ -322,7 +314,8 @@ class StaticExpansion(nn.Module):
         self.key = nn.Linear(d_model, d_model)
         self.streams = GatedStreams(d_model)
         self.dropout = nn.Dropout(dropout)
-        self._kept: _Kept | None = None
+        # Source tensors, kept alive so that no other tensor gets their addresses, their versions, and the fold of them.
+        self._kept: tuple[list[Tensor], list[tuple[int, int]], tuple[Tensor, Tensor]] | None = None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, L, D) to (B, L, D); `mask` (B, L) is true at visible positions.
@@ -377,12 +370,10 @@ class StaticExpansion(nn.Module):
         if self.training or learning or any(part.is_inference() for part in parts):
             return None
         versions = [(part.data_ptr(), part._version) for part in parts]
-        kept = self._kept
-        if kept is None or kept.versions != versions:
+        if self._kept is None or self._kept[1] != versions:
             with torch.inference_mode(False), torch.no_grad(), exactly(self.queries):
-                kept = _Kept([part.detach() for part in parts], versions, self._fold())
-            self._kept = kept
-        return kept.fold
+                self._kept = [part.detach() for part in parts], versions, self._fold()
+        return self._kept[2]
 
     def train(self, mode: bool = True) -> Self:
         """As in any module; also drops the cached fold."""

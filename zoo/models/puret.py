@@ -13,7 +13,7 @@ released size.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,6 @@ from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward
 from zoo.layers.x_linear import ALPHA, Fusion
 from zoo.recurrent import mean_of_valid
 from zoo.stacked import StackedCaptioner
-
-
-class Neighbours(NamedTuple):
-    """Of each pair of tokens (B or 1, L, L): whether it is `visible`, and its `offset`, a row of the bias table."""
-
-    visible: Tensor
-    offset: Tensor
 
 
 def square_cells(count: int, device: torch.device) -> Tensor:
@@ -53,11 +46,11 @@ def box_cells(boxes: Tensor, grid: int) -> Tensor:
     return (centres * grid).long().clamp(0, grid - 1)
 
 
-def neighbours(cells: Tensor, grid: int, window: int, shift: int) -> Neighbours:
-    """The pairs that share a window, after the grid is rolled by `shift` up and to the left.
+def neighbours(cells: Tensor, grid: int, window: int, shift: int) -> tuple[Tensor, Tensor]:
+    """Of each pair (B or 1, L, L), whether it shares a window, and its offset, a row of the bias table.
 
-    The roll carries the first rows round to the last window, whose own they do not see; columns alike. There is no
-    shift where one window holds the whole grid.
+    The grid is rolled before by `shift` up and to the left. The roll carries the first rows round to the last window,
+    whose own they do not see; columns alike. There is no shift where one window holds the whole grid.
     """
     shift = shift if window < grid else 0
     rolled = (cells - shift) % grid
@@ -65,7 +58,7 @@ def neighbours(cells: Tensor, grid: int, window: int, shift: int) -> Neighbours:
     visible = (groups[:, :, None] == groups[:, None]).all(-1)
     within = rolled % window
     rows, columns = (within[:, :, None] - within[:, None] + window - 1).unbind(-1)
-    return Neighbours(visible, rows * (2 * window - 1) + columns)
+    return visible, rows * (2 * window - 1) + columns
 
 
 class WindowAttention(MultiHeadAttention):
@@ -80,17 +73,18 @@ class WindowAttention(MultiHeadAttention):
         nn.init.trunc_normal_(self.bias_table, std=0.02)
 
     def forward(  # type: ignore[override]
-        self, x: Tensor, mask: Tensor, near: Neighbours, global_weight: float
+        self, x: Tensor, mask: Tensor, near: tuple[Tensor, Tensor], global_weight: float
     ) -> Tensor:
         """Attend: (B, L + 1, D) to the same.
 
         Args:
             mask: (B, L), true at valid tokens.
-            near: which of the L tokens see each other.
+            near: which of the L tokens see each other, and offsets, of `neighbours`.
             global_weight: factor of what the global token takes from itself, after its softmax.
         """
         queries, keys, values = self.project_all(x)
-        bias = self.bias_table[near.offset].permute(0, 3, 1, 2).masked_fill(~near.visible[:, None], -torch.inf)
+        visible, offset = near
+        bias = self.bias_table[offset].permute(0, 3, 1, 2).masked_fill(~visible[:, None], -torch.inf)
         scores = queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)
         hidden = nn.functional.pad(~mask, (0, 1), value=False)[:, None, None]
         weights = (scores + nn.functional.pad(bias, (0, 1, 0, 1))).masked_fill(hidden, -torch.inf).softmax(-1)

@@ -227,7 +227,15 @@ class SGAE(RecurrentCaptioner):
                     "set relations and attributes, or create the model with graph='none'",
                 )
             nodes, valid = self.graph(nodes, mask, visual.relations, visual.attributes, self.embedding)
-        return self._remember(nodes, valid, mean_of_valid(features, mask))
+        image = mean_of_valid(features, mask)
+        entries = self._look_up(self.to_dictionary(nodes))
+        keys, barrier = self.node_attention.project(nodes, valid)
+        # The score's bias enters with its gradient of zero, as in `AdditiveAttention.project`.
+        bias = self.node_attention.key.bias + self.entry_attention.query.bias + 0 * self.entry_attention.score.bias
+        entry_keys = 2 * F.linear(entries, self.node_attention.key.weight, bias)
+        image = F.linear(self.image_embedding(image), self.image_gates.weight, self.lstm.both_biases())
+        extra = {"keys": keys, "nodes": nodes, "entry_keys": entry_keys, "entries": entries, "barrier": barrier}
+        return Memory(nodes, valid, {**extra, "image": image})
 
     def encode_sentences(
         self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
@@ -253,16 +261,6 @@ class SGAE(RecurrentCaptioner):
     def _look_up(self, nodes: Tensor) -> Tensor:
         """What the dictionary makes of nodes h (..., R): softmax(h D^T) D."""
         return F.linear(nodes, self.dictionary).softmax(-1) @ self.dictionary
-
-    def _remember(self, nodes: Tensor, mask: Tensor, image: Tensor) -> Memory:
-        entries = self._look_up(self.to_dictionary(nodes))
-        keys, barrier = self.node_attention.project(nodes, mask)
-        # The score's bias enters with its gradient of zero, as in `AdditiveAttention.project`.
-        bias = self.node_attention.key.bias + self.entry_attention.query.bias + 0 * self.entry_attention.score.bias
-        entry_keys = 2 * F.linear(entries, self.node_attention.key.weight, bias)
-        image = F.linear(self.image_embedding(image), self.image_gates.weight, self.lstm.both_biases())
-        extra = {"keys": keys, "nodes": nodes, "entry_keys": entry_keys, "entries": entries, "barrier": barrier}
-        return Memory(nodes, mask, {**extra, "image": image})
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         """See `Captioner.cross_attention_modules`; the attention to the nodes themselves."""

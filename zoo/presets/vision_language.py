@@ -72,7 +72,7 @@ _VIT_GPT2 = Pretraining(
 
 _MODELS: dict[str, dict[str, Any]] = {
     "git": {
-        "entry": "zoo.models.git:Git",
+        "entry": "zoo.models.vision_language:Git",
         "arguments": {"n_decoder_layers": 6},
         "hub": "microsoft/git-base-coco",
         "pretraining": _GIT,
@@ -82,7 +82,7 @@ _MODELS: dict[str, dict[str, Any]] = {
         "licence": "MIT",
     },
     "blip": {
-        "entry": "zoo.models.blip:Blip",
+        "entry": "zoo.models.vision_language:Blip",
         "arguments": {"image_size": 384, "dropout": 0.0},
         "hub": "Salesforce/blip-image-captioning-base",
         "pretraining": _BLIP,
@@ -92,7 +92,7 @@ _MODELS: dict[str, dict[str, Any]] = {
         "licence": "BSD-3-Clause",
     },
     "vit_gpt2": {
-        "entry": "zoo.models.vit_gpt2:VitGpt2",
+        "entry": "zoo.models.vision_language:VitGpt2",
         "arguments": {},
         "hub": "nlpconnect/vit-gpt2-image-captioning",
         "pretraining": _VIT_GPT2,

@@ -180,15 +180,10 @@ def zoo_lstm(official: Mapping[str, Tensor], cell: str, own: str, width: int | N
 
 def zoo_attention_lstm(official: Mapping[str, Tensor], cell: str, own: str, words: int) -> Tensors:
     """An LSTM cell over [language state; image; word], whose word has so many channels, and its gates of the image."""
-    inputs, past, bias, past_bias = (candidate_last(official[name]) for name in lstm_names(cell))
-    width = past.shape[1]
-    return {
-        f"{own}lstm.input.weight": inputs[:, -words:],
-        f"{own}lstm.input.bias": bias,
-        f"{own}lstm.recurrent.weight": torch.cat((inputs[:, :width], past), 1),
-        f"{own}lstm.recurrent.bias": past_bias,
-        f"{own}image_gates.weight": inputs[:, width:-words],
-    }
+    inputs, width = official[f"{cell}.weight_ih"], official[f"{cell}.weight_hh"].shape[1]
+    turned = {**official, f"{cell}.weight_ih": torch.cat((inputs[:, -words:], inputs[:, :width]), 1)}
+    gates = {f"{own}image_gates.weight": candidate_last(inputs[:, width:-words])}
+    return zoo_lstm(turned, cell, f"{own}lstm", words) | gates
 
 
 def timm_swin(official: Mapping[str, Tensor], prefix: str) -> Tensors:

@@ -47,11 +47,9 @@ class Call(Protocol):
 
     def __call__(self, item: Any, /) -> Any:
         """Do the work; what it raises is the failure of this item."""
-        ...
 
     def close(self) -> None:
         """Close what the calls opened."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,6 @@ class Engine(Protocol):
 
     def slots(self, items: int, device: torch.device, devices: int, memory: Callable[[], int]) -> int:
         """How many of so many items, on `devices` such devices each, it works on at a time; BenchError if none fits."""
-        ...
 
     def perform(self, call: Call, take: Callable[[], Any | None]) -> Generator[tuple[Any, Any], None, None]:
         """Call with every item; yields each with its answer, or a `Failure`, as it ends.
@@ -96,7 +93,6 @@ class Engine(Protocol):
         A process or machine that dies costs its own item at most. `take` gives the next item when there is room for
         one; None where there is none now. It is asked again after each answer, until none is at work either.
         """
-        ...
 
     def close(self) -> None:
         """Let go of the cluster, where there is one."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "2ec3f1b0"
+SOURCES = "5f141499"
 
 
 @cache

@@ -66,32 +66,27 @@ def _harness() -> CodeRecord:
     return CodeRecord(None, files_digest(files), results_revision(), files)
 
 
-def _code(own: Files) -> CodeRecord:
-    """The code of these files, of every loaded plug-in, which may change any score, and of the harness."""
+def code_of(own: Files) -> CodeRecord:
+    """The code of a model's files, of every loaded plug-in, which may change any score, and of the harness."""
     found, shared = dict(own), _harness()
     for plugin, files in plugin_files().items():
         found |= {name if found.get(name, said) == said else f"{plugin}: {name}": said for name, said in files.items()}
     return CodeRecord(files_digest(found) if found else None, shared.harness, shared.revision, shared.files | found)
 
 
-def code_of_reference() -> CodeRecord:
-    """The code of a row without a model."""
-    return _code({})
-
-
 def code_of_hub() -> CodeRecord:
     """The code of a checkpoint of transformers' own interface: the release of that library, and the harness."""
-    return _code({"transformers": version("transformers")})
+    return code_of({"transformers": version("transformers")})
 
 
 def code_of_model(model: str, arguments: Mapping[str, Any]) -> CodeRecord:
     """The code of a model built with these arguments, and of the harness."""
-    return _code(_files(model, arguments))
+    return code_of(_files(model, arguments))
 
 
 def model_sources(model: str, arguments: Mapping[str, Any]) -> str:
     """A digest of the same sources as they are, refactored or not: for what need not outlive an edit."""
-    return files_digest(_code(_files(model, arguments)).files)
+    return files_digest(code_of(_files(model, arguments)).files)
 
 
 def _files(model: str, arguments: Mapping[str, Any]) -> Files:

@@ -14,7 +14,7 @@ from statistics import fmean, variance
 from typing import Self
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.benchmark.context import RunContext
 from harness.benchmark.identity.signature import tuned_field
@@ -31,7 +31,7 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from harness.utils.yaml_value import load_bounded
 from results.errors import install_extra
-from results.files import read_text
+from results.files import read_model, read_text
 from results.records import RunSpec
 from results.statistics.architecture import t_quantile
 from results.statistics.significance import ALPHA
@@ -228,11 +228,8 @@ def trial_spec(
 
 
 def read_study(file: Path) -> Study:
-    """A study that was saved; BenchError where it is damaged."""
-    try:
-        return Study.model_validate_json(read_text(file))
-    except (OSError, ValidationError, ValueError) as error:
-        raise BenchError(f"the study {file} cannot be read: {error}", "move the file away to start anew") from error
+    """A study that was saved; StoreError where it is damaged."""
+    return read_model(Study, file, "study of bench tune", "move the file away to start anew")
 
 
 def save_study(file: Path, study: Study) -> None:

@@ -63,21 +63,18 @@ class FilterBank:
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) normalised pixels to (B, grid * grid, dim) float32, cells row by row."""
-        with on_threads(1):
-            return self._describe_cells(pixels)
-
-    def _describe_cells(self, pixels: Tensor) -> Tensor:
         side = self.grid[0]
         cell = pixels.shape[-1] // side
-        parts = (
-            _colours(pixels, cell),
-            _gradients(pixels, cell, side),
-            _gradients(F.avg_pool2d(pixels, 2), cell // 2, side),
-            _self_similarity(pixels, cell // 3),
-        )
-        described = torch.cat(parts, dim=1).flatten(2).transpose(1, 2)
-        positions = self._positions.to(described.device).expand(len(described), -1, -1)
-        return torch.cat((described, positions), dim=2)
+        with on_threads(1):
+            parts = (
+                _colours(pixels, cell),
+                _gradients(pixels, cell, side),
+                _gradients(F.avg_pool2d(pixels, 2), cell // 2, side),
+                _self_similarity(pixels, cell // 3),
+            )
+            described = torch.cat(parts, dim=1).flatten(2).transpose(1, 2)
+            positions = self._positions.to(described.device).expand(len(described), -1, -1)
+            return torch.cat((described, positions), dim=2)
 
 
 def _colours(pixels: Tensor, cell: int) -> Tensor:

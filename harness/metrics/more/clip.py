@@ -82,7 +82,9 @@ class ClipScorer:
             max(0.0, float((self._embed_texts(references[image_id]) @ caption).max()))
             for image_id, caption in zip(ids, said, strict=True)
         ])  # fmt: skip
-        return found | mean_measured(CLIP_NAMES[1], harmonic_mean(scores, closest), ids, self.depends_on)
+        total = scores + closest
+        means = np.divide(2 * scores * closest, total, out=np.zeros_like(total), where=total > 0)
+        return found | mean_measured(CLIP_NAMES[1], means, ids, self.depends_on)
 
     def _embed_texts(self, texts: Sequence[str]) -> Array:
         """Unit vectors (N, D) of texts behind the prompt, cut to the model's length."""
@@ -107,12 +109,6 @@ class ClipScorer:
             return projected
 
         return _units(files, self._images, embed)
-
-
-def harmonic_mean(first: Array, second: Array) -> Array:
-    """Of two arrays of numbers that are not negative; 0 where either is."""
-    total = first + second
-    return np.divide(2 * first * second, total, out=np.zeros_like(total), where=total > 0)
 
 
 def _units(wanted: Sequence[T], known: dict[T, Array], embed: Callable[[Sequence[T]], torch.Tensor]) -> Array:

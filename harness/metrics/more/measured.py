@@ -37,7 +37,7 @@ def measured(
     """Values with 95 % intervals, of a row for each of `ids`; those of `means` over images are kept by image."""
     bounds = bootstrap([statistics])
     values = {
-        stored_name(name, depends_on): Quantity(value, None, unit, bounds[name].low, bounds[name].high)
+        stored_name(name, depends_on): Quantity(value, None, unit, *bounds[name])
         for name, value in statistics.corpus().items()
     }
     by_image = statistics.per_image()

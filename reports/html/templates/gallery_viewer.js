@@ -1,7 +1,7 @@
 "use strict";
 
 // One image alone. Opening it is a step in the window's history, so that Back closes it and the address names it.
-// `draw` makes its card, `order` gives the places in the order shown, and `images` their ids.
+// `draw` makes its card, `order` gives the places in the order shown, and `ids` those of the images.
 function galleryViewer({ draw, order, ids }) {
   const viewer = document.getElementById("viewer");
   const buttons = [...viewer.querySelectorAll("[data-step]")];

@@ -9,6 +9,7 @@ from results.records import EpochRecord
 from results.runs.gallery import gallery
 from results.runs.leaderboard import Row, leaderboard
 from results.runs.reading import finished, one_run
+from tests.harness.conftest import groups_in
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 
@@ -29,10 +30,8 @@ def killed_at(moment: str) -> tuple[list[object], dict[str, str]]:
 
 def rows(workspace: Path) -> dict[str, Row]:
     """The test split's rows by model, references included."""
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
-        groups = [group for group in leaderboard(store) if group.split == "test"]
-        assert len(groups) == 1
-        return {row.model: row for row in (*groups[0].rows, *groups[0].references)}
+    [group] = [group for group in groups_in(workspace) if group.split == "test"]
+    return {row.model: row for row in (*group.rows, *group.references)}
 
 
 def scores_and_captions(workspace: Path) -> tuple[dict[str, dict[str, float | None]], list[object]]:

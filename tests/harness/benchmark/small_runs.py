@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.rows import RequestedModel, resolve_models
 from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.saved_model import SavedModel
 from harness.benchmark.work import Services
@@ -19,8 +20,6 @@ from harness.config.load import load_preset
 from harness.config.preset import Decoding
 from harness.data.feature_cache import Spread
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
-from harness.metrics.evaluator import Evaluator
-from harness.metrics.signature import EvaluationSettings
 from harness.training.checkpoint import save_weights
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
@@ -35,6 +34,11 @@ CHANGES = (*(f"size.{name}={value}" for name, value in SIZES.items()), "decoding
 def quiet(said: io.StringIO | None = None) -> Reporter:
     """A reporter that writes to `said`, or to nobody."""
     return Reporter(Console(file=said or io.StringIO(), width=400))
+
+
+def requested(*names: str) -> list[RequestedModel]:
+    """Models as `--models` names them."""
+    return resolve_models(names, Workspace(Path("nowhere")))
 
 
 def make_context(
@@ -60,7 +64,7 @@ def make_context(
 
 
 class FixedServices(Services):
-    """Services whose context is given, and whose evaluator has no METEOR; their store knows the context's data."""
+    """Services whose context is given; their store knows the context's data."""
 
     def __init__(self, workspace: Workspace, context: RunContext, said: io.StringIO | None = None) -> None:
         super().__init__(workspace, quiet(said))
@@ -71,13 +75,6 @@ class FixedServices(Services):
     def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:  # noqa: ARG002
         """The given one, with the jobs of the configuration."""
         return replace(self.fixed, execution=replace(self.fixed.execution, config=config.execution))
-
-    def evaluator(self, opening: Opening) -> Evaluator:
-        """One without METEOR's Java."""
-        if opening.spice not in self._evaluators:
-            settings = EvaluationSettings(meteor=False)
-            self._evaluators[opening.spice] = self.enter_context(Evaluator(settings=settings))
-        return self._evaluators[opening.spice]
 
 
 def run_config(context: RunContext, **execution: Any) -> RunConfig:

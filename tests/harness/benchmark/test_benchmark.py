@@ -126,8 +126,7 @@ def test_what_another_command_works_on_comes_last(undisturbed: Path, data: Path)
 
 def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, data: Path) -> None:
     plugin = ("--plugin", PLUGINS / "broken_models.py", "--reuse", "any")
-    with own_registry():
-        done = bench(*words(data, undisturbed, "broken_raises,broken_nan,blind", *plugin))
+    done = bench(*words(data, undisturbed, "broken_raises,broken_nan,blind", *plugin))
     assert done.exit_code == 1
     assert "1 re-used, 2 failed" in done.stdout
     assert "Traceback" not in done.stderr
@@ -151,7 +150,7 @@ def test_broken_models_become_rows_while_the_others_finish(undisturbed: Path, da
         ("blind", ("--device", "gpu"), "gpu"),
         ("blind", ("--plugin", "no_such_module"), "no_such_module"),
         ("blind", ("--jobs", "two"), "--jobs 'two'"),
-        ("blind", ("--jobs", "2", "--devices", "2"), "--devices 2"),
+        ("blind", ("--jobs", "2", "--devices", "2"), "--jobs 2 and --devices 2 contradict"),
         ("", (), "--models"),
     ],
 )

@@ -17,7 +17,7 @@ from harness.utils.errors import BenchError
 from results import Store
 from results.runs.reading import one_run
 from tests.harness.benchmark.kills import learned
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, run_words
+from tests.harness.conftest import TINY, bench, bench_or_raise, run_words
 
 MODELS = "updown,transformer_base"
 # 3 steps an epoch, so that the rate first falls in the middle of one; no score is known when the first trunk ends.
@@ -30,11 +30,6 @@ SETTINGS = TINY | {
 STEPS = {1: 9, 2: 18, 4: 36}
 SHARED = {1: 0, 2: 3, 4: 9}
 """Steps of a budget that the one before it has trained."""
-
-
-@pytest.fixture(scope="module")
-def data(draw_scenes: DrawScenes) -> Path:
-    return draw_scenes(train=24, val=4, test=6)
 
 
 def words(data: Path, workspace: Path, budgets: str, models: str = MODELS) -> list[object]:

@@ -21,6 +21,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.storage import Storage
 from harness.utils.workspace import Workspace
+from results.errors import StoreError
 from tests.harness.conftest import WORDS, DrawScenes, MakeRun, bench
 
 
@@ -124,7 +125,7 @@ def test_a_run_is_fetched_from_the_storage(pictures: list[Path], make_run: MakeR
     ("damage", "named"),
     [
         (lambda folder: (folder / "run.json").unlink(), "run.json is missing"),
-        (lambda folder: (folder / "run.json").write_text("{"), r"run.json cannot be read"),
+        (lambda folder: (folder / "run.json").write_text("{"), r"run.json is not a description of a run"),
         (lambda folder: (folder / "best.safetensors").unlink(), "no trained weights"),
         (lambda folder: (folder / "best.safetensors").write_bytes(b"no"), "best.safetensors"),
         (lambda folder: (folder / "vocabulary.json").unlink(), "vocabulary.json"),
@@ -135,7 +136,7 @@ def test_a_damaged_run_is_named(
 ) -> None:
     folder = make_run()
     damage(folder)
-    with pytest.raises(BenchError, match=named):
+    with pytest.raises((BenchError, StoreError), match=named):
         caption_dataset(of_files(pictures), folder, reporter=Reporter())
 
 

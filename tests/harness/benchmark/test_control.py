@@ -9,21 +9,17 @@ import pytest
 
 from harness.benchmark.context import RunContext, open_context
 from harness.benchmark.plan import choose_control, nothing_to_vary, vary
-from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
+from harness.benchmark.rows import plan_runs
 from harness.benchmark.run_config import Opening
 from harness.config.features import FeatureConfig, RegionConfig
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from reports.html.report import write_report
 from results import Store
-from tests.harness.benchmark.small_runs import quiet, run_config
+from tests.harness.benchmark.small_runs import quiet, requested, run_config
 from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, failures_in, groups_in, run_words
 
 GRID = FeatureConfig()
-
-
-def requested(*names: str) -> list[RequestedModel]:
-    return resolve_models(names, Workspace(Path("nowhere")))
 
 
 @pytest.mark.parametrize(

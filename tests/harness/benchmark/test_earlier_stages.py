@@ -15,7 +15,7 @@ from harness.training.checkpoint import is_whole
 from results import Store
 from results.runs.reading import one_run
 from tests.harness.benchmark.kills import learned
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, run_words
+from tests.harness.conftest import TINY, bench, bench_ok, run_words
 
 MODEL = "updown"
 SEEN = ("--preset", "quick-scst", "--backbone", "filterbank")
@@ -29,11 +29,6 @@ SETTINGS = TINY | {
     "schedule.stages.1.self_critical.samples": 2,
 }
 FIRST = {name: value for name, value in SETTINGS.items() if not name.startswith("schedule.stages.1")}
-
-
-@pytest.fixture(scope="module")
-def data(draw_scenes: DrawScenes) -> Path:
-    return draw_scenes(train=24, val=4, test=6)
 
 
 def train(data: Path, workspace: Path, settings: dict[str, Any], *extra: object) -> Result:

@@ -58,12 +58,6 @@ def backbone(tmp_path: Path) -> Path:
     return tmp_path / "resnet.safetensors"
 
 
-@pytest.fixture
-def picture(tmp_path: Path) -> Path:
-    Image.new("RGB", (50, 40), "green").save(tmp_path / "green.png")
-    return tmp_path / "green.png"
-
-
 def saved(state: dict[str, Tensor], path: Path) -> Path:
     torch.save({"model_state_dict": state, "optimizer_state_dict": {}, "scheduler_state_dict": {}}, path)
     return path
@@ -78,7 +72,7 @@ def imported(tmp_path: Path, checkpoint: Path, words: Path, features: FeatureCon
 
 
 def test_a_captioner_alone_captions_through_its_backbone(
-    body: dict[str, Tensor], words: Path, backbone: Path, picture: Path, tmp_path: Path
+    body: dict[str, Tensor], words: Path, backbone: Path, pictures: list[Path], tmp_path: Path
 ) -> None:
     key = imported_key(
         "expansionnet_v2", saved(body, tmp_path / "body.pth"), "--vocabulary", words, "--backbone", "test_resnet",
@@ -88,8 +82,8 @@ def test_a_captioner_alone_captions_through_its_backbone(
     run = SavedModel.load(tmp_path / "ws" / "runs" / key)
     longest = len(body["pos_encoder.weight"]) - 1
     assert run.decoding == Decoding(beam_size=3, max_len=longest, count_bos=True, cut_unfinished=True)
-    captioned = bench_ok("caption", picture, "--run", key, "--workspace", tmp_path / "ws")
-    assert set(captioned.stdout.removeprefix(f"{picture}:").split()) <= {
+    captioned = bench_ok("caption", pictures[0], "--run", key, "--workspace", tmp_path / "ws")
+    assert set(captioned.stdout.removeprefix(f"{pictures[0]}:").split()) <= {
         f"w{at}" for at in range(len(body["vocab_linear.weight"]))
     }
 
@@ -105,7 +99,7 @@ def test_the_stored_model_is_the_authors(body: dict[str, Tensor], words: Path, b
 
 
 def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
-    body: dict[str, Tensor], words: Path, picture: Path, tmp_path: Path
+    body: dict[str, Tensor], words: Path, pictures: list[Path], tmp_path: Path
 ) -> None:
     torch.manual_seed(3)
     swin = timm.create_model(SWIN_NAME, num_classes=0, **SWIN).state_dict()
@@ -123,7 +117,7 @@ def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
     model, _ = run.build(folder)
     merged = model.state_dict()["backbone.layers.1.downsample.reduction.weight"]
     assert torch.equal(merged, fitting["swin_transf.layers.0.downsample.reduction.weight"])
-    bench_ok("caption", picture, "--run", folder)
+    bench_ok("caption", pictures[0], "--run", folder)
 
 
 def test_same_weights_give_the_same_run_others_another(

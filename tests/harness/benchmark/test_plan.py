@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +12,11 @@ from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
+from results.errors import StoreError
 from results.records import RunSpec, budget_of
 from tests.harness.benchmark.small_runs import save_run
 from zoo import ZooError, model_card, select_models
 from zoo.width import count_parameters
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(tmp_path)
 
 
 def plan(names: Sequence[str], context: RunContext, workspace: Workspace, seeds: int = 1) -> list[RunSpec]:
@@ -180,7 +175,7 @@ def test_published_weights_are_scored_or_trained_further_from_where_they_lie(wor
         (["blind", "show_tel"], ZooError, "'show_tel'", "show_tell"),
         ([], BenchError, "--models", "--models all"),
         (["r" * 201], BenchError, "200 bytes", ""),
-        (["damaged"], BenchError, "run.json", ""),
+        (["damaged"], StoreError, "run.json", ""),
     ],
 )
 def test_other_names_are_refused(

@@ -22,7 +22,7 @@ import zoo
 from harness.benchmark.context import Execution, ModelInputs, RunContext
 from harness.benchmark.hub_model import HubModel, SavedHubModel, hub_options, prefetch_hub
 from harness.benchmark.identity.signature import pretraining_field
-from harness.benchmark.pretrained import Pretrained, parse_places, prefetch_model
+from harness.benchmark.pretrained import Pretrained, parse_places, prefetch_model, published_signature
 from harness.benchmark.rows import plan_runs, resolve_models
 from harness.benchmark.saved_model import SavedModel
 from harness.config.features import FeatureConfig
@@ -34,11 +34,9 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from reports.html.report import write_report
 from results import Store
-from results.runs.leaderboard import leaderboard
-from results.runs.reading import failures
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, groups_in, run_words
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, failures_in, groups_in, run_words
 from tests.harness.inference.hub_families import tokenizer, write_family
-from zoo import ZooError, registry
+from zoo import ZooError
 from zoo.decoding import Hypotheses, beam_search
 from zoo.registry import NOT_DOCUMENTED
 
@@ -150,15 +148,13 @@ def test_what_weights_saw_is_said_of_the_card_s_repository_alone(tmp_path: Path)
     assert own.pretraining() == HubModel(card.hub).pretraining() == card.pretraining
     assert pretraining_field(own.pretraining()) == {"pretraining": "captions of COCO,Visual Genome,CC3M,SBU,WIT"}
     assert elsewhere.pretraining() == HubModel("org/name").pretraining() == NOT_DOCUMENTED
-    assert elsewhere.signature({}, trained=True)["pretraining"] == "not documented"
+    assert published_signature({}, "x", elsewhere.pretraining(), trained=True)["pretraining"] == "not documented"
     folder = Pretrained(card.name, str(tmp_path)).pretraining()
     assert folder == dataclasses.replace(card.pretraining, source=folder.source)
     assert folder.source.endswith(f"the weights were read from the folder {tmp_path.name}")
 
 
-def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    zoo.list_models()
-    monkeypatch.setattr("zoo.registry._cards", dict(registry._cards))
+def test_rows_that_saw_nothing_before_keep_their_signature(tmp_path: Path) -> None:
     labels = zoo.Pretraining(("ImageNet",), "", (), {}, "a paper")
     zoo.register_model(dataclasses.replace(zoo.model_card("blind"), name="mine", pretraining=labels))
     context: Any = SimpleNamespace(
@@ -235,9 +231,8 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     assert "2 finished, 0 re-used, 1 skipped, 0 failed" in result.output
     assert result.exit_code == 1
     assert [set(heard) for heard in cast.values()] == [{True}, {True}], "as `prec` says"
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
-        rows = {row.model: (group, row) for group in leaderboard(store) if group.split == "test" for row in group.rows}
-        [skipped] = failures(store)
+    groups, [skipped] = groups_in(workspace), failures_in(workspace)
+    rows = {row.model: (group, row) for group in groups if group.split == "test" for row in group.rows}
     assert rows.keys() == {"git/pretrained", "vit_gpt2/finetuned"}
     group, row = rows["git/pretrained"]
     assert group.signature["vocab"].startswith("tokenizer of git#")
@@ -264,11 +259,6 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     images = sorted(small_scenes.rglob("*.png"))[:1]
     bench_ok("caption", images[0], "--run", key, "--workspace", workspace)
     assert cast["harness.inference.generate"][-1] is False, "captions of one's own pictures are made in float32"
-
-
-@pytest.fixture(scope="module")
-def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_family("llava", tmp_path_factory.mktemp("hub") / "llava")
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -19,7 +19,7 @@ from harness.config.preset import Preset
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
+from harness.utils.progress import silent
 from harness.utils.workspace import Workspace
 from results import Store
 from results.published.scores import (
@@ -189,9 +189,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     data = prepare_scenes(folder, ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1))
     [file] = data.glob("dataset*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"dataset": "coco"}))
-    with Reporter() as reporter:
-        opening = Opening(data=str(data), preset=load_preset("smoke"), features=FeatureConfig(), sees={})
-        return open_context(opening, Workspace(folder / "workspace"), reporter)
+    opening = Opening(data=str(data), preset=load_preset("smoke"), features=FeatureConfig(), sees={})
+    return open_context(opening, Workspace(folder / "workspace"), silent())
 
 
 def beside(

@@ -34,7 +34,7 @@ from results.comparison.comparison import compare_models
 from results.records import RunSpec
 from results.runs.more_metrics import depends_on
 from results.runs.reading import finished, finished_with_images
-from tests.harness.benchmark.small_runs import make_context, make_spec, quiet
+from tests.harness.benchmark.small_runs import make_spec, quiet
 from tests.harness.metrics.tiny_models import write_clip
 
 SAMPLES = (
@@ -120,19 +120,14 @@ def test_single_references_leave_nothing_to_hold_out(evaluator: Evaluator) -> No
     assert raised.value.hint == "leave human out of --models"
 
 
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> RunContext:
-    return make_context(tmp_path_factory.mktemp("scenes"))
-
-
 @pytest.fixture
-def store(tmp_path: Path, scenes: RunContext) -> Iterator[Store]:
+def store(tmp_path: Path, small: RunContext) -> Iterator[Store]:
     with Store(tmp_path / "bench.sqlite") as opened:
-        opened.record_dataset(scenes.data.record("f" * 16))
+        opened.record_dataset(small.data.record("f" * 16))
         yield opened
 
 
-def finish(store: Store, spec: RunSpec, scenes: RunContext, caption: str | None = None) -> RunSpec:
+def finish(store: Store, spec: RunSpec, small: RunContext, caption: str | None = None) -> RunSpec:
     """A finished run that says `caption` of every image, or the first reference."""
     store.plan([spec])
     splits = tuple(
@@ -142,23 +137,23 @@ def finish(store: Store, spec: RunSpec, scenes: RunContext, caption: str | None 
             {"overall": {"CIDEr-D": Quantity(0.5)}},
             {},
         )
-        for split, samples in scenes.data.evaluated.items()
+        for split, samples in small.data.evaluated.items()
     )
     store.finish(spec.key, Outcome(splits, {}, {}))
     return spec
 
 
 def test_objects_of_scenes_and_a_clip_model(
-    store: Store, scenes: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, small: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs = [
-        finish(store, make_spec("says"), scenes, "a red hexagon"),
-        finish(store, make_spec("people", "human", role="reference"), scenes),
+        finish(store, make_spec("says"), small, "a red hexagon"),
+        finish(store, make_spec("people", "human", role="reference"), small),
     ]
     before = [run.scores for run in finished(store)]
     settings = MoreSettings.parse(str(write_clip(tmp_path / "clip")), None, ())
-    evaluator = more_evaluator(settings, scenes.data, "cpu")
-    assert add_more_metrics(specs, evaluator, scenes.data, store, quiet()) == {}
+    evaluator = more_evaluator(settings, small.data, "cpu")
+    assert add_more_metrics(specs, evaluator, small.data, store, quiet()) == {}
     says, people = finished(store)
     assert [says.scores, people.scores] == before
     assert says.more["test"]["caption_words"].value == 3
@@ -171,45 +166,43 @@ def test_objects_of_scenes_and_a_clip_model(
     assert "--bert" in (says.more["test"]["BERTScore"].reason or "")
     # What is there is not computed again; another model's scores stand beside the first's.
     monkeypatch.setattr(MoreEvaluator, "measure", lambda *_: pytest.fail("measured again"))
-    add_more_metrics(specs, more_evaluator(settings, scenes.data, "cpu"), scenes.data, store, quiet())
+    add_more_metrics(specs, more_evaluator(settings, small.data, "cpu"), small.data, store, quiet())
 
 
-def test_what_was_asked_for_and_not_measured_is_told_each_time(
-    store: Store, scenes: RunContext, tmp_path: Path
-) -> None:
-    spec = finish(store, make_spec("says"), scenes)
+def test_what_was_asked_for_and_not_measured_is_told_each_time(store: Store, small: RunContext, tmp_path: Path) -> None:
+    spec = finish(store, make_spec("says"), small)
     (tmp_path / "no-model").mkdir()
     for given in ({"clip": str(tmp_path / "no-model")}, {"bert": str(tmp_path / "no-model")}):
         settings = MoreSettings.parse(given.get("clip"), given.get("bert"), ())
         for _ in range(2):
-            evaluator = more_evaluator(settings, scenes.data, "cpu")
-            lacking = add_more_metrics([spec], evaluator, scenes.data, store, quiet())
+            evaluator = more_evaluator(settings, small.data, "cpu")
+            lacking = add_more_metrics([spec], evaluator, small.data, store, quiet())
             assert all("no-model" in name for name in lacking)
             assert len(lacking) == len(given.keys() & {"clip"}) + 1  # CLIPScore and RefCLIPScore, or BERTScore
 
 
 def test_people_are_no_references_of_their_own(
-    store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch
+    store: Store, small: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
     measure = MoreEvaluator.measure
     monkeypatch.setattr(MoreEvaluator, "measure", lambda own, system: seen.append(system) or measure(own, system))
-    spec = finish(store, make_spec("people", "human", role="reference"), scenes)
-    evaluator = more_evaluator(MoreSettings(), scenes.data, "cpu")
-    add_more_metrics([spec], evaluator, scenes.data, store, quiet())
+    spec = finish(store, make_spec("people", "human", role="reference"), small)
+    evaluator = more_evaluator(MoreSettings(), small.data, "cpu")
+    add_more_metrics([spec], evaluator, small.data, store, quiet())
     for system in seen:
         assert all(system.captions[image_id] not in texts for image_id, texts in system.references.items())
         assert all(len(texts) == 5 for texts in system.sets.values())
     assert len(seen) == 2
 
 
-def test_facts_of_finished_runs(store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_finished_runs(store: Store, small: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [
-        finish(store, make_spec("says"), scenes, "a dragon on a red hexagon"),
-        finish(store, make_spec("people", "human", role="reference"), scenes),
+        finish(store, make_spec("says"), small, "a dragon on a red hexagon"),
+        finish(store, make_spec("people", "human", role="reference"), small),
     ]
     before, said = [run.scores for run in finished(store)], io.StringIO()
-    add_facts(specs, scenes.data, store, quiet(said))
+    add_facts(specs, small.data, store, quiet(said))
     assert "dragon (6)" in said.getvalue()
     says, people = finished_with_images(store)
     assert [says.scores, people.scores] == before
@@ -225,21 +218,21 @@ def test_facts_of_finished_runs(store: Store, scenes: RunContext, monkeypatch: p
     assert not people.by_image
     # What is there is not computed again; what two runs state is compared beside their scores.
     monkeypatch.setattr(scoring, "measure_facts", lambda *_: pytest.fail("measured again"))
-    add_facts(specs, scenes.data, store, quiet())
+    add_facts(specs, small.data, store, quiet())
     [pair] = compare_models([says], [people], {}, 0).pairs
     assert {(fact.split, depends_on(fact.metric)) for fact in pair.facts if fact.test} >= {("test", "object")}
     assert not any("facts" in score.metric for score in pair.scores)
 
 
 def test_words_of_finished_runs_where_no_scenes_are_known(
-    store: Store, scenes: RunContext, monkeypatch: pytest.MonkeyPatch
+    store: Store, small: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scoring, "read_scenes", lambda _: None)
     specs = [
-        finish(store, make_spec("says"), scenes, "a red dog and an elephant"),
-        finish(store, make_spec("people", "human", role="reference"), scenes),
+        finish(store, make_spec("says"), small, "a red dog and an elephant"),
+        finish(store, make_spec("people", "human", role="reference"), small),
     ]
-    add_facts(specs, scenes.data, store, quiet())
+    add_facts(specs, small.data, store, quiet())
     says, people = finished_with_images(store)
     facts = says.facts["test"]["overall"]
     assert (facts["facts-words"].value, facts["facts-words"].unit) == (1, "references")
@@ -250,11 +243,11 @@ def test_words_of_finished_runs_where_no_scenes_are_known(
     assert {depends_on(fact.metric) for fact in pair.facts} == {"object", "colour", "count", "relation"}
     # They are measured again only where objects are given, which then count as right.
     monkeypatch.setattr(scoring, "measure_words", lambda *_: pytest.fail("measured again"))
-    add_facts(specs, scenes.data, store, quiet())
+    add_facts(specs, small.data, store, quiet())
     monkeypatch.undo()
     monkeypatch.setattr(scoring, "read_scenes", lambda _: None)
-    images = {sample.image_id: frozenset({"dog"}) for sample in scenes.data.evaluated["test"]}
-    add_facts(specs, scenes.data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
+    images = {sample.image_id: frozenset({"dog"}) for sample in small.data.evaluated["test"]}
+    add_facts(specs, small.data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
     facts = finished(store)[0].facts["test"]["overall"]
     assert (facts["facts-precision (object)"].value, facts["facts-words"].unit) == (0.5, "instances")
 

@@ -26,8 +26,8 @@ from results import Store
 from results.records import RunSpec
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import attention_maps, datasets, failures, one_run
-from tests.harness.benchmark.small_runs import make_context
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, failures_in, groups_in, run_words
+from tests.harness.benchmark.small_runs import make_context, requested
+from tests.harness.conftest import TINY, bench, bench_ok, failures_in, groups_in, run_words
 from zoo import create_model, list_models, model_card
 from zoo.captioner import VisualSpec
 
@@ -38,11 +38,6 @@ SEEN = ("--regions", "boxes", "--region-bins", 2, "--backbone", "filterbank")
 GRAPHS = ("--graphs", "scenes", "--graph-words", 1)
 BOXES = {"backbone": "filterbank", "options": {"grid": "2"}, "regions": {"source": "boxes"}}
 KINDS = ("words", "labels")
-
-
-@pytest.fixture(scope="module")
-def data(draw_scenes: DrawScenes) -> Path:
-    return draw_scenes(train=24, val=4, test=6)
 
 
 @pytest.fixture(scope="module")
@@ -322,7 +317,7 @@ def test_cards_say_what_their_models_read() -> None:
     for name in (*READERS, "sgae", "gcn_lstm/no-graph"):
         model = create_model(name, vocab_size=9, visual_dim=6, **model_card(name).tiny)
         assert model.visual.graph == model_card(name).graph
-    assert graph_kinds(resolve_models(["gcn_lstm*", "sgae"], Workspace(Path("nowhere")))) == {"labels"}
+    assert graph_kinds(requested("gcn_lstm*", "sgae")) == {"labels"}
 
 
 def test_every_setting_of_graphs_is_in_key_and_signature_of_models_that_read_them(

@@ -196,10 +196,7 @@ def test_a_run_says_in_the_store_what_it_is_at(fake: Fake, monkeypatch: pytest.M
     now = 5.0
     reporter.watch(stage="xe", epoch=2, epochs=4, done=0.25)
     status, said = fake.store.progress(["a"])["a"]
-    assert (status, said) == ("running", said)
-    assert said is not None
-    assert {name: said[name] for name in ("stage", "epoch", "epochs", "best", "left_s")} == {
-        "stage": "xe", "epoch": 2, "epochs": 4, "best": 0.5, "left_s": 15.0,
-    }  # fmt: skip
+    assert status == "running"
+    assert (said or {}).items() >= {"stage": "xe", "epoch": 2, "epochs": 4, "best": 0.5, "left_s": 15.0}.items()
     reporter.watch(stage="evaluation")
     assert fake.store.progress(["a"])["a"][1]["stage"] == "evaluation"  # type: ignore[index]

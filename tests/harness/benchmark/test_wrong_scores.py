@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch.nn import functional
 
-from harness.benchmark.identity.run_key import code_of_reference
+from harness.benchmark.identity.run_key import code_of
 from harness.benchmark.identity.sources import check_plugins, plugin_digests
 from harness.measure import environment
 from harness.utils.errors import BenchError
@@ -18,8 +18,8 @@ from harness.utils.plugins import load_plugin
 from reports.html.report import write_report
 from results import Store
 from results.runs.leaderboard import Row, leaderboard
-from results.runs.reading import failures, finished
-from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, own_registry, run_words
+from results.runs.reading import finished
+from tests.harness.conftest import TINY, DrawScenes, bench, bench_or_raise, failures_in, own_registry, run_words
 
 MINE = """
 import functools
@@ -101,20 +101,18 @@ def test_a_file_that_a_plugin_reads_is_in_the_key(run: Run, tmp_path: Path) -> N
 def test_a_file_that_is_read_only_later_is_refused(run: Run, tmp_path: Path, when: str) -> None:
     plugin = plugin_of(tmp_path, **{when: f"self.sizes = {READ}"})
     assert run("mine", "--plugin", plugin)[0] == 1
-    with Store(tmp_path / "workspace" / "bench.sqlite", read_only=True) as store:
-        [failed] = failures(store)
+    [failed] = failures_in(tmp_path / "workspace")
     assert "it opens mine.json after the run's key was made" in str(failed.reason)
     plugin_of(tmp_path, f"SIZES = {READ}", **{when: f"self.sizes = {READ}"})
     assert run("mine", "--plugin", plugin)[0] == 0, "what the key tells of may be opened again"
 
 
 def test_a_file_that_changes_after_the_plugin_was_loaded_is_refused(tmp_path: Path) -> None:
-    with own_registry():
-        load_plugin(str(plugin_of(tmp_path, f"SIZES = {READ}")))
-        check_plugins(plugin_digests())
-        (tmp_path / "mine.json").write_text('{"width": 22}')
-        with pytest.raises(BenchError, match=r"mine\.json has changed since it was loaded"):
-            code_of_reference()
+    load_plugin(str(plugin_of(tmp_path, f"SIZES = {READ}")))
+    check_plugins(plugin_digests())
+    (tmp_path / "mine.json").write_text('{"width": 22}')
+    with pytest.raises(BenchError, match=r"mine\.json has changed since it was loaded"):
+        code_of({})
 
 
 def test_weights_and_a_packages_own_files_count_and_nothing_else_does(
@@ -139,7 +137,7 @@ def test_weights_and_a_packages_own_files_count_and_nothing_else_does(
         load_plugin("attacked")
         digests.append(plugin_digests())
     assert digests[0] == digests[1] != digests[2]
-    files = code_of_reference().files
+    files = code_of({}).files
     own = {name for name in files if name.partition("/")[0] not in {"harness", "zoo"}}
     names = ("__init__.py", "inner/__init__.py", "inner/weights.safetensors")
     assert own == {f"attacked/{name}" for name in names}
@@ -147,10 +145,9 @@ def test_weights_and_a_packages_own_files_count_and_nothing_else_does(
 
 def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with own_registry():
-        load_plugin(str(plugin_of(tmp_path)))
-        with pytest.raises(BenchError, match=r"another plug-in is named mine\.py"):
-            load_plugin(str(plugin_of(tmp_path / "other")))
+    load_plugin(str(plugin_of(tmp_path)))
+    with pytest.raises(BenchError, match=r"another plug-in is named mine\.py"):
+        load_plugin(str(plugin_of(tmp_path / "other")))
 
 
 def test_a_plugin_is_in_the_key_of_every_run_beside_it(
@@ -177,12 +174,11 @@ def test_a_plugin_is_in_the_key_of_every_run_beside_it(
 
 def test_runs_planned_with_other_plugins_are_refused(tmp_path: Path) -> None:
     check_plugins({})
-    with own_registry():
-        load_plugin(str(plugin_of(tmp_path)))
-        check_plugins(plugin_digests())
-        for planned in ({}, {"mine.py": "0"}, {**plugin_digests(), "more.py": "0"}):
-            with pytest.raises(BenchError, match=r"mine\.py|more\.py"):
-                check_plugins(planned)
+    load_plugin(str(plugin_of(tmp_path)))
+    check_plugins(plugin_digests())
+    for planned in ({}, {"mine.py": "0"}, {**plugin_digests(), "more.py": "0"}):
+        with pytest.raises(BenchError, match=r"mine\.py|more\.py"):
+            check_plugins(planned)
 
 
 def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
@@ -194,8 +190,7 @@ def test_a_seed_of_other_versions_is_added_only_where_somebody_says_so(
     code, said = run("blind,majority", "--seeds", 2)
     assert code == 1
     assert "1 failed" in said
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
-        reason = str(failures(store)[0].reason)
+    reason = str(failures_in(workspace)[0].reason)
     assert f"made by numpy {metadata.version('numpy')}; here is numpy 2.1.3" in reason
     assert "--accept-mixed" in reason
     code, said = run("blind", "--seeds", 2, "--accept-mixed")
@@ -226,8 +221,7 @@ def test_bench_work_executes_each_run_beside_its_own_plugins(data: Path, tmp_pat
         words = [*run_words(data, workspace, models, TINY)[1:], "--backbone", "filterbank", *more]
         with own_registry():
             assert bench_or_raise("plan", *words, "--store")[0] == 0
-    with own_registry():
-        assert bench_or_raise("work", "--workspace", workspace)[0] == 0
+    assert bench_or_raise("work", "--workspace", workspace)[0] == 0
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         assert {run.model: list(run.environment["plugins"]) for run in finished(store)} == {
             "mine": ["mine.py"],

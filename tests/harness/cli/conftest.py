@@ -64,6 +64,12 @@ def fill(tmp_path: Path) -> Fill:
     return filling
 
 
+def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Every file's time of change and bytes, without those that SQLite has beside an open database."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
 def planned(model: str, seed: int, beam: str) -> RunSpec:
     """A run of this seed."""
     config = {"arguments": {"d_model": 32}}

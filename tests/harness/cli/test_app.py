@@ -15,19 +15,9 @@ from harness.cli.app import COMMANDS
 from harness.cli.options import complete_models
 from harness.config.load import preset_summaries
 from harness.utils.errors import BenchError
-from tests.harness.conftest import bench, bench_environment, bench_ok, command_line
+from tests.harness.conftest import bench, bench_environment, bench_ok, command_line, heavy_packages_of_each
 from zoo.errors import ZooError
 
-PROGRAM = """
-import sys
-sys.argv = ["bench"]
-from harness.cli.__main__ import main
-try:
-    main()
-finally:
-    assert "torch" not in sys.modules
-    print(*(name for name in ("harness.cli.run", "harness.cli.report") if name in sys.modules))
-"""
 WRONG = {
     "run --seeds 0": "--seeds",
     "run --seeds many": "--seeds",
@@ -42,29 +32,25 @@ WRONG = {
 """Mistyped commands, and what the error names."""
 
 
-def run(*words: str, **variables: str) -> list[str]:
-    """Words printed by `bench` in a process without torch, and last the two commands that it imported."""
-    program = PROGRAM.replace('["bench"]', repr(["bench", *words]))
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=bench_environment(**variables), capture_output=True, text=True, check=True
-    )
+def completed(words: str) -> list[str]:
+    """What bash is offered at the end of these words, by a process without torch."""
+    program = "import sys\nsys.argv = ['bench']\nfrom harness.cli.__main__ import main\nmain()"
+    asked = {"_BENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    line, env = [sys.executable, "-X", "importtime", "-c", program], bench_environment(**asked)
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
+    assert {"harness.cli.app", "torch"} & set(done.stderr.split()) == {"harness.cli.app"}
     return done.stdout.split()
 
 
-def completed(words: str) -> list[str]:
-    """What bash is offered at the end of these words."""
-    return run(_BENCH_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
-
-
-def test_help_says_of_each_command_what_it_says_itself_and_imports_none() -> None:
+def test_help_says_of_each_command_what_it_says_itself_and_imports_none(tmp_path: Path) -> None:
     commands = get_group(command_line()).commands.items()
     assert {name: command.get_short_help_str(1000).rstrip(".") for name, command in commands} == {
         name: said.rstrip(".") for name, said in COMMANDS.items()
     }
-    shown = run("--help")
-    assert set(COMMANDS) <= set(shown)
-    assert shown[-1] == "all", "the page's last word, and no command behind it"
-    assert run("report", "--help")[-1] == "harness.cli.report"
+    assert set(COMMANDS) <= set(bench_ok("--help").output.split())
+    packages = ("torch", "harness.cli.run", "harness.cli.report")
+    found = heavy_packages_of_each([["--help"], ["report", "--help"]], packages, tmp_path)
+    assert found == [(0, set()), (0, {"harness.cli.report"})]
 
 
 def test_the_help_of_run_is_in_panels_on_two_screens() -> None:

@@ -2,16 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.utils.errors import BenchError
 from results import StoreError
+from tests.harness.cli.conftest import Fill
 from tests.harness.conftest import bench_ok, bench_process
-
-Fill = Callable[..., Path]
 
 
 def compare(*words: str | Path) -> str:

@@ -16,7 +16,6 @@ from harness.utils.errors import BenchError
 from results import Quantity, Store
 from results.records import EpochRecord
 from tests.harness.conftest import bench, bench_ok
-from tests.harness.inference.hub_families import write_family
 from tests.results.conftest import Make
 
 ENVIRONMENT = {
@@ -137,15 +136,10 @@ def test_training_of_stored_runs_beside_what_papers_print(workspace: Path) -> No
     assert (run["A100, estimate"], old["Time"]) == ("-", "-")
 
     shown = bench("cost", "runs", "-w", str(workspace), "--format", "markdown").stdout
-    assert "No estimate for expansionnet\\_v2: no GPU." in shown or "No estimate for expansionnet_v2: no GPU." in shown
+    assert "No estimate for expansionnet_v2: no GPU." in shown
     assert "older than this estimate" in shown
     assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
     assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
-
-
-@pytest.fixture(scope="module")
-def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_family("llava", tmp_path_factory.mktemp("hub") / "llava")
 
 
 def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
@@ -153,7 +147,7 @@ def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
     assert max(map(len, shown.output.splitlines())) <= 80
     assert "blind" in shown.output.split("hf:llava")[0]
     for said in ("Vision  Prefill  Step 3", "picture of 640 x 480"):
-        assert said in " ".join(shown.output.split("\n")) or said in shown.output
+        assert said in shown.output
     exact = bench("flops", "--models", f"hf:{llava}", "--caption-length", 4, "--image-size", 30, "--format", "csv")
     [row] = csv.DictReader(io.StringIO(exact.output))
     assert row["model"] == "hf:llava"

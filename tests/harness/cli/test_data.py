@@ -9,7 +9,7 @@ from PIL import Image
 
 from harness.data.scenes.dataset import ScenesConfig
 from harness.utils.errors import BenchError
-from tests.harness.conftest import bench_ok, bench_or_raise, heavy_packages_of
+from tests.harness.conftest import bench_ok, bench_or_raise, heavy_packages_of_each
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_nocaps_joins_a_data_set(photos: Path) -> None:
 
 def test_no_torch_is_imported(photos: Path) -> None:
     words = ("data", "verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
-    assert heavy_packages_of(words, ["torch", "timm", "pandas", "scipy"], photos) == (0, set())
+    assert heavy_packages_of_each([words], ["torch", "timm", "pandas", "scipy"], photos) == [(0, set())]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ def test_lines_whose_references_lie_beside(tmp_path: Path) -> None:
         (rated(), ("--scores", "CIDEr-D=judged.json"), "CIDEr-D"),
         (rated(), ("--scores", "short.json"), "short.json"),
         (rated(), ("--scores", "Own=short.json"), "2 numbers for 6 captions"),
+        (rated(), ("--scores", "Own=none.json"), "none.json: entry 0 has no number Own"),
     ],
 )
 def test_what_cannot_be_judged_is_one_error(
@@ -107,6 +108,7 @@ def test_what_cannot_be_judged_is_one_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "short.json", [1, 2])
+    write(tmp_path / "none.json", {"per_item": None})
     words = ("evaluate", "--judgements", write(tmp_path / "judged.json", content), "--no-meteor", *options)
     with pytest.raises(BenchError, match=named):
         bench_or_raise(*words)

@@ -10,16 +10,8 @@ from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
 from tests.harness.conftest import TINY, DrawScenes, bench_ok, bench_or_raise, run_words
 from tests.zoo import test_laws
-from zoo import create_model, registry
+from zoo import create_model
 from zoo.laws import BrokenLawError, check_laws
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers, the others do not see."""
-    registry.list_models()  # the zoo's own are registered
-    monkeypatch.setattr(registry, "_cards", dict(registry._cards))
-
 
 LOGITS, HIDDEN = "self.vocabulary(self.dropout(hidden))", 'state.rows["hidden"]'
 BEAMS = "hidden.view(len(cells), -1, hidden.shape[-1])"
@@ -47,7 +39,6 @@ OTHER_BEAMS = f"{BEAMS}.mean(1, True).expand_as({BEAMS}).flatten(0, 1)"
         ({"self.max_len = vocab_size,": "self.max_len = vocab_size + 1,"}, "vocab_size"),
     ],
 )
-@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_model_that_breaks_a_law_is_told_which(
     tmp_path: Path, changes: dict[str, str], broken: str, dtype: torch.dtype
@@ -65,7 +56,7 @@ def test_a_model_that_breaks_a_law_is_told_which(
         check_laws(model, visual, vocab_size=23, begin=1)
 
 
-@pytest.mark.usefixtures("own_registry", "quick_runs")
+@pytest.mark.usefixtures("quick_runs")
 def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
     said = bench_ok("new-model", "sparse_gru", "--out", tmp_path / "models").output
     plugin, test = tmp_path / "models" / "sparse_gru.py", tmp_path / "models" / "test_sparse_gru.py"

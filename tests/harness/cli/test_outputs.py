@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.utils.errors import BenchError
-from tests.harness.cli.conftest import Fill
+from tests.harness.cli.conftest import Fill, contents
 from tests.harness.conftest import bench_or_raise
 
 TEXT = b"kept\n"
@@ -43,12 +43,12 @@ KEPT = [
 
 @pytest.mark.parametrize("where", ["--workspace=w", "--workspace=away", "--db=sqlite:///w/bench.sqlite", "--db=hard"])
 def test_what_is_never_replaced(place: Path, where: str) -> None:
-    before = _contents(place)
+    before = contents(place)
     for out, spelled in product(KEPT, (Path, Path.absolute)):
         with pytest.raises(BenchError, match="--out") as caught:
             bench_or_raise("export", "leaderboard", where, "--force", "--out", spelled(Path(out)))
         assert caught.value.hint
-    assert _contents(place) == before
+    assert contents(place) == before
 
 
 @pytest.mark.parametrize("db", ["results.sqlite", "sqlite:///results.sqlite", "sqlite:///{0}/results.sqlite"])
@@ -80,11 +80,11 @@ def test_what_loses_nothing_is_written(out: str) -> None:
 
 @pytest.mark.parametrize("file", ["dataset.json", "metadata.jsonl"])
 def test_what_is_in_a_folder_that_is_read_stays(place: Path, file: str) -> None:
-    before = _contents(place)
+    before = contents(place)
     for words in (["data", "convert", "data"], ["caption", "--data", "data", "--run", "key"]):
         with pytest.raises(BenchError, match=f"--out data/{file}"):
             bench_or_raise(*words, "--out", f"data/{file}", "--force")
-    assert _contents(place) == before
+    assert contents(place) == before
 
 
 def test_a_report_does_not_replace_the_database_in_its_folder(place: Path) -> None:
@@ -122,9 +122,3 @@ def test_an_earlier_version_is_replaced(words: str, formats: str) -> None:
     for form in formats.split():
         for _ in range(2):
             assert bench_or_raise(*words.split(), "--format", form, "--out", form)[0] == 0
-
-
-def _contents(folder: Path) -> dict[str, bytes]:
-    """Every file's bytes, without those that SQLite has beside an open database."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

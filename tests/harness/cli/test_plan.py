@@ -15,6 +15,7 @@ from harness.utils.errors import BenchError
 from results import ImageRecord, Quantity, SplitResult, Store
 from results.runs.planning import stored_variances
 from results.statistics.power import detectable, least_seeds, seed_deviation_over
+from tests.harness.cli.conftest import contents
 from tests.harness.conftest import TINY, DrawScenes, bench, bench_ok, bench_or_raise, command_line, run_words
 from tests.results.conftest import Make
 
@@ -36,12 +37,6 @@ def test_every_option_of_run_is_one_of_plan() -> None:
     assert {"cells", "channels", "store", "detect"} <= planned.keys() - run.keys()
 
 
-def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """The files of a workspace, with times and sizes, but those that SQLite keeps while a database is read."""
-    found = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-shm", "-wal"))]
-    return {str(path): (path.stat().st_mtime_ns, path.stat().st_size) for path in found}
-
-
 def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: Path) -> None:
     data, workspace = draw_scenes(train=24, val=4, test=6), tmp_path / "workspace"
     words = [*run_words(data, workspace, "blind,human", TINY), *FEATURES]
@@ -50,12 +45,12 @@ def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: P
     assert "first: 34 images checked" in before
     assert row(before, "blind")[:2] == ["1", "0"]
     assert bench_or_raise(*words)[0] == 0
-    left, told = files(workspace), bench_or_raise("plan", *words[1:])[1]
+    left, told = contents(workspace), bench_or_raise("plan", *words[1:])[1]
     assert row(told, "blind")[:2] == row(told, "human")[:2] == ["0", "1"]
     assert "2 finished before and re-used, 0 to do" in told
     assert "first:" not in told
     assert "an ESTIMATE" not in told, "nothing is left to train"
-    assert files(workspace) == left
+    assert contents(workspace) == left
 
     words[words.index("blind,human")] = "blind,show_tell"
     more = bench_or_raise("plan", *words[1:], "--seeds", "2")[1]
@@ -63,7 +58,7 @@ def test_finished_runs_are_shown_as_re_used(draw_scenes: DrawScenes, tmp_path: P
     assert row(more, "show_tell")[:2] == ["2", "0"]
     assert "first: features of 34 images (filterbank)" in " ".join(more.split())
     assert row(bench_or_raise("plan", *words[1:], "--reuse", "none")[1], "blind")[:2] == ["1", "0"], "repeated"
-    assert files(workspace) == left
+    assert contents(workspace) == left
 
 
 def row(told: str, model: str) -> list[str]:

@@ -3,7 +3,6 @@
 import json
 import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,9 +11,8 @@ import yaml
 
 from harness.utils.errors import BenchError
 from results import StoreError
-from tests.harness.conftest import ROOT, bench, bench_or_raise, heavy_packages_of
-
-Fill = Callable[..., Path]
+from tests.harness.cli.conftest import Fill
+from tests.harness.conftest import ROOT, bench, bench_or_raise, heavy_packages_of_each
 
 
 def regress(*words: str | Path) -> tuple[int, str]:
@@ -161,7 +159,7 @@ def test_the_committed_baseline_can_be_read_and_is_small() -> None:
 def test_judging_loads_no_torch(baseline: Path, fill: Fill) -> None:
     again = fill("again", {"updown": 0, "blind": 0})
     words = ("regress", "--train", "--baseline", baseline, "-w", again)
-    assert heavy_packages_of(words, ["torch"], baseline.parent) == (0, set())
+    assert heavy_packages_of_each([words], ["torch"], baseline.parent) == [(0, set())]
 
 
 def test_the_action_uses_options_that_exist() -> None:

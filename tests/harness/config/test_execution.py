@@ -32,11 +32,6 @@ def test_auto_jobs_follow_usable_cores(
     assert asked.jobs_for(models, device) == jobs
 
 
-def test_jobs_and_devices_contradict_each_other() -> None:
-    with pytest.raises(BenchError, match="--jobs 2 and --devices 4"):
-        ExecutionConfig(jobs=2, devices=4).check(GPU)
-
-
 def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
     assert choose_precision("auto", GPU) == "fp32"

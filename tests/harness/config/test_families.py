@@ -14,19 +14,19 @@ from zoo.width import count_parameters
 COUNTED = {
     # model: (parameters, rows of the vocabulary, channels), as printed or as counted on the authors' code
     "adaptive_attention": (17_339_665, 9_488, 2048),
-    "aoanet": (87_369_858, 10_370, 2048),
+    "aoanet": (87_369_858, 10_370, 2048),  # printed: 87 M
     "att2all": (15_239_953, 9_488, 2048),
     "att2in": (15_762_193, 9_488, 2048),
     "att2in/embedded": (14_451_985, 9_488, 2048),
-    "cgru/paper-size": (2_460_490, 5_066, 1024),
+    "cgru/paper-size": (2_460_490, 5_066, 1024),  # printed: 2.46 M
     "dlct": (63_036_424 - 28_160, 10_201, 2048),
-    "expansionnet_v2": (38_604_560, 10_000, 1536),
+    "expansionnet_v2": (38_604_560, 10_000, 1536),  # printed: 38 M; its Table VII cuts its own 38.6 off
     "expansionnet_v2/end-to-end": (38_604_560, 10_000, 1536),
     "get": (37_279_744 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
     "get/no-fusion": (35_178_496 - 28_160, 10_201, 2048),
     "image_transformer": (82_121_858, 10_370, 2048),
     "m2": (38_439_424 - 28_160, 10_201, 2048),  # the authors' count has their frozen table of positions
-    "puret": (34_212_968 - 51_200, 9_488, 1536),  # with their frozen table of positions
+    "puret": (34_212_968 - 51_200, 9_488, 1536),  # with their frozen table of positions; printed: 34 M
     "puret/end-to-end": (34_212_968 - 51_200, 9_488, 1536),
     "rstnet": (46_419_976, 10_201, 2048),  # its signal has embeddings in place of the authors' BERT
     "show_tell": (12_871_440, 9_488, 2048),
@@ -36,8 +36,6 @@ COUNTED = {
     "x_lan": (75_189_781, 9_488, 2048),
     "x_transformer": (137_521_826, 9_488, 2048),
 }
-PRINTED = {"aoanet": 87, "cgru/paper-size": 2.46, "expansionnet_v2": 38, "puret": 34}
-"""In millions; ExpansionNet v2's Table VII cuts its own 38.6 off."""
 
 
 def signed_size(preset: Preset) -> str:
@@ -51,8 +49,6 @@ def test_own_size_has_as_many_parameters_as_the_authors(model: str) -> None:
     sizes = {"vocab_size": words, "visual_dim": channels}
     arguments = load_preset("own-size").model_arguments(model, **sizes)
     assert count_parameters(model, **sizes, **arguments) == expected
-    if model in PRINTED:
-        assert PRINTED[model] == pytest.approx(expected / 1e6, abs=0.7)
 
 
 def test_matched_width_gives_every_model_the_same_sizes() -> None:

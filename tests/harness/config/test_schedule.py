@@ -1,6 +1,5 @@
 """Learning rates of schedules; and those that come with the harness: typed, shown, and run once from end to end."""
 
-import io
 import json
 import math
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from rich.console import Console
 
 from harness.config.load import PRESETS, SCHEDULES, load_preset, load_schedule
 from harness.config.schedule import LearningRate, Plateau, Schedule, ScheduledSampling, SelfCritical, Stage
@@ -23,7 +21,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
 from harness.utils.errors import BenchError
-from harness.utils.progress import Reporter
+from harness.utils.progress import silent
 from results.statistics.learning import IDLE_SHARE
 from tests.harness.conftest import bench, bench_ok
 from zoo import Visual, VisualSpec, create_model, model_card
@@ -274,7 +272,7 @@ def test_every_schedule_runs(name: str, tmp_path: Path) -> None:
         precision="fp32",
         seed=0,
         on_epoch=records.append,
-        reporter=Reporter(Console(file=io.StringIO())),
+        reporter=silent(),
     )
     summary = trainer.fit()
     assert {record.stage_name for record in records} == {stage.name for stage in schedule.stages}

@@ -64,8 +64,8 @@ def test_ids_go_on_under_the_name_that_the_others_have(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "folder", "says"),
     [
-        ({"domain": None}, "nocaps", r"2 images have no domain or no file name \(0, 4\)"),
-        ({"file_name": None}, "nocaps", "2 images have no domain or no file name"),
+        ({"domain": None}, "nocaps", r"2 images without a domain or a file name \(0, 4\)"),
+        ({"file_name": None}, "nocaps", "2 images without a domain or a file name"),
         ({}, "../nocaps", "--folder: '../nocaps' leads out"),
         ({}, "/data/nocaps", "--folder: '/data/nocaps' leads out"),
     ],
@@ -80,7 +80,7 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="is in COCO's own format") as raised:
         join_nocaps(captions, captions, folder="nocaps")
     assert "bench data nocaps" in (raised.value.hint or "")
-    with pytest.raises(BenchError, match="no domain"):
+    with pytest.raises(BenchError, match="without a domain"):
         join_nocaps(file, file, folder="nocaps")
     twice = tmp_path / "twice.json"
     twice.write_text(json.dumps(join_nocaps(file, captions, folder="nocaps")[0]))
@@ -108,7 +108,7 @@ def test_images_are_named_by_id_by_file_or_as_in_open_images(tmp_path: Path, con
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ({"0": "near-domain"}, r"1 images have no domain \(4\)"),
+        ({"0": "near-domain"}, r"1 image without a domain \(4\)"),
         ({"0": "near", "4": "out-domain"}, "has a domain 'near'"),
         ({"0": 1}, "is no object of images and their domains"),
         (["in-domain"], "is no object of images and their domains"),

@@ -296,7 +296,7 @@ def test_tokens_leave_the_fingerprint_as_it_is(data: Path) -> None:
 
 def test_captions_without_tokens_are_named(data: Path, tmp_path: Path) -> None:
     change(data, lambda image: image["split"] == "val" and image["sentences"][0].pop("tokens"))
-    with pytest.raises(BenchError, match='1 images of scenes have captions without "tokens"') as caught:
+    with pytest.raises(BenchError, match='scenes has 1 image with captions without "tokens"') as caught:
         context(data, tmp_path)
     assert "recipe.captions=words" in (caught.value.hint or "")
     dataset = read_karpathy(data)

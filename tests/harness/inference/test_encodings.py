@@ -16,8 +16,6 @@ from harness.utils.workspace import Workspace
 from tests.harness.conftest import DrawScenes, MakeRun, bench, bench_ok
 from zoo import Visual, create_model, model_card
 
-RANDOM = np.random.default_rng(0)
-
 
 class Regions:
     """Two, one and three regions of images 0, 1 and 2, padded to three with what must not be counted."""
@@ -29,7 +27,7 @@ class Regions:
 
 
 def test_traces_are_those_of_the_covariance_in_all_and_within_images() -> None:
-    vectors, images = RANDOM.normal(size=(12, 3)), np.repeat([7, 3, 5], 4)
+    vectors, images = np.random.default_rng(0).normal(size=(12, 3)), np.repeat([7, 3, 5], 4)
     space = Encodings(vectors, images)
     assert space.trace == pytest.approx(np.trace(np.cov(vectors.T)))
     of_each = [np.trace(np.cov(vectors[images == image].T)) for image in (7, 3, 5)]
@@ -38,8 +36,8 @@ def test_traces_are_those_of_the_covariance_in_all_and_within_images() -> None:
 
 
 def test_tsne_keeps_groups_apart_and_neighbours_together_the_same_each_time() -> None:
-    groups = np.repeat(np.arange(4), 40)
-    vectors = RANDOM.normal(size=(160, 20)) + 8 * RANDOM.normal(size=(4, 20))[groups]
+    random, groups = np.random.default_rng(0), np.repeat(np.arange(4), 40)
+    vectors = random.normal(size=(160, 20)) + 8 * random.normal(size=(4, 20))[groups]
     found = tsne(vectors)
     apart = np.linalg.norm(found[:, None] - found, axis=-1) + np.diag(np.full(160, np.inf))
     assert (groups[apart.argmin(1)] == groups).mean() == 1

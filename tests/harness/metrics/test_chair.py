@@ -80,7 +80,8 @@ def test_objects_of_cocos_instances(tmp_path):
     assert objects.by_image == {1: {"cat", "hot dog"}, 2: frozenset()}
     assert objects.label.startswith("instances_val2014#")
     assert objects.shown({2: ["a dog", "two birds"]}) == {2: {"dog", "bird"}}
-    for damage in ({"annotations": [{"image_id": 3, "category_id": 17}]}, {"categories": [{"id": 17, "name": "axe"}]}):
+    faults = [{"annotations": [{"image_id": image_id, "category_id": 17}]} for image_id in (3, [1])]
+    for damage in (*faults, {"categories": [{"id": 17, "name": "axe"}]}):
         path.write_text(json.dumps({**content, "annotations": [], **damage}))
         with pytest.raises(BenchError, match="instances_val2014"):
             objects_of_coco([path])

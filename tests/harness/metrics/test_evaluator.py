@@ -1,5 +1,6 @@
 """The evaluator: equal to pycocoevalcap, domains, odd captions, and what is left when Java fails."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ CANDIDATES = {1: "Two cats on a sofa.", 2: "A man rides a horse.", 3: "A dog run
 
 
 def test_equals_pycocoevalcap_on_coco(coco, evaluator):
+    started = time.perf_counter()
     found = evaluator.evaluate(coco.references, coco.candidates)
+    assert 0 < found.seconds < time.perf_counter() - started, "what runs at the same time counts once"
     assert tuple(found.scores) == (OVERALL,)
     assert tuple(found.scores[OVERALL]) == METRICS
     assert found.scores[OVERALL]["SPICE"].value is None

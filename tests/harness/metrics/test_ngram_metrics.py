@@ -13,7 +13,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 from harness.metrics import ngrams
 from harness.metrics.bleu import bleu
-from harness.metrics.cider import CiderD, cider_d, cider_rewards, consensus_scores
+from harness.metrics.cider import cider_d, cider_rewards, consensus_scores, mean_cider_d
 from harness.metrics.contract import mean_of
 from harness.metrics.ngrams import Corpus, DocumentFrequencies, Tokenised
 from harness.metrics.rouge import rouge_l
@@ -92,13 +92,13 @@ WORDS = ["a", "dog", "runs", "the", "on", "grass"]
 
 
 def test_no_words_and_single_images_score_zero():
-    assert CiderD({1: ["a cat"]}).score({1: "a cat"}) == (0.0, {1: 0.0})
-    assert CiderD({1: [""], 2: [""]}).score({1: "", 2: "a"}) == (0.0, {1: 0.0, 2: 0.0})
+    assert mean_cider_d({1: ["a cat"]}, {1: "a cat"}) == 0.0
+    assert mean_cider_d({1: [""], 2: [""]}, {1: "", 2: "a"}) == 0.0
 
 
 def test_other_images_are_refused():
     with pytest.raises(BenchError, match=r"no caption \(2\)"):
-        CiderD({1: ["a cat"], 2: ["a dog"]}).score({1: "a cat"})
+        mean_cider_d({1: ["a cat"], 2: ["a dog"]}, {1: "a cat"})
 
 
 def random_references(seed: int, images: int) -> dict[int, list[str]]:
@@ -114,13 +114,13 @@ def random_references(seed: int, images: int) -> dict[int, list[str]]:
 def test_scores_are_cider_d_of_one_caption_for_all(seed: int, images: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.metrics.ngrams._BLOCK_TOKENS", 40)  # several blocks
     references = random_references(seed, images)
-    scorer = CiderD(references)
     captions = [caption for texts in references.values() for caption in texts]
-    expected = [scorer.score(dict.fromkeys(references, caption))[0] for caption in captions]
+    expected = [mean_cider_d(references, dict.fromkeys(references, caption)) for caption in captions]
     np.testing.assert_allclose(consensus_scores(references), expected, atol=1e-14, rtol=0)
 
 
-def numbered(coco):
+@pytest.fixture(scope="module")
+def data(coco):
     """References and leave-one-out samples (two an image) as numbers, and as strings of numbers."""
     words: dict[str, int] = {}
     references, samples = [], []
@@ -134,11 +134,6 @@ def numbered(coco):
 
 def text(caption):
     return " ".join(map(str, caption))
-
-
-@pytest.fixture(scope="module")
-def data(coco):
-    return numbered(coco)
 
 
 def rewards_of_theirs(references, samples, training):

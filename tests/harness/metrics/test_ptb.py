@@ -69,8 +69,8 @@ def test_any_text_gives_lower_case_tokens_on_one_line(text):
 
 
 def test_a_long_caption_takes_linear_time():
-    for text in ("A. " * 20_000, "a." * 20_000, "- 5 " * 20_000, "'" * 50_000, "<a " * 20_000, "x@" * 5_000):
-        tokenize_ptb([text])
+    for part, tokens in (("A. ", "a. "), ("a.", "a."), ("- 5 ", "5 "), ("'", ""), ("<a ", "< a "), ("x@", "x@")):
+        assert tokenize_ptb([part * 20_000]) == [(tokens * 20_000).rstrip()]
 
 
 @pytest.mark.parametrize("empties", [["", "a", "", ""], [""], ["", ""]])

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import harness
 from harness.benchmark.identity.signature import model_signature
 from harness.config.load import load_preset
-from harness.metrics.evaluator import DEFAULT_SETTINGS, Evaluator, evaluate
+from harness.metrics.evaluator import DEFAULT_SETTINGS
 from harness.metrics.signature import EvaluationSettings, evaluation_signature
 
 REFERENCES = {1: ["a cat", "one cat"], 2: ["a dog"]}
@@ -60,10 +60,3 @@ def test_short_form():
         f"nrefs:1-2|refs:toy#{digest}|n:2|of:7|domains:in-domain=1|tok:ptb-python|df:all|meteor:1.5|spice:none"
         f"|v:{harness.__version__}"
     )
-
-
-def test_the_settings_that_drove_the_evaluation_are_signed():
-    settings = EvaluationSettings(meteor=False, domain_df="subset")
-    with Evaluator(settings=settings) as evaluator:
-        report = evaluate(REFERENCES, {1: "a cat", 2: "dog"}, evaluator, name="toy", of=2)
-    assert report.signature == sign(settings)

@@ -1,10 +1,10 @@
 """A plugin with two models that must end as failed rows: one raises in its forward pass, one yields NaN."""
 
-from typing import Any
+from dataclasses import replace
 
 from torch import Tensor
 
-from zoo import Memory, ModelCard, Visual, register_model
+from zoo import Memory, Visual, model_card, register_model
 from zoo.models.expansionnet import ExpansionNet
 
 
@@ -22,19 +22,5 @@ class YieldsNaN(ExpansionNet):
         return super().decode(memory, tokens) * float("nan")
 
 
-def _card(name: str, entry: Any) -> ModelCard:
-    return ModelCard(
-        name=name,
-        entry=entry,
-        summary="broken on purpose",
-        paper="none",
-        year=2026,
-        source="this test",
-        licence="MIT",
-        visual="grid",
-        arguments={"encoder": "self_attention", "decoder": "self_attention"},
-    )
-
-
-register_model(_card("broken_raises", Raises))
-register_model(_card("broken_nan", YieldsNaN))
+register_model(replace(model_card("transformer_base"), name="broken_raises", entry=Raises))
+register_model(replace(model_card("transformer_base"), name="broken_nan", entry=YieldsNaN))

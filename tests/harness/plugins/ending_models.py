@@ -2,9 +2,10 @@
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
-from zoo import Memory, ModelCard, Visual, register_model
+from zoo import Memory, Visual, model_card, register_model
 from zoo.models.expansionnet import ExpansionNet
 
 
@@ -50,17 +51,5 @@ class Prints(ExpansionNet):
 
 
 for _entry in (ExitsBuilt, ExitsUsed, ExitsHard, RaisesOdd, Prints):
-    register_model(
-        ModelCard(
-            name=f"ending_{_entry.__name__.lower()}",
-            entry=_entry,
-            summary="ends the program",
-            paper="none",
-            year=2026,
-            source="this test",
-            licence="MIT",
-            visual="grid",
-            arguments={"encoder": "self_attention", "decoder": "self_attention"},
-        )
-    )
+    register_model(replace(model_card("transformer_base"), name=f"ending_{_entry.__name__.lower()}", entry=_entry))
 sys.stdout.write("loading \N{SNOWMAN}\n")

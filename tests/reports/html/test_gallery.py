@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import struct
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -199,7 +200,17 @@ def test_a_file_outside_the_root_is_refused(tmp_path: Path, file: str) -> None:
     assert "outside" in why
 
 
-@pytest.mark.parametrize("content", [b"", b"<svg onload='alert(1)'/>", b"not a picture at all"])
+def damaged() -> bytes:
+    """A large picture that is turned by EXIF, which also has a number where another type belongs."""
+    turned, wrong = struct.pack("<2HIHH", 0x112, 3, 1, 3, 0), struct.pack("<2HI4s", 0x100, 1, 1, b"\xff" * 4)
+    file, exif = BytesIO(), b"Exif\0\0II*\0\x08\0\0\0\x02\0" + turned + wrong + bytes(4)
+    Image.new("L", (2000, 1)).save(file, "JPEG", exif=exif)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<svg onload='alert(1)'/>", b"not a picture at all", pytest.param(damaged(), id="EXIF")]
+)
 def test_what_is_no_picture_gets_a_placeholder(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(content)
     for file in ("a.jpg", "gone.png", "", "nul\0.png", "x" * 5000):

@@ -207,7 +207,7 @@ def test_the_method_says_of_each_table_what_was_tested(pages: dict[str, Page]) -
 
 def test_the_method_says_what_was_tuned() -> None:
     tuned = replace(group(row("m2")), signature={"tuned": "12x300+2x3#1a2b3c"})
-    said, nothing = (table.tuning for table in method(contents(tuned, group(row("m2"))))["tables"])
+    said, nothing = (table["tuning"] for table in method(contents(tuned, group(row("m2"))))["tables"])
     assert (re.findall(r"\d+", said), nothing) == (["12", "300", "2", "3"], "")
 
 

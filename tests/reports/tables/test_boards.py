@@ -29,9 +29,9 @@ def test_the_largest_group_is_first_and_small_ones_share() -> None:
     assert len(small[0].rows) <= FEW_ROWS < len(main.rows)
     first, together = boards(contents(*small, main))
     assert len(first.table.lines) == 3
-    assert [(each.own, each.others) for each in first.separations] == [("5", ("1", "2"))]
+    assert first.separations == (("beam", "5", ("1", "2")),)
     assert (first.apart, together.apart) == ("beam: 5", "")
-    assert [body.title for body in together.table.apart] == ["beam: 1", "beam: 2"]
+    assert [title for title, _ in together.table.apart] == ["beam: 1", "beam: 2"]
     assert (together.groups, together.signature) == (2, "")
 
 
@@ -52,7 +52,7 @@ def test_groups_that_share_a_table_have_places_of_their_own() -> None:
         group(standing("a", first), beam="2", separating=("beam",)),
     ]
     _, together = boards(contents(*small, group(*map(row, "abc"), separating=("beam",))))
-    shown = [[cell(together, line, "place").text for line in body.lines] for body in together.table.apart]
+    shown = [[cell(together, line, "place").text for line in lines] for _, lines in together.table.apart]
     assert shown == [["1–2", "2"], [""]], "a row alone is told from none"
 
 

@@ -9,16 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from reports.html.rendering import run_page
 from reports.html.report import write_report
 from reports.tables.boards import separations
 from reports.tables.contents import Contents
 from reports.tables.facts import NOT_STATED, contamination, control_sentences, deviations, objective
-from reports.text import markup as export_data
-from reports.text.markup import latex, markdown
-from reports.text.terminal import print_leaderboard
+from reports.text.markup import as_csv, as_json, latex, markdown
 from results.frames import Results
 from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import leaderboard
@@ -27,6 +24,7 @@ from results.store.store import Store
 from tests.reports.conftest import HOSTILE, dataset, outcome, spec
 from tests.reports.examples import run, staged
 from tests.reports.html.parsed import Page
+from tests.reports.text.test_terminal import printed
 
 SEEN = StoredPretraining(
     ("COCO", "web pictures"), "some", ("COCO", "Web"), {"coco": "Twins are in it.", "nocaps": "So here."}, "a paper"
@@ -141,7 +139,7 @@ def test_it_never_shares_a_group_with_models_trained_here(mixed: Store) -> None:
     assert [[row.model for row in group.rows] for group in groups] == [["blind"], ["blip/finetuned", "git/finetuned"]]
     assert all(group.separating == ("pretraining",) for group in groups)
     several = replace(groups[0], separating=("track", "pretraining"))
-    assert [each.field for each in separations(several, groups)] == ["pretraining", "track"], "never cut off"
+    assert [field for field, _, _ in separations(several, groups)] == ["pretraining", "track"], "never cut off"
 
 
 def test_pages_show_a_badge_with_a_note_and_what_was_seen(mixed: Store, tmp_path: Path) -> None:
@@ -165,21 +163,20 @@ def test_pages_show_a_badge_with_a_note_and_what_was_seen(mixed: Store, tmp_path
 
 
 def test_terminal_and_exports_show_a_mark_with_its_note(mixed: Store) -> None:
-    contents, terminal = Contents.read(mixed), io.StringIO()
-    print_leaderboard(mixed, Console(file=terminal, width=44))
-    assert max(map(len, terminal.getvalue().splitlines())) <= 44
+    contents, terminal = Contents.read(mixed), printed(mixed, 44)
+    assert max(map(len, terminal.splitlines())) <= 44
     for text, named, note in (
-        (terminal.getvalue(), r"blip/finetuned (\w)\)", r"\n(\w)\)"),
+        (terminal, r"blip/finetuned (\w)\)", r"\n(\w)\)"),
         (markdown(contents), r"blip/finetuned \(images possibly seen\) <sup>(\w)</sup>", r"<sup>(\w)</sup>"),
         (latex(contents), r"blip/finetuned\\tnote\{(\w)[,}]", r"\\item\[(\w)\]"),
     ):
         marks = set(re.findall(named, text))
         assert marks
         assert marks <= set(re.findall(note + " images possibly seen: Before", text))
-    table = csv.DictReader(io.StringIO(export_data.as_csv(Results(mixed).leaderboard())))
+    table = csv.DictReader(io.StringIO(as_csv(Results(mixed).leaderboard())))
     lines = {line["model"]: line["pretraining"] for line in table}
     assert (lines["blind"], lines["blip/finetuned"]) == ("", "web")
-    rows = {row["model"]: row for group in json.loads(export_data.as_json(contents)) for row in group["rows"]}
+    rows = {row["model"]: row for group in json.loads(as_json(contents)) for row in group["rows"]}
     assert rows["blind"]["contamination"] is rows["blind"]["pretraining"] is None
     assert rows["blip/finetuned"]["contamination"]["label"] == "other captions seen"
     assert rows["blip/finetuned"]["pretraining"]["captions_of"] == ["Web"]

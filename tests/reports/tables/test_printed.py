@@ -115,6 +115,7 @@ SECONDS = {0.0123: "12.3 ms", 4.56: "4.56 s", 59.96: "1 min 00 s", 65: "1 min 05
         *((numbers.significant(value), text) for value, text in THREE.items()),
         *((numbers.duration(value), text) for value, text in SECONDS.items()),
         (numbers.cost(1_234_567, ""), "1.23 M"),
+        (numbers.cost(999_950, ""), "1.00 M"),
         (numbers.cost(2048, "bytes"), "2.00 KiB"),
         (numbers.cost(1536, "MiB"), "1.50 GiB"),
         (numbers.cost(0.088, "GMAC"), "88.0 MMAC"),

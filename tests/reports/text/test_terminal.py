@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,9 +17,9 @@ from results.store.store import Store
 NOT_RUN = {"value": None, "reason": "not run: its models are not installed", "low": None, "high": None}
 
 
-def printed(store: Store, width: int = 80, *, colour: bool = False, metric: str = "CIDEr-D") -> str:
+def printed(store: Store, width: int = 80, *, colour: bool = False, **asked: Any) -> str:
     file = io.StringIO()
-    print_leaderboard(store, Console(file=file, width=width, force_terminal=colour), metric)
+    print_leaderboard(store, Console(file=file, width=width, force_terminal=colour), **asked)
     return file.getvalue()
 
 
@@ -98,13 +99,10 @@ def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> No
 
 def test_of_some_runs_alone_the_groups_are_shown_that_have_them(store: Store) -> None:
     [group] = [group for group in leaderboard(store) if group.split == "nocaps"][:1]
-    file = io.StringIO()
-    print_leaderboard(store, Console(file=file, width=80), keys=group.rows[0].keys[:1])
-    assert group.name in file.getvalue()
-    assert "aoanet" not in file.getvalue(), "which failed, and is no run of these"
-    file = io.StringIO()
-    print_leaderboard(store, Console(file=file, width=80), keys=())
-    assert file.getvalue() == "No run has finished yet.\n"
+    text = printed(store, keys=group.rows[0].keys[:1])
+    assert group.name in text
+    assert "aoanet" not in text, "which failed, and is no run of these"
+    assert printed(store, keys=()) == "No run has finished yet.\n"
 
 
 def test_a_row_below_a_floor_has_a_note_in_place_of_a_place(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +17,7 @@ from results.comparison.gate import IDENTICAL, Scores, Tested, gate_tests, judge
 from results.comparison.recording import HEADROOM, Recording, Request, Series, judge_recording, series
 from results.runs.run import Run
 from results.statistics.significance import Array
+from tests.reports.examples import run as stored_run
 
 HERE = Platform(
     torch="2.15.0", numpy="2.4.6", os="Debian", machine="x86_64", cpu="EPYC", threads="1", device="cpu", training="1"
@@ -166,12 +168,7 @@ def test_a_run_without_anything_comparable_is_refused() -> None:
 
 
 def failure(model: str) -> Run:
-    return Run(
-        id=1, key="k", model=model, role="model", kind="trained", seed=0, track="controlled", dataset="scenes",
-        fingerprint="f", status="failed", reason="out of luck", error_class="RuntimeError", log_tail="", attempts=1,
-        code_version="", started_at=None, finished_at=None, checkpoint=None, config={}, signature={}, environment={},
-        operators={}, code=None,
-    )  # fmt: skip
+    return replace(stored_run(), model=model, seed=0, status="failed", reason="out of luck", error_class="RuntimeError")
 
 
 def test_what_was_not_measured_fails_and_says_why() -> None:

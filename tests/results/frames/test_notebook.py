@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from results import ImageRecord, Quantity, RunSpec, SplitResult, Store
+from tests.documentation.pages import text_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "notebook.md"
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -106,10 +107,7 @@ def test_the_page_shows_what_its_code_gives() -> None:
 
 @pytest.mark.usefixtures("workspace")
 def test_the_rows_of_two_tables_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    [code] = [block["code"] for block in BLOCK.finditer(text_of("graph_models.md")) if "results.open" in block["code"]]
+    page = text_of("docs/graph_models.md")
+    [code] = [block["code"] for block in BLOCK.finditer(page) if "results.open" in block["code"]]
     run(code, {})
     assert "blind, graph: none less expansionnet_v2, graph: none: -" in capsys.readouterr().out
-
-
-def text_of(page: str) -> str:
-    return (PAGE.parent / page).read_text(encoding="utf-8")

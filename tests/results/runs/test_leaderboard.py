@@ -13,6 +13,7 @@ from results.runs.reading import finished_with_images, one_run
 from results.runs.spreads import OtherMachine, Spread
 from results.store.rescoring import add_scores
 from tests.results.conftest import url
+from tests.results.runs.test_standings import by_model
 
 __all__ = ["url"]  # queries run on both databases
 Add = Callable[..., str]
@@ -152,8 +153,7 @@ def test_references_alone_are_shown_too(store: Store, add: Add) -> None:
 CHAIR = "CHAIR-s (objects:scenes)"
 
 
-def test_they_are_read_apart_from_the_scores(store: Store, add: Callable[..., str], make: Any) -> None:
-    store.record_dataset(make.dataset())
+def test_they_are_read_apart_from_the_scores(store: Store, add: Callable[..., str]) -> None:
     keys = [add("blind", seed, cider) for seed, cider in ((1, 0.25), (2, 0.75))]
     before, detail = leaderboard(store), one_run(store, keys[0])
     for key, share in zip(keys, (0.0, 0.5), strict=True):
@@ -202,11 +202,6 @@ def finish(store: Store, make: Any) -> Finish:
         make.run(store, make.outcome(costs=costs, environment=environment), model, seed)
 
     return finishing
-
-
-def by_model(store: Store) -> dict[str, Row]:
-    (group,) = leaderboard(store)
-    return {row.model: row for row in group.rows}
 
 
 def test_times_are_of_the_seeds_on_the_machine_of_most(store: Store, finish: Finish) -> None:

@@ -145,7 +145,6 @@ def trained(
 
 
 def test_an_ensemble_of_members_that_were_still_learning_has_no_place_either(store: Store, make: Any) -> None:
-    store.record_dataset(make.dataset())
     curves = {"rising": [0.2, 0.3, 0.4, 0.5], "flat": [0.4, 0.5, 0.5, 0.5]}
     for model, values in curves.items():
         for seed in (1, 2):

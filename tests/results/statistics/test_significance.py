@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from results.statistics import significance
 from results.statistics.significance import (
@@ -38,7 +39,6 @@ def test_fishers_exact_p_value_of_darwins_maize(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_p_values_equal_scipys() -> None:
-    stats = pytest.importorskip("scipy.stats")
     differences = np.random.default_rng(3).normal(0, 0.2, (300, 3)) + np.array([0.0, 0.01, 0.03])
     for column, found in zip(differences.T, sign_flip_columns(differences), strict=True):
         theirs = stats.permutation_test(

@@ -10,7 +10,9 @@ from results import Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
 from tests.harness.conftest import bench, bench_ok
+from tests.results.runs.conftest import url
 
+__all__ = ["url"]  # files alone: servers check what they store
 _RUN, _PART = "UPDATE runs SET {} WHERE key = 'updown-1'", "UPDATE {} WHERE run_id = 2"
 WAYS = {
     _RUN.format("config = '{not json'"): "runs of the run updown-1",
@@ -20,12 +22,6 @@ WAYS = {
     _PART.format("scores SET split = CAST(x'ff' AS TEXT)"): "scores of the run updown-1",
     "UPDATE datasets SET recorded_at = 'once'": "datasets of the data set scenes",
 }
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Files alone: servers check what they store."""
-    return str(tmp_path / "bench.sqlite")
 
 
 def damage(store: Store, statement: str) -> None:

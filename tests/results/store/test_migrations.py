@@ -18,7 +18,9 @@ from results import Store, StoreError
 from results.store.merge import merge
 from results.store.revisions import describe, upgrade
 from results.store.schema import RELEASE
+from tests.results.runs.conftest import url
 
+__all__ = ["url"]  # files alone
 LATER = """
 import sqlalchemy as sa
 from alembic import op
@@ -51,12 +53,6 @@ def later(old: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (copy / "versions" / "v1_1_0.py").write_text(LATER)
     monkeypatch.setattr(results.store.migrations, "__file__", str(copy / "__init__.py"))
     monkeypatch.setattr("results.store.revisions.RELEASE", "v1_1_0")
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Files alone."""
-    return str(tmp_path / "bench.sqlite")
 
 
 def dump(file: Path) -> list[str]:

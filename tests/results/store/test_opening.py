@@ -11,6 +11,9 @@ from sqlalchemy import URL, Engine, event
 
 import results.store.engine
 from results import ImageRecord, Store, StoreError
+from tests.results.runs.conftest import url
+
+__all__ = ["url"]  # files alone: what may be wrong with them
 
 
 @contextmanager
@@ -25,12 +28,6 @@ def pragma(statement: str) -> Iterator[None]:
         yield
     finally:
         event.remove(Engine, "connect", on_connect)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Files alone: what may be wrong with them."""
-    return str(tmp_path / "bench.sqlite")
 
 
 def refused(named: str | URL, *words: str, **options: Any) -> None:

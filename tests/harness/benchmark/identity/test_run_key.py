@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import torch
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
 
 from harness.benchmark.context import open_context
 from harness.benchmark.identity.run_key import FEATURES_NOT_IN_KEY, built_with, code_of_model, identify
@@ -21,7 +20,7 @@ from harness.config.load import load_preset
 from harness.config.preset import NOT_IN_KEY, Preset
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes
 from harness.metrics.signature import EvaluationSettings, run_fields
-from harness.utils.progress import Reporter
+from harness.utils.progress import silent
 from harness.utils.workspace import Workspace
 from results.records import CODE_FIELDS, CodeRecord, RunSpec
 
@@ -179,7 +178,7 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     def plan(preset: Preset, features: FeatureConfig, sees: str = "none") -> RunSpec:
         opening = Opening(data=str(data), preset=preset, features=features, sees={MODEL: sees})  # type: ignore[dict-item]
-        context = open_context(opening, workspace, Reporter(Console(quiet=True)))
+        context = open_context(opening, workspace, silent())
         [spec] = plan_runs(resolve_models([MODEL], workspace), 1, context, workspace)
         return spec
 

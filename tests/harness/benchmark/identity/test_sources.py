@@ -10,7 +10,6 @@ from harness.benchmark.identity.sources import files_digest, harness_files, mode
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
 from zoo import ModelCard, list_models, model_card
-from zoo.registry import _cards
 
 SOURCE = '''
 """A module."""
@@ -103,8 +102,7 @@ def test_a_plugins_own_files_belong_to_its_model(tmp_path: Path, monkeypatch: py
     (tmp_path / "plugin_blocks.py").write_text("WIDTH = 4  # wider\n")
     after = model_files([card])
     assert {path for path in after if after[path] != before[path]} == {"plugin_blocks.py"}
-    monkeypatch.delitem(_cards, "sources_mine")
-    monkeypatch.delitem(sys.modules, "plugin_blocks")
+    del sys.modules["plugin_blocks"]
 
 
 def test_a_class_without_a_file_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from harness.benchmark.tune.study import Study, TunedModel, read_study, save_study
 from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
-from harness.utils.errors import BenchError
+from results.errors import StoreError
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=3)
 FINALS = BUDGET.model_copy(update={"finalists": 2, "seeds": 2})
@@ -71,7 +71,7 @@ def test_interrupted_trials_go_on_with_the_same_values(tmp_path: Path) -> None:
 
 def test_a_damaged_study_is_named(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text("{}")
-    with pytest.raises(BenchError, match="cannot be read") as caught:
+    with pytest.raises(StoreError, match="is not a study of bench tune: ") as caught:
         read_study(tmp_path / "study.json")
     assert caught.value.hint
 

@@ -19,8 +19,7 @@ from harness.config.tuning import TRIAL_SEED, Budget, SearchSpace, TunedValues
 from harness.training.losses import TrainingDivergedError
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace, locked
-from tests.harness.benchmark.small_runs import FixedServices, run_config
-from tests.harness.benchmark.tune.conftest import requested
+from tests.harness.benchmark.small_runs import FixedServices, requested, run_config
 from tests.harness.conftest import bench
 
 BUDGET = Budget(trials=6, updates=30, startup_trials=2, finalists=1, seeds=1)

@@ -25,13 +25,14 @@ from harness.benchmark.tune.study import (
 from harness.config.execution import ExecutionConfig
 from harness.config.load import load_preset
 from harness.config.preset import Preset
-from harness.config.tuning import TRIAL_SEED, AppliedTuning, SearchSpace, Tuned, TunedTrial, TunedValues
+from harness.config.tuning import TRIAL_SEED, AppliedTuning, Budget, SearchSpace, Tuned, TunedTrial, TunedValues
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.benchmark.kills import PLUGINS, killed_at
-from tests.harness.benchmark.tune.conftest import BUDGET, SILENT, requested
+from tests.harness.benchmark.small_runs import quiet, requested
 from tests.harness.conftest import TINY, DrawScenes, bench_forked, bench_or_raise, groups_in, own_registry, set_options
 
+BUDGET = Budget(trials=3, updates=2, startup_trials=2)
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
 FEATURES = ("--backbone", "filterbank", "--backbone-option", "grid=2", "--device", "cpu")
 
@@ -198,7 +199,7 @@ def test_without_optuna_the_command_says_what_to_install(monkeypatch: pytest.Mon
 
 def test_a_model_without_a_finished_study_is_named(small: RunContext, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=r"no finished tuning .* for updown, m2") as caught:
-        from_workspace(Workspace(tmp_path))(small, requested("updown", "m2"), SILENT)
+        from_workspace(Workspace(tmp_path))(small, requested("updown", "m2"), quiet())
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("type: bench tune --models updown,m2 --preset smoke --workspace ")
 
@@ -222,7 +223,7 @@ def test_a_file_of_other_conditions_is_refused(small: RunContext, tmp_path: Path
 
     def find(changes: dict[str, Any], *names: str) -> Tuned | None:
         file.write_text(dumped(content, **changes), encoding="utf-8")
-        return from_file(str(file))(small, requested(*names), SILENT)
+        return from_file(str(file))(small, requested(*names), quiet())
 
     values = {"updown": TunedValues(dropout_scale=0.2)}
     assert find({}, "updown") == Tuned(content.tuned, values, {"updown": content.models["updown"].trials})
@@ -251,7 +252,7 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     rewards = stage.model_copy(update={"name": "scst", "objective": "self_critical"})
     longer = small.preset.schedule.model_copy(update={"stages": (stage, rewards)})
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": longer}))
-    found = from_file(str(file))(context, requested("updown"), SILENT)
+    found = from_file(str(file))(context, requested("updown"), quiet())
     assert found is not None
     assert found.label == f"{tuned_file(small).tuned}:{stage.name}"
     assert found.stages == 1
@@ -262,7 +263,7 @@ def test_values_of_a_first_stage_are_for_a_schedule_that_goes_on(small: RunConte
     other = longer.model_copy(update={"stages": (stage.model_copy(update={"batch_size": 7}), rewards)})
     context = replace(small, preset=small.preset.model_copy(update={"name": "longer", "schedule": other}))
     with pytest.raises(BenchError, match="other conditions: preset "):
-        from_file(str(file))(context, requested("updown"), SILENT)
+        from_file(str(file))(context, requested("updown"), quiet())
 
 
 def test_values_of_one_stage_are_for_it_alone(small: RunContext, tmp_path: Path) -> None:
@@ -275,7 +276,7 @@ def test_values_of_one_stage_are_for_it_alone(small: RunContext, tmp_path: Path)
     label = tuned_field(space, BUDGET, preset)
     file.write_text(dumped(tuned_file(context), **changes, tuned=label), encoding="utf-8")
     find = from_file(str(file))
-    found = find(context, requested("updown"), SILENT)
+    found = find(context, requested("updown"), quiet())
     assert found is not None
     assert (found.label, found.stages) == (label, "scst")
     [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=found)
@@ -298,7 +299,7 @@ def test_a_second_file_is_for_a_later_stage(small: RunContext, tmp_path: Path) -
 
     def found(*stages: str) -> Tuned | None:
         finders = [from_file(str(files[name])) for name in stages]
-        return one_after_other(*finders)(context, requested("updown"), SILENT)
+        return one_after_other(*finders)(context, requested("updown"), quiet())
 
     tuned = found("xe", "scst")
     assert tuned is not None
@@ -321,7 +322,7 @@ def test_values_are_for_the_searched_stages_at_any_length(small: RunContext, tmp
     longer = [f"{at}epochs=7", f"{at}validate_every=2"]
 
     def find(preset: Preset) -> Tuned | None:
-        return from_file(str(file))(replace(small, preset=preset), requested("updown"), SILENT)
+        return from_file(str(file))(replace(small, preset=preset), requested("updown"), quiet())
 
     found = find(load_preset("smoke", tuple(longer)))
     assert found == find(plain.preset)

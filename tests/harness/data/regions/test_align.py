@@ -10,9 +10,8 @@ import pytest
 
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features
-from harness.data.regions.box_files import CocoBoxes, DatasetBoxes, Windows
 from harness.data.regions.cache import cut_regions
-from harness.data.regions.opening import open_source
+from harness.data.regions.opening import CocoBoxes, DatasetBoxes, Windows, open_source
 from harness.data.regions.regions import Regions, read_regions
 from harness.utils.errors import BenchError
 

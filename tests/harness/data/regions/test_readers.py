@@ -10,13 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.data.dataset import Dataset
-from harness.data.regions import folder as folder_module
-from harness.data.regions import tsv as tsv_module
-from harness.data.regions.folder import RegionFolder
+from harness.data.regions import opening
 from harness.data.regions.hdf5 import RegionHdf5
-from harness.data.regions.opening import open_source
+from harness.data.regions.opening import RegionFolder, RegionTsv, open_source
 from harness.data.regions.regions import RawRegions
-from harness.data.regions.tsv import RegionTsv
 from harness.utils.errors import BenchError
 from tests.harness.data.regions.conftest import sound_regions, tsv_line, write_folder
 
@@ -96,7 +93,7 @@ def test_a_line_without_an_id_or_without_end_is_an_error(tmp_path: Path, monkeyp
     with pytest.raises(BenchError, match=r"line 1 of .*x\.tsv does not begin with an image id"):
         list(RegionTsv("x", [path]).read((5,)))
     path.write_bytes(tsv_line(5, *sound_regions(5, 9)))
-    monkeypatch.setattr(tsv_module, "MAX_BYTES", 100)
+    monkeypatch.setattr(opening, "MAX_BYTES", 100)
     with pytest.raises(BenchError, match=r"line 1 of .* is longer than"):
         list(RegionTsv("x", [path]).read((5,)))
 
@@ -141,7 +138,7 @@ def test_damaged_arrays_are_named_and_nothing_in_them_is_run(tmp_path: Path, mon
     (box / "5.npy").unlink()
     np.save(box / "6.npy", np.array([[1, 2, 3, 4]]))
     np.savez(att / "7.npz", feat=features[0])
-    monkeypatch.setattr(folder_module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(opening, "MAX_BYTES", 1000)
     np.savez(att / "8.npz", feat=np.zeros((100, 4), np.float32))
     found = dict(RegionFolder(att).read(range(1, 9)))
     patterns = (
