@@ -72,7 +72,7 @@ def test_what_it_says_of_the_gains_of_an_earlier_table() -> None:
 
 def test_what_it_says_of_rewards() -> None:
     assert tables_of(REWARDS, "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L")[0] in text_of("docs/flickr8k.md")
-    [group] = groups_of("flickr8k_rewards")
+    group, alone = groups_of("flickr8k_rewards")
     assert {seed["state"] for row in group["rows"] for seed in row["learning"].values()} == {"finished learning"}
     assert [list(row["learning"]) for row in group["rows"]] == 3 * [["0", "1", "2"]]
     pairs = {(pair["first"], pair["second"]): pair for pair in group["comparisons"]["pairs"]}
@@ -81,7 +81,7 @@ def test_what_it_says_of_rewards() -> None:
     assert f"is {100 * pairs[0, 2]['difference']:+.1f} points ({low} to {high}, p {pairs[0, 2]['p']:.2f})" in PAGE
     minutes = [row["costs"]["train_seconds"]["value"] / 60 for row in group["rows"] if row["model"] != "aoanet"]
     assert f"{min(minutes):.0f} to {max(minutes):.0f} minutes each" in PAGE
-    before = {row["model"]: row["scores"] for row in groups_of("flickr8k")[0]["rows"]}
+    before = {row["model"]: row["scores"] for row in alone["rows"]}
 
     def gains(metric: str) -> list[float]:
         pairs = [(row["scores"][metric], before[row["model"]][metric]) for row in group["rows"]]
@@ -89,8 +89,8 @@ def test_what_it_says_of_rewards() -> None:
 
     for metric, said in (("CIDEr-D", "by {:.1f} to {:.1f} points"), ("BLEU-4", "BLEU-4 by {:.1f} to {:.1f}")):
         assert said.format(min(gains(metric)), max(gains(metric))) in PAGE
-    assert -0.3 < min(gains("METEOR")) <= max(gains("METEOR")) < 0
-    assert "METEOR falls by less than 0.3" in PAGE
+    assert -0.2 < min(gains("METEOR")) <= max(gains("METEOR")) < 0
+    assert "METEOR falls by less than 0.2" in PAGE
 
 
 def test_seeds_differ_as_the_page_of_coco_says() -> None:
