@@ -133,7 +133,7 @@ def regress(
     if init and not plugin:
         raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
     if not train:
-        refuse_typed(context, ("workspace", "db", "tolerance"), "about trained runs", "add --train, or leave it out")
+        refuse_typed(context, ("workspace", "db", "tolerance"), "read with --train alone", "add that, or leave it out")
     if update and findings:
         raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
     tolerances = _tolerances(tolerance or ())

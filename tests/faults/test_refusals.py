@@ -45,7 +45,7 @@ WITHOUT_EFFECT = {
     "plan --data coco --regions no-folder": "--regions: not read",
     "plan --detect 1 --seeds 3 --models blind": "--models, --seeds: not used by --detect",
     "plan --region-count first:3": "--region-count and --region-bins need --regions",
-    "regress --tolerance CIDEr-D=1": "--tolerance: about trained runs",
+    "regress --tolerance CIDEr-D=1": "--tolerance: read with --train alone",
     "run --clip org/name": "--clip: read by --more-metrics alone",
     "run --data .": "holds no dataset*.json",
     "run --data nowhere": "there is no data set at nowhere",
