@@ -1,6 +1,7 @@
 """`captions:FILE`: captions that another system wrote, as rows: their card, their split, and their scores."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from harness.config.model_patterns import CAPTIONS
 from harness.config.schedule import Strict
 from harness.data.formats import References
 from harness.data.predictions import PLACES, check_predictions, read_predictions, scores_by_image
+from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
@@ -78,6 +80,8 @@ class CaptionsFile:
     def settings(self) -> dict[str, Any]:
         """What its scores depend on, for the run key; BenchError where a file of scores cannot be read."""
         files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
+        if own := [name for name in files if name.partition(" (")[0] in METRICS]:
+            raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
         scores = {name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()}
         return {"captions": self.checksum, **({"scores": scores} if scores else {})}
 
@@ -96,9 +100,8 @@ class CaptionsFile:
             "source": "the card of its captions",
         }
         # Who has seen the training captions of this data set alone has seen what models that are trained here see.
-        alike = (
-            card.trained_on and not card.overlap and all(_plain(each) in _plain(dataset) for each in card.trained_on)
-        )
+        own = _plain(dataset) + ("coco" if re.match(r"captions_(train|val)20\d\d", dataset) else "")
+        alike = card.trained_on and not card.overlap and all(_plain(each) in own for each in card.trained_on)
         return {
             **card.model_dump(mode="json"),
             "family": self.name,
@@ -210,7 +213,7 @@ def captions_by_split(
     if found.by_place:
         notes.append(PLACES)
     by_split = {
-        split: {each.image_id: captions[each.image_id] for each in of if each.image_id in captions}
+        split: {image_id: text for image_id, text in captions.items() if image_id in {each.image_id for each in of}}
         for split, of in covered.items()
     }
     return by_split, notes

@@ -187,6 +187,11 @@ def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> 
             f"{name} sees the features of {saved.features.backbone}, not those of {data.backbone.describe()}",
             f"add --backbone {saved.features.backbone} with the weights that it was trained with",
         )
+    if through_backbone and saved.preprocessing.key() != data.backbone.preprocessing.key():
+        raise BenchError(
+            f"{name} sees images as {saved.preprocessing.key()}, and here they are {data.backbone.preprocessing.key()}",
+            "give --image-size and --normalisation as in its training",
+        )
 
 
 def is_saved(name: str, workspace: Workspace) -> bool:

@@ -281,6 +281,7 @@ def _adopt_training(
     one, with all that training goes on from; so it too gives, bit for bit, what training it whole gives.
     """
     workspace, planned = services.workspace, stages_of(spec.config)
+    workspace.fetch_run(spec.key)
     folder = workspace.run_folder(spec.key)
     if last_checkpoint(folder / CHECKPOINTS) is not None:
         return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
@@ -297,7 +298,9 @@ def _adopt_training(
     known = [run for run in alike if stages_of(run.config) == planned[: len(stages_of(run.config))]]
     for earlier in sorted(known, key=lambda run: len(stages_of(run.config)), reverse=True):
         weights = workspace.run_folder(earlier.key) / WEIGHTS
-        if not is_whole(weights):
+        last = last_checkpoint(weights.parent / CHECKPOINTS)
+        # Results that were merged may be of a training that was interrupted here.
+        if not is_whole(weights) or (last is not None and not (read_position(last) or {}).get("finished")):
             continue
         for epoch in earlier.epochs:
             on_epoch(epoch)

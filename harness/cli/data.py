@@ -245,7 +245,8 @@ def convert(
     if 0 < (tested := splits.count("test")) < FEW_TO_TEST:
         hint = "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes"
         warn(f"{tested} images to test on: hardly any difference between models will show", hint)
-    _say_next([] if folder.absolute() == out.absolute().parent else ["--images", str(folder)], out)
+    place = out.absolute().parent
+    _say_next(["--images", str(folder)] if folder.absolute() != place or (place / "images").is_dir() else [], out)
 
 
 def nocaps(

@@ -164,7 +164,7 @@ def evaluate(
             chosen,
             captions,
             {image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
-            others={name: scores_by_image(file, name, chosen, wanted.files) for name, file in others.items()},
+            others={name: scores_by_image(file, name, captions, wanted.files) for name, file in others.items()},
             progress=lambda done, _: task.reach(done),
         )
         count, groups = len(wanted.captions), evaluation.domains
@@ -188,7 +188,7 @@ def evaluate(
         }
     _write_json(content, out)
     lacking = found is not None and more_settings.lacking(found.values, *(["self-CIDEr"] if sets else ()))
-    needed = ("BLEU-4", *([] if no_meteor else ["METEOR"]))
+    needed = ("BLEU-4", *([] if no_meteor else ["METEOR"]), *(["SPICE"] if settings.spice else []))
     if lacking or any(scored.quantity(metric).value is None for metric in needed):
         raise typer.Exit(1)
 
@@ -207,7 +207,7 @@ def _metrics_of(options: Sequence[str] | None) -> dict[str, Path]:
     found = {}
     for option in options or ():
         name, _, file = option.partition("=")
-        if not (name and file) or name in METRICS:
+        if not (name and file) or name in found or name.partition(" (")[0] in METRICS:
             raise BenchError(f"--scores {option} names no further metric", "write --scores Polos=polos.json")
         found[name] = Path(file)
     return found
@@ -228,6 +228,8 @@ def _judge(
     with Evaluator(settings=settings) as evaluator:
         scored = evaluator.evaluate(*texts, others=numbers)
     found = agreements(judged, scored.per_image)
+    if not found:
+        raise BenchError(f"nothing was scored: {scored.scores[OVERALL]['CIDEr-D'].reason}", "use --tokenizer python")
     names = list(next(iter(found.values())))
     gaps = {name: differences({metric: of[name] for metric, of in found.items()}) for name in names}
     reasons = {metric: each.reason for metric, each in scored.scores[OVERALL].items() if each.value is None}

@@ -121,7 +121,7 @@ MarginOption = Annotated[
     typer.Option(
         min=0.0,
         max=1000.0,
-        help="CIDEr-D points below which two rows are the same. [default: 2 % of human's, or of the best row's]",
+        help="Points below which two rows are the same. [default: 2 % of human's, or the best row's; of claims, 3 %]",
     ),
 ]
 SameMachineOption = Annotated[

@@ -124,6 +124,8 @@ def plan(
         if store and found.record is None:
             same = "with the same --workspace, --images, --regions or --backbone"
             raise BenchError(f"--store: {found.unknown}", f"type first: bench data features {request.data}, {same}")
+        if store and request.rerun:
+            raise BenchError("--store: bench work re-uses what is finished", "leave --reuse none out")
         if store and not left:
             raise BenchError("--store: no run is left to do", "leave --store out")
         shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)

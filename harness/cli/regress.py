@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 import shutil
 import subprocess
@@ -132,6 +133,10 @@ def regress(
         )
     if init and not plugin:
         raise BenchError("--init is for a repository of one's own", "add --plugin FILE.py, or write --update alone")
+    if (init or against is not None) and (
+        fixed := next((each for each in plugin or () if Path(each).is_absolute()), "")
+    ):
+        raise BenchError(f"--plugin {fixed} is the same file for every commit", "write its path in the repository")
     if not train:
         refuse_typed(context, ("workspace", "db", "tolerance"), "read with --train alone", "add that, or leave it out")
     if update and findings:
@@ -162,7 +167,8 @@ def regress(
         expected = read_baseline(file) if not update or file.exists() else None
         metrics = expected.metrics if expected else ["CIDEr-D"]
         with open_results(workspace, db) as store:
-            measured, unfinished = baseline_of(finished_with_images(store), metrics), failures(store)
+            unfinished = failures(store)
+            measured = baseline_of(finished_with_images(store), metrics, unfinished)
         if unknown := sorted(tolerances.keys() - set(metrics)):
             why = "the baseline has no per-image scores of this metric"
             raise BenchError(f"--tolerance {unknown[0]}: {why}", f"it has: {', '.join(metrics)}")
@@ -290,6 +296,7 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
 
     with tempfile.TemporaryDirectory() as scratch:
         tree, sides = Path(scratch) / "tree", {}
+        alone = {name: value for name, value in os.environ.items() if name != "BENCH_DB"}
         _git("worktree", "add", "--detach", str(tree), commit)
         try:
             for name, place in {"before": tree, "after": Path.cwd()}.items():
@@ -298,7 +305,7 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
                 where = commit if place is tree else "this tree"
                 typer.echo(f"{name}: bench {shlex.join(words)}, in {where}", err=True)
                 command = [sys.executable, "-m", "harness.cli", *words, "--workspace", str(Path(scratch) / name)]
-                ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+                ended = subprocess.run(command, cwd=place, env=alone, capture_output=True, text=True, check=False)
                 if not (Path(scratch) / name / "bench.sqlite").is_file():
                     said = (ended.stderr or ended.stdout).strip().splitlines()[-3:]
                     raise BenchError(f"{name}: bench run ended with {ended.returncode}: {' '.join(said)}")

@@ -245,7 +245,7 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
             picture.captions += entry["captions"]
             if entry.get("split") not in (None, ""):
                 source.set_split(picture, entry["split"], f"line {number}")
-            elif (top := below.partition("/")[0]).lower() in SPLIT_NAMES:
+            elif (top := name.removeprefix("./").partition("/")[0]).lower() in SPLIT_NAMES:
                 source.set_split(picture, top, f"line {number}")
             objects = entry.get("objects")
             boxes = objects.get("bbox") if isinstance(objects, dict) else objects

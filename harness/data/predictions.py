@@ -131,7 +131,10 @@ def scores_by_image(
     names = _names(order, files or {})
     unnamed = len(read) == len(order) and all(image is None for image, _ in read)
     found = dict(zip(order, (value for _, value in read), strict=True)) if unnamed else {}
-    found |= {known: value for image, value in read if (known := _image(image, names)) is not None}
+    known = [(image_id, value) for image, value in read if (image_id := _image(image, names)) is not None]
+    if twice := [str(image_id) for image_id, times in Counter(image_id for image_id, _ in known).items() if times > 1]:
+        raise BenchError(f"{path}: {named(twice, f'with more than one number {shortened(name)}')}")
+    found |= dict(known)
     if missing := [str(image_id) for image_id in order if image_id not in found]:
         raise BenchError(f"{path}: {named(missing, f'without a number {shortened(name)}')}")
     return {image_id: found[image_id] for image_id in order}
@@ -160,7 +163,7 @@ def check_predictions(
             f"repair the predictions, or score the {len(both)} images that have both with --allow-subset "
             "(the signature then says so; CIDEr-D of a subset is not comparable with other scores)",
         )
-    return both, {image_id: predictions.captions[image_id] for image_id in both}, notes
+    return both, {image_id: text for image_id, text in predictions.captions.items() if image_id in both}, notes
 
 
 def mismatches(predictions: Predictions, wanted: Collection[int], unlisted: str) -> list[str]:

@@ -12,6 +12,7 @@ import io
 import os
 import sys
 import traceback
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -261,6 +262,8 @@ def contain_exits() -> Iterator[None]:
     except (Exception, GeneratorExit, KeyboardInterrupt, ProcessLostError):
         raise
     except SystemExit as error:
+        if deque(traceback.walk_tb(error.__traceback__), 1)[0][0].f_globals["__name__"].startswith("submitit."):
+            raise  # it has put the job back into Slurm's queue
         raise BenchError(f"the model's code ended the program: sys.exit({error.code!r})", hint) from error
     except BaseException as error:
         raise BenchError(f"the model's code raised {type(error).__name__}, no Exception: {error}", hint) from error

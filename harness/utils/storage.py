@@ -85,14 +85,14 @@ class Storage:
             digest = sha256_of(path)
             manifest[inside.as_posix()] = {"sha256": digest, "bytes": path.stat().st_size}
             with self._errors():
-                if not self._files.exists(self._object(digest)):
-                    self._upload(path, self._object(digest))
-        kept = {entry["sha256"] for entry in manifest.values()}
+                if not self._files.exists(place := self._object(digest, name, inside.as_posix())):
+                    self._upload(path, place)
+        kept = {entry["sha256"] for file, entry in manifest.items() if file.startswith(CHECKPOINTS)}
         with self._errors():
             self._put(f"manifests/{name}.json", json.dumps(manifest, indent=1).encode())
-            for file, entry in before.items():  # other folders may share small files, but not checkpoints
+            for file, entry in before.items():
                 if file.startswith(CHECKPOINTS) and entry["sha256"] not in kept:
-                    self._files.rm_file(self._object(entry["sha256"]))
+                    self._files.rm_file(self._object(entry["sha256"], name, file))
 
     def fetch(self, folder: Path, name: str) -> bool:
         """Download files of this name that are not here, each whole; False if there are none, BenchError for damage."""
@@ -105,7 +105,7 @@ class Storage:
                 continue
             with replacing(path) as temporary:
                 with self._errors():
-                    self._files.get_file(self._object(digest), str(temporary))
+                    self._files.get_file(self._object(digest, name, inside), str(temporary))
                 if sha256_of(temporary) != digest:
                     raise self._damage(f"the object {digest}", name)
         return True
@@ -143,8 +143,10 @@ class Storage:
     def _place(self, name: str) -> str:
         return f"{self._opened[1]}/{name}"
 
-    def _object(self, digest: str) -> str:
-        return self._place(f"objects/{digest[:2]}/{digest}")
+    def _object(self, digest: str, name: str, file: str) -> str:
+        """Where a file of a folder lies: what becomes old is shared with no other folder, so that it can be deleted."""
+        owner = f"checkpoints/{name}" if file.startswith(CHECKPOINTS) else "objects"
+        return self._place(f"{owner}/{digest[:2]}/{digest}")
 
     def _put(self, name: str, content: bytes) -> None:
         with tempfile.NamedTemporaryFile() as file:

@@ -135,7 +135,9 @@ class Table:
             return tuple(replace(line, cells=tuple(line.cells[place] for place in places)) for line in lines)
 
         apart = tuple((title, cut(lines)) for title, lines in self.apart)
-        return Table(tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart)
+        return Table(
+            tuple(self.columns[at] for at in places), cut(self.lines), cut(self.references), apart, self.sentences
+        )
 
 
 def table_of(

@@ -130,9 +130,7 @@ def _told(group: Group, found: Comparisons) -> str:
     what, more = ("seeds", 2 * len(found.seeds)) if found.seeds else ("images", 2 * found.images)
     needs = [pair.seeds if found.seeds else pair.images for pair in unknown]
     reached = sum(each is not None and each <= more for each in needs)
-    return (
-        f"{said}, {len(unknown)} are not known yet; {more:,} {what} would probably tell {reached or 'none'} of these."
-    )
+    return f"{said}, {len(unknown)} not known yet; {more:,} {what} would probably tell {reached or 'none'} of these."
 
 
 def _margin(found: Comparisons) -> str:

@@ -14,9 +14,9 @@ from results.comparison.claims import UNTESTABLE, Claim, ClaimRow, Finding
 _LEGEND: Final = (
     "Differences in points of the metric, of the first models' mean over seeds less the second's, with its 95 % "
     "interval over seeds and images (t, seeds unpaired). Verdicts are at 5 % after Holm's correction for all tests of "
-    "this table that can have one; no difference: it is surely smaller than 3 % of the score. What has one seed, was "
-    "still learning, still gains by longer training or is not above the floor has none. ÷: how many times a cost is in "
-    "another, by Welch's test of logarithms over seeds, each by itself."
+    "this table that can have one; no difference: it is surely below 3 % of the score, or --margin. What has one seed, "
+    "was still learning, still gains by longer training or is not above the floor has none. ÷: how many times a cost "
+    "is in another, by Welch's test of logarithms over seeds, each by itself."
 )
 _STYLES: Final = {"supported": "green", "contradicted": "red", "no difference": "cyan", "not comparable": "yellow"}
 _HEAD: Final = """\

@@ -26,12 +26,13 @@ _LATEX: Final = {
     "×": r"$\times$",
     "–": "--",
     "±": r"$\pm$",
+    "\u2212": "$-$",
     "\u202f": r"\,",
 } | {character: f"\\{character}" for character in "#$%&_{}"}
 _LONG_WORD: Final = 30
 _NAME_WIDTH: Final = 40
 _NARROWEST_NAME: Final = 17
-_PART: Final = re.compile(r"[^/_ ,]+[/_ ,]*|[/_ ,]+")
+_PART: Final = re.compile(r"[^/_ ,\]@#]+[/_ ,\]@#]*|[/_ ,\]@#]+")
 _NEAR_ZERO: Final = 0.001
 
 
@@ -139,7 +140,8 @@ def tabular(headings: Sequence[str], rows: Iterable[str]) -> list[str]:
 
 
 def latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    row = " & ".join(cells)
+    return f"{'{}' if row.startswith(('[', '*')) else ''}{row} \\\\"  # the row before ends with what takes these
 
 
 def points(fraction: float, sign: str = "") -> str:

@@ -186,9 +186,10 @@ def newest_runs(runs: Iterable[Run]) -> list[Run]:
     return list(newest.values())
 
 
-def baseline_of(runs: Iterable[Run], metrics: Collection[str]) -> Baseline | None:
-    """The newest runs; None where none has finished."""
-    held = tuple(run_of(run, metrics) for run in newest_runs(runs))
+def baseline_of(runs: Iterable[Run], metrics: Collection[str], unfinished: Iterable[Run] = ()) -> Baseline | None:
+    """The newest runs, none where an `unfinished` one of the same conditions ended later; None where none is left."""
+    ended = [*runs, *(run for run in unfinished if run.finished_at is not None)]
+    held = tuple(run_of(run, metrics) for run in newest_runs(ended) if run.status == "finished")
     return Baseline(format=FORMAT, runs=held) if held else None
 
 

@@ -21,6 +21,7 @@ from results.records import stages_of, without_code
 from results.runs.leaderboard import RANKING_METRIC, Row, leaderboard
 from results.runs.reading import finished, finished_with_images
 from results.runs.run import Run
+from results.runs.spreads import machine_of
 from results.runs.standings import ALONE, JUDGED_AS_USUAL, Judging
 from results.statistics.architecture import OVER_SEEDS, p_of_t, t_quantile
 from results.statistics.power import needed_from
@@ -284,6 +285,9 @@ def _ratio(metric: str, pair: _Pair, runs: Mapping[str, Run]) -> _Ratio | str:
     """How often a cost of the first row is in the second's, by Welch's test of logarithms over seeds; or why not."""
     if elsewhere := [why.said for each in pair if (why := each.row.other_machines.get(metric)) is not None]:
         return "; ".join(elsewhere)
+    machines = {machine_of(runs[key].environment, "trained") for each in pair for key in each.row.keys}
+    if len(machines) > 1 and metric.startswith("train"):
+        return f"trained on {' and '.join(sorted(machines))}"
     costs = [[runs[key].costs.get(metric) for key in each.row.keys] for each in pair]
     one, other = (np.log([cost.value for cost in of if cost is not None and cost.value]) for of in costs)
     if min(len(one), len(other)) < 2:

@@ -329,7 +329,10 @@ def _places(
     that other systems wrote, which do not share two seeds, are compared as they are, by the mean of a system's files.
     """
     seeds, reasons = shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
-    as_given = len(seeds) < 2 and all(runs[0].kind == "captions" for runs in rows)
+    compared = [{run.seed for run in runs} for number, runs in enumerate(rows) if number not in without]
+    as_given = all(runs[0].kind == "captions" for runs in rows) and not (
+        len(seeds) > 1 and all(own.issuperset(seeds) for own in compared)
+    )
     scores: list[Array | None] = []
     images = [by_run.get((runs[0].id, split), {}).keys() for runs in rows]
     for number, runs in enumerate(rows):

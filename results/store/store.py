@@ -228,7 +228,8 @@ class Store:
             "progress": None,
         }
         with self.writing() as connection:
-            connection.execute(update(RunRow).where(RunRow.id == _run_id(connection, key)).values(columns))
+            given_up = (RunRow.id == _run_id(connection, key)) & (RunRow.status != "finished")
+            connection.execute(update(RunRow).where(given_up).values(columns))
 
     def _refuse_other_programs(self) -> None:
         """StoreError where a SQLite file is another program's or another release's, of which no byte changes."""

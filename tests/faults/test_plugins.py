@@ -1,6 +1,10 @@
 """Plug-ins whose code prints, exits, or raises what is no `Exception`: failed rows, sentences, never a silent 0."""
 
+import os
+import signal
+import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -45,6 +49,18 @@ def test_what_a_plugin_prints_is_told_on_stderr(tmp_path: Path, capsys: pytest.C
 def test_interrupts_and_errors_pass_the_guard(passing: BaseException) -> None:
     with pytest.raises(type(passing)), contain_exits():
         raise passing
+
+
+def test_an_exit_by_which_slurm_requeues_a_job_passes_the_guard() -> None:
+    theirs = FunctionType((lambda *_: sys.exit(-1)).__code__, {"__name__": "submitit.core.job_environment", "sys": sys})
+    before = signal.signal(signal.SIGUSR2, theirs)
+    try:
+        with pytest.raises(SystemExit), contain_exits():
+            os.kill(os.getpid(), signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    with pytest.raises(BenchError), contain_exits():
+        sys.exit(-1)
 
 
 @pytest.mark.parametrize(

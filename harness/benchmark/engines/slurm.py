@@ -101,7 +101,8 @@ class SlurmEngine(Engine):
         from submitit.helpers import as_completed
 
         items = list(iter(take, None))
-        executor = submitit.AutoExecutor(folder=self._folder / "%j", cluster=self._cluster)
+        # A long run times out as often as it must.
+        executor = submitit.AutoExecutor(self._folder / "%j", cluster=self._cluster, slurm_max_num_timeout=1000)
         executor.update_parameters(**self.parameters)
         jobs = {item: job for item in items if (job := self._known(executor.job_class, item)) is not None}
         if new := [item for item in items if item not in jobs]:

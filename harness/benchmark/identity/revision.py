@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "5f141499"
+SOURCES = "1bceddf3"
 
 
 @cache

@@ -184,6 +184,7 @@ FILES = FeatureConfig.model_validate({"regions": {"source": "somewhere/att"}})
             "stored-run is a control run",
             "re-uses its scores",
         ),
+        ({"preprocessing": {"size": 99}}, {}, "sees images as .*99", "--image-size"),
         ({"backbone_digest": "other"}, {}, "sees the features of filterbank, not those of", "--backbone filterbank"),
     ],
 )

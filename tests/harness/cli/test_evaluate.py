@@ -57,6 +57,23 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
 
 
+def test_numbers_without_images_are_in_the_order_of_the_captions(files, tmp_path):
+    predictions, references = files
+    write(predictions, {5: "a kite", 7: "a dog runs", 3: "two cats"})
+    numbers, out = tmp_path / "numbers.json", tmp_path / "scores.json"
+    words = ("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
+    numbers.write_text("[0.5, 0.7, 0.3]")
+    bench_ok(*words, "--scores", f"P={numbers}")
+    assert json.loads(out.read_text())["per_image"]["P"] == {"5": 0.5, "7": 0.7, "3": 0.3}
+    numbers.write_text('[{"image_id": 5, "P": 0.5}, {"image_id": 5, "P": 9.0}]')
+    for scores, said in {f"P={numbers}": "more than one number", f"CIDEr-D (df:domain)={numbers}": "names no"}.items():
+        assert said in str(bench(*words, "--scores", scores).exception)
+    cards = tmp_path / "cards.yaml"
+    cards.write_text(json.dumps({predictions.name: {"name": "Ours", "scores": {"CIDEr-D": numbers.name}}}))
+    refused = bench("evaluate", predictions, "--references", references, "--cards", cards)
+    assert "CIDEr-D is computed here" in str(refused.exception)
+
+
 def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     predictions, references = files
     write(predictions, {7: "a dog runs", 3: "two cats", 8: "x"})

@@ -121,6 +121,12 @@ def test_an_imagefolder_of_the_hub(tmp_path: Path) -> None:
     assert [each["raw"] for each in by_name["a.png"]["sentences"]] == ["a dog", "one dog"]
     assert by_name["a.png"]["boxes"] == [[1, 2, 4, 6]]
     assert [each["raw"] for each in by_name["b.png"]["sentences"]] == ["a cat", "one cat"]
+    for folder in lines:
+        (tmp_path / folder / "metadata.jsonl").unlink()
+    of_all = [entry | {"file_name": f"{folder}/{entry['file_name']}"} for folder in lines for entry in lines[folder]]
+    (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in of_all))
+    again = converted(tmp_path, tmp_path)
+    assert [image["split"] for image in again["images"]] == ["train", "train", "val", "test"]
 
 
 def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:

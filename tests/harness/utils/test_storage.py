@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Path:
 
 def objects(tmp_path: Path) -> dict[str, str]:
     """The content of every object by its digest."""
-    return {path.name: path.read_text() for path in (tmp_path / "remote" / "objects").rglob("*") if path.is_file()}
+    return {path.name: path.read_text() for path in (tmp_path / "remote").glob("*/**/" + 64 * "?")}
 
 
 def test_what_was_pushed_is_fetched_elsewhere(remote: Storage, run: Path, tmp_path: Path) -> None:
@@ -58,6 +58,17 @@ def test_objects_of_old_checkpoints_go_and_others_stay(remote: Storage, run: Pat
     assert sorted(objects(tmp_path).values()) == ["best", "better", "two", "{}"]
     remote.push(run, "runs/a-s0", lambda path: path.parts[0] != "checkpoint")
     assert sorted(objects(tmp_path).values()) == ["best", "better", "{}"]
+
+
+def test_a_checkpoint_that_equals_another_runs_file_is_its_own(remote: Storage, run: Path, tmp_path: Path) -> None:
+    remote.push(run, "runs/a-s0")
+    (run / "checkpoint/step-1/state.pt").write_text("best")
+    remote.push(run, "runs/b-s0")
+    (run / "checkpoint/step-1/state.pt").write_text("later")
+    remote.push(run, "runs/b-s0")
+    assert remote.fetch(tmp_path / "there", "runs/a-s0")
+    assert (tmp_path / "there" / "best.safetensors").read_text() == "best"
+    assert (tmp_path / "there" / "checkpoint/step-1/state.pt").read_text() == "one"
 
 
 def test_what_is_there_is_neither_sent_nor_fetched_again(

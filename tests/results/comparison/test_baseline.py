@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from results import Outcome, Quantity, SplitResult, Store, StoreError
 from results.comparison.baseline import Baseline, PerImage, baseline_of, compare_baselines, read_baseline, write_out
-from results.runs.reading import finished_with_images
+from results.runs.reading import failures, finished_with_images
 
 SCORES = st.dictionaries(st.integers(-(2**40), 2**40), st.floats(0, 10), min_size=1, max_size=40)
 
@@ -52,6 +52,15 @@ def test_a_file_gives_back_every_bit_of_a_loss(filled: Store, tmp_path: Path) ->
     assert again == made
     assert again.runs[0].losses == ((0, 1, math.pi), (0, 2, math.pi / 2))
     assert again.metrics == ["CIDEr-D"]
+
+
+def test_a_run_that_failed_later_replaces_the_finished_one(filled: Store, make: Any) -> None:
+    filled.plan([make.spec("blind", key="newer")])
+    filled.begin("newer", {})
+    filled.fail("newer", "ValueError", "no", "")
+    runs = finished_with_images(filled)
+    assert [run.model for run in baseline_of(runs, ["CIDEr-D"]).runs] == ["blind", "updown"]
+    assert [run.model for run in baseline_of(runs, ["CIDEr-D"], failures(filled)).runs] == ["updown"]
 
 
 def test_a_run_brings_its_platform_and_its_code(filled: Store) -> None:

@@ -76,6 +76,8 @@ def test_planning_again_keeps_what_is_known(store: Store, make: Any) -> None:
     store.plan([*specs, make.spec("new")])
     found = [store.status(spec.key) for spec in [*specs, make.spec("new")]]
     assert found == ["finished", "failed", "skipped", "planned", "planned"]
+    store.fail(specs[0].key, "ValueError", "another attempt", "tail")
+    assert store.status(specs[0].key) == "finished"
 
 
 def test_readers_see_one_instant(url: str, add: Callable[..., str]) -> None:
