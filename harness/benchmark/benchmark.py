@@ -23,7 +23,6 @@ from harness.utils.progress import Reporter
 from results.records import RunSpec, budget_of
 
 _RELEASE_S = 5.0
-"""How long a worker that was ended may take to let go of the lock of its run."""
 
 
 def run_benchmark(

@@ -57,7 +57,6 @@ COSTS = {
     "train_peak_memory_device": "MiB",
     "train_peak_memory_reserved": "MiB",
 }
-"""What training is stored as, with units."""
 BASE_BYTES = 1_000_000_000
 """Of a process that trains: Python, torch, prepared images and batches (`docs/training.md`)."""
 _COPIES = 2

@@ -50,7 +50,6 @@ from zoo.captioner import VisualSpec
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
 
 SECONDS = 600
-"""The limit of all parts together."""
 LOGITS, GRADIENT, HALF = 1e-3, 1e-2, 0.1
 """Greatest relative distance to the processor's: of logits and gradients in fp32, and of logits in bf16."""
 IMAGES, REGIONS, CHANNELS, WORDS, CAPTIONS = 3, 5, 6, 6, 2

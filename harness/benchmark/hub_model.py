@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 PICTURE = (640, 480)
 """Width and height of the picture that costs are measured with, the most frequent size in COCO."""
 HubOptions = Mapping[str, Any]
-"""Fields of `HubModel`, by name, that were given."""
 
 
 def hub_options(given: Sequence[str], keys: Sequence[str] = ("prompt", "clean", "attention", "dtype")) -> HubOptions:

@@ -43,7 +43,6 @@ _MOMENT_S, MOMENT_IMAGES = 0.1, 4
 _MOMENT_GMAC = 20.0
 """The most a forward pass over one image may take to be timed on a CPU: larger steps take half a minute."""
 _BUDGET_S = 20.0
-"""After so long no further model is timed."""
 _USUAL_REGIONS = (36, 2048)
 """Regions of an image and their channels, where neither is known before they are converted."""
 

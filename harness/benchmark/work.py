@@ -58,7 +58,6 @@ from results.store.rescoring import missing_metrics
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
 PROGRESS_S = 2.0
-"""How often a run says in the store what it is at."""
 KEPT_NOTES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
 NOTE: Final = "first_stages_of"

@@ -51,7 +51,6 @@ _ELSEWHERE = {
 }
 """What to type here for options of other programs."""
 _CONTINUE = {"run", "work", "tune", "data"}
-"""Commands that go on where they were interrupted."""
 _CHOICE = re.compile(r"'([^']*)' is not one of '(.+)'\.")
 _NO_COMMAND = re.compile(r"No such command '([^']*)'")
 _LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be

@@ -15,7 +15,6 @@ from harness.utils.files import absolute, expanded, shortened
 
 _WINDOWS = r"^windows:([2-9]|1\d)$"
 RegionSourceName = Literal["boxes"] | Annotated[str, Field(pattern=_WINDOWS)]
-"""A source of regions that is no file."""
 
 
 class RegionConfig(Strict):

@@ -14,10 +14,8 @@ MAX_SIDE = 4096
 MAX_PROCESSES = 1024
 MAX_BATCH = 65_536
 MAX_COUNT = 1_000_000
-"""Of epochs, validations, images or captions."""
 MAX_STEPS = 10**9
 MAX_ENERGY_S = 3600
 MAX_RATE = 100.0
-"""Of learning rates and weight decay."""
 MAX_MEMORY_GB = 1_000_000
 MAX_HOURS = 8_760

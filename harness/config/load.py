@@ -41,7 +41,6 @@ _HERE: Final = Path(__file__).parent
 CLAIMS, PRESETS, SCHEDULES = (
     tuple(sorted(path.stem for path in (_HERE / kind).glob("*.yaml"))) for kind in ("claims", "presets", "schedules")
 )
-"""Names of what ships."""
 _UNSCORED: dict[str, Any] = {"name": True}
 """Settings that no score depends on, nested as pydantic excludes them: the name, and what is left out of run keys."""
 for _path in NOT_IN_KEY:

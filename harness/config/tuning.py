@@ -13,7 +13,6 @@ from harness.config.schedule import Stage, Strict
 from harness.utils.errors import BenchError
 
 WIDTHS: Final = (0.5, 0.75, 1.0, 1.5, 2.0)
-"""What `--tune-width` searches: factors of the preset's d_model and d_ff."""
 
 TRIAL_SEED: Final = 1_000_000
 """The training seed of all trials, which no run has by default: values are not chosen for the seeds that are shown."""

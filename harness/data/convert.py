@@ -26,7 +26,6 @@ SPLIT_NAMES = {
     "test": "test",
     "restval": "restval",
 }
-"""Names of splits in other formats, and Karpathy's of them."""
 _SOURCE, _HASH = "source", "hash:80/10/10"
 """Rules of splits: the source's own, and the one for sources without."""
 _SPLITS = ("train", "val", "test")

@@ -30,7 +30,6 @@ from results.statistics.significance import RESAMPLES, SEED, SUMS, bootstrap, ps
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()
 TIMEOUT_S: Final = 180.0
-"""Longest time to wait for the Java tokenizer, and for each answer of METEOR."""
 NOT_ASKED_FOR: Final = {
     "METEOR": "METEOR was not asked for",
     "SPICE": "not run: its models are not installed (bench prefetch spice)",

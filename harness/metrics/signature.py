@@ -14,7 +14,6 @@ from harness.utils.hashing import digest
 TokenizerName = Literal["python", "java"]
 DomainFrequencies = Literal["all", "subset"]
 TOKENIZERS: Final[dict[TokenizerName, str]] = {"python": "ptb-python", "java": "ptb-java"}
-"""Names of the tokenizers in signatures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from zoo.weights.safety import refuse_not_finite
 
 PREFIX = "step-"
 MODEL, STATE = "model.safetensors", "state.pt"
-"""The files of a checkpoint."""
 KEPT = 2
 """Checkpoints: the last one, and the one before for the case that the last one is damaged on the disk."""
 MIN_FREE_BYTES = 2**20

@@ -5,7 +5,6 @@ import os
 from results.errors import without_passwords
 
 INTERRUPTED = "interrupted; the same command continues where it stopped"
-"""Said on Ctrl-C and SIGTERM."""
 
 
 DEBUG_VARIABLE = "BENCH_DEBUG"

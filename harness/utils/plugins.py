@@ -29,7 +29,6 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _OTHERS = (Path(sys.prefix), *(Path(__file__).parents[2] / room for room in ("harness", "zoo", "results", "reports")))
 """Folders that are not of a plug-in, even where they lie below its own."""
 _loaded: dict[str, Plugin] = {}
-"""By the name of the module."""
 _loading: Plugin | None = None
 _PROCESS, _exit = os.getpid(), os._exit
 

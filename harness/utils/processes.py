@@ -23,7 +23,6 @@ from harness.utils.signals import ENDING, HeldSignals, Terminated, end_on_sigter
 
 _PR_SET_PDEATHSIG = 1
 GRACE_S = 10.0
-"""How long a worker may take to save what it has, once it is asked to end."""
 
 
 def make_worker(place: str, *args: Any) -> BaseProcess:

@@ -24,7 +24,6 @@ from results.errors import without_passwords
 PLAIN_INTERVAL_S = 20.0
 UNKNOWN = "-"
 READ_S = 1.0
-"""How often the store is read."""
 Said = Mapping[str, Any]
 """What a run last said that it is at: stage, epoch, epochs, best (a fraction), left_s; its last `notes`, of `noted`."""
 

@@ -8,7 +8,6 @@ from types import FrameType
 from typing import Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-"""The signals that ask a process to end."""
 _HELD = (*ENDING, signal.SIGUSR2)
 """The last is how Slurm warns a job of submitit's before its time is over."""
 _Handler = Callable[[int, FrameType | None], object] | int

@@ -25,7 +25,6 @@ BUDGET = 3_000_000
 _HEAT = (255, 60, 0)
 _STRONGEST = 0.8
 _SHOWN = 0.1
-"""A region with less than this share of the greatest weight is not drawn."""
 
 
 Panel = list[Any]

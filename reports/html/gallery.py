@@ -67,7 +67,6 @@ _IRREGULAR = {
     "leaves": "leaf",
     "wives": "wife",
 }
-"""Plurals that captions use and no suffix tells."""
 _STEMMER = snowballstemmer.stemmer("english")
 
 

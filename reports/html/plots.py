@@ -14,7 +14,6 @@ LABEL_HEIGHT = 15.0
 LINE_HEIGHT = 13.0
 LETTER_WIDTH = 6.6
 _LARGE_LETTER = 8.2
-"""A letter of the larger type that plots have on a phone."""
 LONGEST = 28
 """Letters of a name at the end of a line; the rest of a longer one is left to what the mark says."""
 _AWAY = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)

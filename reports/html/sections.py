@@ -18,7 +18,6 @@ from results.runs.controls import Controls
 from results.runs.leaderboard import Group, Row
 
 WIDTH = 140.0
-"""Of a whisker bar, in pixels."""
 _LEVELS = ("majority", "blind", "retrieval", "human")
 _BY_DOMAIN = ("CIDEr-D", "CIDEr-D (df:domain)", "CIDEr-D (df:split)", "SPICE")
 """Metrics of domains; CIDEr-D also with the document frequencies that "CIDEr-D" is not computed with."""

@@ -20,7 +20,6 @@ from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, 
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
 
 PLACE, INTERVAL, PUBLISHED = "place", "interval", "published"
-"""Keys of columns that are neither a score nor a cost."""
 NOISY = "latency_noisy"
 _MARKED_AS_NOISY = ("latency_median", "latency_throughput")
 _NOISE = "noisy: timings of the same work spread or drift, or other processes kept the machine busy"

@@ -20,7 +20,6 @@ _LONG = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
 _DRAWN = "scenes"
 _NOCAPS = "nocaps"
 _TOLD_APART = 3
-"""Models with further seeds that have a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ WORD_MEANING: Final = {
     "recall": "of the words of a kind that half of the references use, the share that captions use, too",
     "F": MEANING["F"],
 }
-"""Of photographs."""
 _UNKNOWN: Final = "not known"
 
 

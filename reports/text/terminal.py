@@ -26,7 +26,6 @@ from results.store.store import Store
 
 _APART = "reference, not ranked"
 _LISTED_PLANNED = 5
-"""Most runs that are planned and not begun to be listed one by one."""
 _TURNS = (
     *(PLACE, INTERVAL, "CIDEr-D", "gmac_beam_mean_length", "gmac_beam", "latency_median", "train_seconds"),
     *("BLEU-4", "SPICE", "METEOR", "ROUGE-L", "parameters", "BLEU-1", "BLEU-2", "BLEU-3"),

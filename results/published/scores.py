@@ -34,7 +34,6 @@ PAPERS = {
     "light_cgru": ("Bringing back simplicity and lightliness into neural image captioning", 2018),
     "x_linear": ("X-Linear Attention Networks for Image Captioning", 2020),
 }
-"""Where numbers are printed: title and year."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ WORDS: Final = "facts-words"
 """Of photographs, the share of captions with a word of any kind; its unit says by what they are judged."""
 _BITS: Final = 4
 MOST: Final = 2**_BITS - 1
-"""The largest count that is stored of an image."""
 
 
 def fact_metric(measure: str, kind: str) -> str:

@@ -9,7 +9,6 @@ from typing import Final, Literal
 RISE: Final = 0.01
 """What validation may rise over the last quarter by chance or for good, as a fraction: one point of CIDEr-D."""
 LEAST: Final = 3
-"""Validations below which a curve says nothing."""
 CHANCE: Final = 0.01
 """A validation CIDEr-D of at most one point is the level of chance: the captions say nothing of their pictures yet."""
 IDLE_RATE: Final = 1e-3

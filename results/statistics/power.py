@@ -29,7 +29,6 @@ from results.statistics.significance import LEVEL, Array
 
 POWER: Final = 0.8
 MAX_SEEDS: Final = 1000
-"""No more are searched for; nobody trains so many."""
 _MOST_TIMES: Final = 1000
 """So many times the images are not searched beyond."""
 _MAX_IMAGES: Final = 2**40

@@ -18,7 +18,6 @@ from results.errors import StoreError, install_extra
 from results.files import check_regular
 
 BUSY_TIMEOUT_S = 30.0
-"""How long a write waits for other processes' writes before it gives up."""
 
 _WRITES = "store_writes"
 

@@ -124,7 +124,9 @@ def test_what_turns_with_the_budget(ladders: dict[str, dict[int, Rung]]) -> None
 def test_its_table_of_budgets_is_that_of_the_database() -> None:
     exported = bench("export", "leaderboard", "--db", str(DATABASE), "--columns", "CIDEr-D").output
     ladder = exported.partition("### By budget of training")[2].partition("###")[0].strip()
-    assert ladder.count("\n|") == 26
+    assert "Every budget tells 111 of 253 pairs, and in the same direction" in ladder
+    ladder = "\n".join(line for line in ladder.splitlines() if line.startswith("|"))
+    assert ladder.count("\n|") == 25
     gains = [float(line.split("|")[-2]) for line in ladder.splitlines() if "×" in line and "floor" not in line]
     assert [sum(gain < 0 for gain in gains), sum(gain > 0 for gain in gains)] == [19, 4]
     assert "19 of the 23 models lose points, and four gain" in PAGE

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 HERE = "here"
 LOST_WORKER = "WorkerDied"
-"""The class of error of an item whose process, or machine, ended before it did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from harness.config.execution import ExecutionConfig
 from harness.utils.processes import end_workers, make_worker, on_threads, starting_worker
 
 JOIN_TIMEOUT_S = 20.0
-"""How long a process may take to end after its last item."""
 
 
 class HereEngine(Engine):

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 ANSWER_S = 10.0
-"""How long the head node of a cluster may take to answer."""
 RETRIES = 3
-"""How often Ray repeats an item whose process or node died."""
 _FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "OMP_", "PG", "XDG_CACHE_HOME")
 """Beginnings of the names of variables that tasks get from the driver."""
 _START = "start one with `ray start --head` and write --on ray:HOST:6379; --on ray alone may use this machine"

@@ -158,7 +158,6 @@ def _module_of(card: ModelCard) -> tuple[str, Path]:
 
 
 _Import = tuple[str, str | None]
-"""One imported module, or a name imported from it."""
 
 
 def _closure(module: str, file: Path) -> set[Path]:

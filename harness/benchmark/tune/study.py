@@ -251,7 +251,6 @@ class TunedFile(Strict):
 
 
 FindTuned = Callable[[RunContext, Sequence[RequestedModel], Reporter], Tuned]
-"""Finds the tuned values of models under these conditions."""
 
 
 def from_workspace(workspace: Workspace) -> FindTuned:

@@ -48,7 +48,6 @@ class TrainableBackbone(Backbone, Protocol):
 
 
 BUILT_IN = (FilterBank.name, ScenesNet.name)
-"""Backbones that need no timm."""
 
 
 def open_backbone(config: FeatureConfig) -> Backbone:

@@ -25,7 +25,6 @@ _PICKLES = frozenset({".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
 _MOST = 10_000
 """Objects of one image; more is refused as damaged or malicious."""
 _LONGEST = 200
-"""Characters of a word."""
 
 
 @dataclass(frozen=True, slots=True)

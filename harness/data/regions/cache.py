@@ -35,7 +35,6 @@ from harness.utils.storage import Storage
 
 FORMAT = 1
 _AT_ONCE = 32
-"""Images whose maps are pooled at once."""
 Found = Iterator[tuple[int, Regions | str]]
 
 
