@@ -212,10 +212,10 @@ def captions_by_split(
     notes = [f"left out: {note}" for note in notes]
     if found.by_place:
         notes.append(PLACES)
-    by_split = {
-        split: {image_id: text for image_id, text in captions.items() if image_id in {each.image_id for each in of}}
-        for split, of in covered.items()
-    }
+    by_split = {}
+    for split, of in covered.items():
+        ids = {each.image_id for each in of}
+        by_split[split] = {image_id: text for image_id, text in captions.items() if image_id in ids}
     return by_split, notes
 
 

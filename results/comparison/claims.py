@@ -285,8 +285,9 @@ def _ratio(metric: str, pair: _Pair, runs: Mapping[str, Run]) -> _Ratio | str:
     """How often a cost of the first row is in the second's, by Welch's test of logarithms over seeds; or why not."""
     if elsewhere := [why.said for each in pair if (why := each.row.other_machines.get(metric)) is not None]:
         return "; ".join(elsewhere)
-    machines = {machine_of(runs[key].environment, "trained") for each in pair for key in each.row.keys}
-    if len(machines) > 1 and metric.startswith("train"):
+    every = (runs[key].environment for each in pair for key in each.row.keys)
+    machines = {machine_of(each, "trained") or "an unknown machine" for each in every}
+    if len(machines) > 1 and metric == "train_seconds":
         return f"trained on {' and '.join(sorted(machines))}"
     costs = [[runs[key].costs.get(metric) for key in each.row.keys] for each in pair]
     one, other = (np.log([cost.value for cost in of if cost is not None and cost.value]) for of in costs)
