@@ -12,7 +12,7 @@ import pandas as pd
 from sqlalchemy import URL, Connection, Select, and_, select
 
 from results.errors import StoreError
-from results.published.scores import best_match, measured_conditions
+from results.published.scores import nearest, told_by_card
 from results.runs.facts import is_fact
 from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.more_metrics import MORE_METRICS, base_name, is_more
@@ -408,8 +408,8 @@ def _percent(fraction: float | None) -> float | None:
 
 
 def _standing(row: Row, group: Group, run: Run) -> dict[str, Any]:
-    conditions = measured_conditions(group.split, run.signature, run.config)
-    match = best_match(row.model, RANKING_METRIC, conditions) if row.role == "model" else None
+    found = nearest(row.model, group.split, run.signature, run.config)
+    told, match = told_by_card(run.config), found if row.role == "model" else None
     standing, spread = row.standings.get(group.metric), row.scores.get(group.metric)
     return {
         "place_best": standing and standing.best,
@@ -420,8 +420,8 @@ def _standing(row: Row, group: Group, run: Run) -> dict[str, Any]:
         "not_above": " ".join(test.floor for test in standing.not_above) or None if standing else None,
         "p_against_best": standing and standing.against_best,
         "p_against_above": standing and standing.against_above,
-        f"{RANKING_METRIC}_published_percent": match and match.score.value,
-        f"{RANKING_METRIC}_published_matches": match and match.matches,
+        f"{RANKING_METRIC}_published_percent": match.score.value if match and told is None else told,
+        f"{RANKING_METRIC}_published_matches": match.matches if match and told is None else None,
     }
 
 

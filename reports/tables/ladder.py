@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import permutations
 from statistics import fmean
 
 from reports.tables.columns import PLACE, Titled, score_cell, standing_cell
@@ -12,6 +12,7 @@ from results.runs.leaderboard import Group, Row
 from results.runs.standings import AT_CHANCE
 
 _NAMED = 6
+_Key = tuple[str, object]
 
 
 def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Mapping[str, str]]) -> Titled | None:
@@ -20,29 +21,33 @@ def ladder_table(group: Group, groups: Sequence[Group], facets: Mapping[str, Map
     rungs.sort(key=lambda rung: rung.budget)
     if len(rungs) < 2 or rungs[-1] is not group:
         return None
-    seeds: dict[str, list[tuple[int, ...]]] = {}
+    seeds: dict[_Key, list[tuple[int, ...]]] = {}
     for row in (row for rung in rungs for row in rung.rows):
-        seeds.setdefault(row.model, []).append(row.seeds)
-    common = {model: tuple(sorted(set.intersection(*map(set, of)))) for model, of in seeds.items()}
-    fewer = {model for model, of in seeds.items() if len(set(of)) > 1}
+        seeds.setdefault(_key(row), []).append(row.seeds)
+    common = {key: tuple(sorted(set.intersection(*map(set, of)))) for key, of in seeds.items()}
+    fewer = {key for key, of in seeds.items() if len(set(of)) > 1}
     alike = len(fewer) > 1 and len(set(common.values())) == 1
     columns = [column for rung in rungs for column in _columns(rung, common, fewer, alike)]
-    gains = {row.model: row.gain.difference for row in rungs[-2].rows if row.gain}
+    gains = {_key(row): row.gain.difference for row in rungs[-2].rows if row.gain}
 
     def gain(row: Row, _: Group) -> Cell:
-        return Cell(f"{100 * gains[row.model]:+.1f}", gains[row.model]) if row.model in gains else Cell("")
+        found = gains.get(_key(row))
+        return Cell("") if found is None else Cell(f"{100 * found:+.1f}", found)
 
     meaning = f"what {updates(rungs[-1])} updates gave over {updates(rungs[-2])}, in points"
     columns.append(Column("Gain", gain, meaning, "Gain"))
-    newest: dict[str, tuple[Row, Group]] = {row.model: (row, rung) for rung in rungs for row in rung.rows}
-    ordered = sorted(newest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
+    longest = {_key(row): (row, rung) for rung in rungs for row in rung.rows}
+    ordered = sorted(longest.values(), key=lambda found: (-found[1].budget, -(found[0].mean(found[1].metric) or 0.0)))
     lines = tuple(line_of(row, rung, columns, facets, badged=False) for row, rung in ordered)
-    changes = [sentence for one, other in pairwise(rungs) for sentence in _overtaking(one, other)]
-    sentences = (*_held(rungs), *changes)
+    sentences = (*_held(rungs), *_changes(rungs))
     note = f"{group.metric} and places after ever longer trainings: {', '.join(map(updates, rungs))} updates."
     if alike and (which := next(iter(common.values()))):
         note += f" Scores are of {_seeds(which)} alone, which all have under every budget."
     return Titled("By budget of training", note, Table(tuple(columns), lines, sentences=sentences))
+
+
+def _key(row: Row) -> _Key:
+    return row.model, row.ladder
 
 
 def updates(group: Group) -> str:
@@ -54,19 +59,19 @@ def _seeds(common: Sequence[int]) -> str:
 
 
 def _columns(
-    rung: Group, common: Mapping[str, tuple[int, ...]], fewer: Collection[str], alike: bool
+    rung: Group, common: Mapping[_Key, tuple[int, ...]], fewer: Collection[_Key], alike: bool
 ) -> tuple[Column, Column]:
     """Score and place after a rung's updates; scores are over the `common` seeds; `fewer` have others, too.
 
     Cells tell which, unless it is `alike` for every model.
     """
-    by_model = {row.model: row for row in rung.rows}
+    rows = {_key(row): row for row in rung.rows}
 
     def score(row: Row, _: Group) -> Cell:
-        found, which = by_model.get(row.model), common[row.model]
+        found, which = rows.get(_key(row)), common[_key(row)]
         if found is None:
             return Cell("")
-        if row.model not in fewer:
+        if _key(row) not in fewer:
             return replace(score_cell(found.scores.get(rung.metric)), spread="", note=_at_chance(found))
         if not which or not found.by_seed.keys() >= set(which):
             return noted(DASH, f"{row.model} has no seed under every budget, so that its scores do not compare")
@@ -75,7 +80,7 @@ def _columns(
         return Cell(percent(mean), mean, note="; ".join(filter(None, (of, _at_chance(found)))))
 
     def place(row: Row, _: Group) -> Cell:
-        found = by_model.get(row.model)
+        found = rows.get(_key(row))
         return Cell("") if found is None else standing_cell(found.standings.get(rung.metric))
 
     many = updates(rung)
@@ -97,28 +102,36 @@ def _held(rungs: Sequence[Group]) -> list[str]:
     return [f"Every budget tells {held} of {len(pairs) // 2} pairs, and in the same direction."] if pairs else []
 
 
-def _overtaking(one: Group, other: Group) -> list[str]:
-    """Which models are surely worse in the first group and surely better in the second, and which lose their lead."""
-    turned, lost, later = [], [], _verdicts(other)
-    for (first, second), verdict in _verdicts(one).items():
-        if verdict == "better" and later.get((first, second)) == "worse":
-            turned.append(f"{second} is better than {first}")
-        elif verdict == "better" and later.get((first, second), "better") != "better":
-            lost.append(f"{first} over {second}")
-    before, after, said = updates(one), updates(other), []
-    if turned:
-        said.append(f"After {after} updates {listed(turned, most=_NAMED)}, the other way round than after {before}.")
-    if lost:
-        said.append(f"What {before} updates told is not told after {after}: {listed(lost, most=_NAMED)}.")
+def _changes(rungs: Sequence[Group]) -> list[str]:
+    """What each budget turns of what shorter ones told, and what it does not tell of what the one before did."""
+    said: list[str] = []
+    told: dict[tuple[_Key, _Key], str] = {}
+    before = ""
+    for rung in rungs:
+        after, found, turned = updates(rung), _verdicts(rung), dict[str, list[str]]()
+        lost = [
+            f"{one[0]} over {other[0]}"
+            for (one, other), many in told.items()
+            if many == before and found.get((one, other), "better") not in ("better", "worse")
+        ]
+        for one, other in [pair for pair, verdict in found.items() if verdict == "better"]:
+            if many := told.pop((other, one), ""):
+                turned.setdefault(many, []).append(f"{one[0]} is better than {other[0]}")
+            told[one, other] = after
+        for many, of in turned.items():
+            said.append(f"After {after} updates {listed(of, most=_NAMED)}, the other way round than after {many}.")
+        if lost:
+            said.append(f"What {before} updates told is not told after {after}: {listed(lost, most=_NAMED)}.")
+        before = after
     return said
 
 
-def _verdicts(rung: Group) -> dict[tuple[str, str], str]:
-    """Of each pair of models, either way round, what the rung says of the first."""
+def _verdicts(rung: Group) -> dict[tuple[_Key, _Key], str]:
+    """Of each pair of rows, either way round, what the rung says of the first."""
     compared = rung.comparisons
     pairs = permutations(compared.rows, 2) if compared else ()
     return {
-        (rung.rows[first].model, rung.rows[second].model): found[1]
+        (_key(rung.rows[first]), _key(rung.rows[second])): found[1]
         for first, second in pairs
         if compared and (found := compared.between(first, second))
     }

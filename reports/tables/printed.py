@@ -8,7 +8,7 @@ from reports.tables import numbers
 from reports.tables.facts import NOT_STATED
 from reports.tables.table import Cell, noted
 from results.published import scores as published
-from results.published.scores import METRICS, PAPERS, PublishedMatch, PublishedScore
+from results.published.scores import METRICS, PAPERS, PublishedMatch, PublishedScore, nearest, told_by_card
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 
@@ -31,14 +31,8 @@ class PrintedRow:
 
 def has_published(group: Group, runs: Mapping[str, Run]) -> bool:
     """Whether a group's table has the column of printed scores: of papers' data sets and splits, or of a row's card."""
-    cards = any(_of_card(runs[row.keys[0]]) for row in group.rows)
+    cards = any(told_by_card(runs[row.keys[0]].config) for row in group.rows)
     return cards or (bool(group.rows) and published.printed_split(group.dataset, group.split) is not None)
-
-
-def _of_card(run: Run) -> float | None:
-    """The CIDEr-D, in per cent, that a paper prints of captions that another system wrote, as their card has it."""
-    printed = run.config["card"].get("printed", {}) if run.kind == "captions" else {}
-    return printed.get("CIDEr-D")
 
 
 def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Mapping[str, int] | None = None) -> Cell:
@@ -55,14 +49,14 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
         gap = "" if run.kind != "captions" or mean is None else f" ({round(100 * mean - printed, 1) + 0.0:+.1f})"
         return f"{printed:.1f}{gap.replace('-', '−')}"
 
-    if (told := _of_card(run)) is not None:
+    if (told := told_by_card(run.config)) is not None:
         return Cell(beside(told), told / 100, reason=run.config["card"].get("printed_in") or "the card of its captions")
-    match = nearest(run, group.split)
+    match = nearest(run.model, group.split, run.signature, run.config)
     if match is None:
         return noted(numbers.DASH, "No printed score is recorded here.")
     note, matches = published_note(match), []
     if domains and match.score.split == "nocaps-val":
-        matches = [nearest(run, group.split, name) for name in domains]
+        matches = [nearest(run.model, group.split, run.signature, run.config, name) for name in domains]
         other = published.domain_footnote(domains)
         note += f" {other}" if other else ""
     texts = [numbers.percent(each.score.fraction) if each else numbers.DASH for each in matches]
@@ -75,22 +69,14 @@ def published_beside(run: Run) -> list[str]:
 
     Of captions that another system wrote, that of their card where it has one.
     """
-    if (told := _of_card(run)) is not None:
+    if (told := told_by_card(run.config)) is not None:
         return [f"CIDEr-D {told:.1f}, {run.config['card'].get('printed_in') or 'as the card of the captions says'}"]
-    found = {split: nearest(run, split) for split in run.scores}
+    found = {split: nearest(run.model, split, run.signature, run.config) for split in run.scores}
     return [
         f"{run.dataset} {split}: CIDEr-D {numbers.percent(match.score.fraction)}, {published_note(match)}"
         for split, match in found.items()
         if match is not None
     ]
-
-
-def nearest(run: Run, split: str, domain: str = "overall") -> PublishedMatch | None:
-    """The printed CIDEr-D of a split with the conditions nearest to a run's; None where there is none."""
-    model = (run.config.get("card") or {}).get("model", run.model)
-    return published.best_match(
-        model, "CIDEr-D", published.measured_conditions(split, run.signature, run.config), domain=domain
-    )
 
 
 def printed_table(model: str) -> tuple[tuple[str, ...], dict[str, list[PrintedRow]]]:

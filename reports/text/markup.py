@@ -15,10 +15,10 @@ from reports.tables.contents import Contents
 from reports.tables.facts import contamination
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, printable
-from reports.tables.printed import nearest
 from reports.tables.table import Cell, Line, Table, letters
 from reports.tables.verdict import verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
+from results.published.scores import nearest, told_by_card
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import STILL_LEARNING
 
@@ -220,7 +220,8 @@ def as_json(contents: Contents) -> str:
 
 
 def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
-    match = nearest(contents.runs[row.keys[0]], group.split)
+    run = contents.runs[row.keys[0]]
+    match, told = nearest(row.model, group.split, run.signature, run.config), told_by_card(run.config)
     published = match and {
         "value": match.score.fraction,
         "source": match.score.source,
@@ -231,7 +232,9 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
         "footnotes": list(match.footnotes),
     }
     seen = contamination(row.pretraining, group.dataset, group.split)
-    found = asdict(row)
+    if told is not None:
+        published = {"value": told / 100, "source": run.config["card"].get("printed_in") or None}
+    found = {name: value for name, value in asdict(row).items() if name != "ladder"}
     for metric, standing in found["standings"].items():
         if metric != group.metric:  # a row's floors are those of the metric that ranks it
             standing |= {"floors": None, "floors_reason": f"rows are tested against floors on {group.metric} alone"}

@@ -258,6 +258,20 @@ def best_match(
     return min(matches, key=_distance, default=None)
 
 
+def nearest(
+    model: str, split: str, signature: Mapping[str, str], config: Mapping[str, Any], domain: str = "overall"
+) -> PublishedMatch | None:
+    """The printed CIDEr-D of a split with the conditions nearest to a run's; of captions, of their card's model."""
+    model = (config.get("card") or {}).get("model", model)
+    return best_match(model, "CIDEr-D", measured_conditions(split, signature, config), domain=domain)
+
+
+def told_by_card(config: Mapping[str, Any]) -> float | None:
+    """The CIDEr-D, in per cent, that a paper prints of captions that another system wrote, as their card has it."""
+    card = config.get("card") or {}
+    return (card.get("printed") or {}).get("CIDEr-D")
+
+
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:
     """The conditions of a run's scores on a split, from its signature and its configuration."""
     card = config.get("card")

@@ -39,7 +39,7 @@ class Row:
     such field): from rows of the same model, or of a reference from the group's signature. `standings` has places by
     metric, none for references; `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`,
     `elsewhere` and `unmatched` say why the row is not of the newest code, not computed as most rows, not as large as
-    the others.
+    the others. `ladder` is equal for rows that differ in the budget alone.
     """
 
     model: str
@@ -65,6 +65,7 @@ class Row:
     held_out: dict[str, Spread] = field(default_factory=dict)
     more: dict[str, Spread] = field(default_factory=dict)
     facts: dict[str, dict[str, Spread]] = field(default_factory=dict)
+    ladder: object = None
 
     def mean(self, metric: str) -> float | None:
         spread = self.scores.get(metric)
@@ -327,6 +328,7 @@ def _row(
         },
         learning={run.seed: run.learning for run in runs if run.learning is not None},
         by_seed=_values(runs, split, context.metric),
+        ladder=_whatever_the_schedule(runs[0]),
     )
 
 

@@ -11,6 +11,9 @@ from PIL import Image
 import results
 from harness.utils.errors import BenchError
 from reports.html.report import write_report
+from reports.tables.contents import Contents
+from reports.text.markup import as_json
+from results.frames import Results
 from results.records import Quantity
 from results.store.store import Store
 from tests.harness.conftest import bench, bench_ok, groups_in
@@ -91,6 +94,9 @@ def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None
     assert row.pretraining.captions_of == ["refs", "CC3M"]
     with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
         page = write_report(store, folder / "report").read_text()
+        [exported] = json.loads(as_json(Contents.read(store)))[0]["rows"]
+        frame = Results(store).leaderboard().set_index("model")
+    assert (exported["published"]["value"], frame["CIDEr-D_published_percent"]["Ours"]) == (1.0, 100.0)
     mean = 100 * (row.scores["CIDEr-D"].mean or 0.0)
     assert f"100.0 ({mean - 100:+.1f})".replace("-", "−") in page
 

@@ -91,3 +91,21 @@ def test_one_budget_alone_and_shorter_rungs_have_no_table() -> None:
 def test_a_row_that_still_gains_is_marked(gain: float, label: str | None) -> None:
     badge = learning_label(placed("a", 1.0, 1, 1, 504, gain))
     assert (badge and badge.label) == label
+
+
+def test_a_pair_that_turns_over_two_budgets_is_told() -> None:
+    undecided = rung(2, list(LONG.rows), [replace(better(0, 1), verdict="unknown")])
+    longest = rung(4, [placed("b", 1.3, 1, 1, 2016), placed("a", 1.0, 2, 2, 2016)], [better(0, 1)])
+    found = ladder_table(longest, [SHORT, undecided, longest], {})
+    assert found is not None
+    assert "b is better than a, the other way round than after 504" in found.table.sentences[-1]
+
+
+def test_two_rows_of_one_model_stay_two_lines() -> None:
+    newer, older = (replace(LONG.rows[1], ladder=code) for code in ("newer", "older"))
+    older = replace(older, scores={"CIDEr-D": Spread(0.5, 0.01, 3)})
+    long = replace(LONG, rows=(newer, older), comparisons=None)
+    short = replace(SHORT, rows=(replace(SHORT.rows[0], ladder="newer"),), comparisons=None)
+    found = ladder_table(long, [short, long], {})
+    assert found is not None
+    assert [[line.cells[at].text for at in (0, 2)] for line in found.table.lines] == [["100.0", "101.0"], ["", "50.0"]]
