@@ -59,7 +59,7 @@ def boards(contents: Contents) -> list[Board]:
     joint = no_places(contents.groups)
     for group, controls in zip(contents.groups, contents.controls, strict=True):
         place = (group.dataset, group.split)
-        if mains.setdefault(place, group) is not group and len(group.rows) <= FEW_ROWS:
+        if mains.setdefault(place, group) is not group and 0 < len(group.rows) <= FEW_ROWS:
             small.setdefault(place, []).append(group)
             continue
         [table], absent = leaderboards([group], contents.runs, contents.facets)
@@ -89,7 +89,7 @@ def separations(group: Group, groups: Iterable[Group]) -> tuple[Separation, ...]
     rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
     found = []
     for name, own in _separating(group).items():
-        others = dict.fromkeys(other.fields.get(name, "none") for other in rivals if other is not group)
+        others = dict.fromkeys(other.fields_beside(group).get(name, "none") for other in rivals if other is not group)
         found.append((name, own, tuple(value for value in others if value != own)))
     return tuple(found)
 

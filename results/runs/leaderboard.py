@@ -113,6 +113,10 @@ class Group:
         """What may separate it from other groups of its split."""
         return {"data": self.fingerprint, "track": self.track, **self.signature}
 
+    def fields_beside(self, group: "Group") -> dict[str, str]:
+        """Its `fields`; where one of the two has references alone, only their data can differ."""
+        return self.fields if self.rows and group.rows else {**group.fields, "data": self.fingerprint}
+
     @property
     def is_as_given(self) -> bool:
         compared = self.comparisons is not None and bool(self.comparisons.seeds)
@@ -184,8 +188,9 @@ def leaderboard(
             place = alone[0].dataset, fingerprint, split, alone[0].track
             groups.append(Group(*place, references=found, metric=metric))
     for number, group in enumerate(groups):
-        rivals = [other.fields for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
-        groups[number] = replace(group, separating=tuple(_differences(group.fields, rivals)))
+        rivals = [other for other in groups if (other.dataset, other.split) == (group.dataset, group.split)]
+        fields = [other.fields_beside(group) for other in rivals]
+        groups[number] = replace(group, separating=tuple(_differences(group.fields, fields)))
     return groups
 
 

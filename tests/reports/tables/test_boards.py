@@ -6,7 +6,7 @@ from reports.tables.boards import FEW_ROWS, Board, boards
 from reports.tables.columns import absent_levels
 from reports.tables.contents import ONE_MODEL
 from reports.tables.table import Cell, Line
-from results.runs.leaderboard import Row
+from results.runs.leaderboard import Group, Row
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, OTHER_IMAGES, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import NEEDS_SEEDS, OVER_IMAGES, OVER_SEEDS
@@ -107,3 +107,16 @@ def test_families_of_one_model_are_one_to_choose_by() -> None:
     }
     runs["human"] = replace(run(), model="human", role="reference")
     assert contents(runs=runs).families == {"a/x": "a", "a/y": "a", "b": ONE_MODEL, "c": ONE_MODEL}
+
+
+def test_references_of_other_data_have_a_table_and_take_no_condition_away() -> None:
+    main = group(*map(row, "abc"), separating=("data",))
+    other = Group("coco", "coco#2", "test", "references", references=(row("human"),), separating=("data",))
+    first, second = boards(contents(main, other))
+    assert [board.separations for board in (first, second)] == [
+        (("data", "coco#1", ("coco#2",)),),
+        (("data", "coco#2", ("coco#1",)),),
+    ]
+    assert [line.model for line in second.table.references] == ["human"]
+    assert main.fields_beside(other) == {"data": "coco#1", "track": "references"}
+    assert other.fields_beside(main) == {**main.fields, "data": "coco#2"}
