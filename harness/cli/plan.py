@@ -105,7 +105,8 @@ def plan(
         why = f"not read, since of {options.data} the sizes alone are looked at"
         hint = "say what models see by --cells and --channels, or name data that are here: --data FOLDER"
         refuse_typed(context, (*_SEEN, "store"), why, hint)
-    request = make_request(options, by_size=not here)
+    # What bench work executes is alone in its process, and several of these see by themselves what the cores do beside.
+    request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()
 
@@ -137,7 +138,13 @@ def plan(
         with Store(request.workspace.database) as results:
             results.record_dataset(found.record)
             results.plan(left)
+            known = results.progress([spec.key for spec in left])
+        ended = [key for key, (status, _) in known.items() if status in {"failed", "skipped"}]
         console.print("the runs are stored as planned; bench work executes them", soft_wrap=True)
+        if ended:
+            console.print(
+                f"{len(ended)} ended before and need their names: bench work {' '.join(ended)}", soft_wrap=True
+            )
 
 
 def _row(model: str, budget: int) -> str:

@@ -82,9 +82,13 @@ def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_pat
     data, workspace = draw_scenes(train=24, val=4, test=6), tmp_path / "workspace"
     words = [*run_words(data, workspace, "blind,human", TINY)[1:], *FEATURES]
     for _ in range(2):
-        assert bench_or_raise("plan", *words, "--store")[0] == 0
-    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        code, said = bench_or_raise("plan", *words, "--jobs", "2", "--store")
+        assert (code, "need their names" in said) == (0, False)
+    with Store(workspace / "bench.sqlite") as store:
         first, second = store.keys({"planned"})
+        assert (store.spec(first).execution or {})["execution"]["jobs"] == 1, "so that captioning is timed"
+        store.fail(first, "ValueError", "no", "")
+    assert f"bench work {first}\n" in bench_or_raise("plan", *words, "--store")[1]
     assert bench_or_raise("work", first, "--workspace", workspace)[0] == 0
     code, said = bench_or_raise("work", "--workspace", workspace)
     assert (code, "1 finished" in said) == (0, True), "whatever is left"
