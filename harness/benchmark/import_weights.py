@@ -155,8 +155,9 @@ def import_weights(
     # Names may begin as several devices wrote them.
     start = released.backbone_tensors
     if start is not None and any(key.removeprefix("module.").startswith(start) for key in state):
-        if regions is not None:
-            raise BenchError("the checkpoint holds its backbone, which sees pixels", "leave out --regions")
+        if regions is not None or features.weights is not None or features.options:
+            hint = "leave out --regions, --backbone-weights and --backbone-option"
+            raise BenchError("the checkpoint holds its backbone, with weights, which sees pixels", hint)
         model_name, chosen = f"{name}/end-to-end", {"backbone": features.backbone, **arguments}
         backbone_digest = ""
         preprocessing = ImagePreprocessing(features.image_size or 384, interpolation=released.interpolation)
@@ -171,7 +172,8 @@ def import_weights(
     longest = min(search.max_len, model.max_len - 1)  # without the begin token
     decoding = search.model_copy(update={"beam_size": beam_size or search.beam_size, "max_len": longest})
     built_with = {key: value for key, value in sizes.items() if key not in {"vocab_size", "visual_dim"}} | chosen
-    identity = [sha256_of(checkpoint), words.digest(), built_with, backbone_digest, decoding.beam_size]
+    seen = (backbone_digest, preprocessing.key())
+    identity = [sha256_of(checkpoint), words.digest(), built_with, *seen, decoding.beam_size]
     if regions is not None:
         identity.append(regions.model_dump(mode="json"))
     key = f"{name.replace('/', '.')}-imported-{digest(identity, 10)}"

@@ -120,7 +120,8 @@ def evaluate(
     if judgements is not None:
         refuse_typed(
             context,
-            ("predictions", "cards", "report", "split", "domains", "allow_subset", "more", "images", "sets"),
+            ("predictions", "cards", "report", "split", "domain_df", "domains", "allow_subset", "more", "clip", "bert")
+            + ("instances", "images", "sets"),
             "--judgements has captions of its own",
             "leave it out",
         )
@@ -148,6 +149,8 @@ def evaluate(
     wanted = read_references(references, split=split)
     if domains is not None:
         wanted = replace(wanted, domains=read_domains(domains, wanted))
+    if domain_df != "all" and not wanted.domains:
+        raise BenchError(f"--domain-df {domain_df}: no image has a domain", "add --domains FILE, or leave it out")
     read = read_predictions(captions_file, wanted.captions, wanted.files)
     chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
     settings = EvaluationSettings(

@@ -66,8 +66,10 @@ def submission(
         )
     for path in written:
         typer.echo(path)
-    if server == "coco" and len(written) == 1:
-        typer.echo("Next: the same for the other split; the archive to upload is written once both are there")
+    if server == "coco":
+        last = "Next: the same for the other split; the archive to upload is written once both are there"
+        joined = f"The other split's captions were in {out} before: each system needs a --name or an --out of its own"
+        typer.echo(last if len(written) == 1 else joined)
 
 
 def leaderboard(

@@ -91,6 +91,8 @@ def test_a_captioner_alone_captions_through_its_backbone(
 def test_the_stored_model_is_the_authors(body: dict[str, Tensor], words: Path, backbone: Path, tmp_path: Path) -> None:
     features = FeatureConfig(backbone="test_resnet", weights=backbone, image_size=64)
     folder = imported(tmp_path, saved(body, tmp_path / "body.pth"), words, features)
+    larger = imported(tmp_path, tmp_path / "body.pth", words, features.model_copy(update={"image_size": 96}))
+    assert folder != larger, "another size of images is another run"
     model, vocabulary = SavedModel.load(folder).build(folder)
     theirs = from_official("expansionnet_v2", body, **SIZES)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in theirs.state_dict().items())
@@ -118,6 +120,8 @@ def test_a_checkpoint_with_its_backbone_becomes_a_model_on_pixels(
     merged = model.state_dict()["backbone.layers.1.downsample.reduction.weight"]
     assert torch.equal(merged, fitting["swin_transf.layers.0.downsample.reduction.weight"])
     bench_ok("caption", pictures[0], "--run", folder)
+    with pytest.raises(BenchError, match="holds its backbone"):
+        imported(tmp_path, tmp_path / "both.pth", words, FeatureConfig(backbone=SWIN_NAME, weights="random"))
 
 
 def test_same_weights_give_the_same_run_others_another(

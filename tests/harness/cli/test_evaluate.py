@@ -97,6 +97,14 @@ def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):
     assert [fields(each["signature"])["df"] for each in found] == ["all", "subset"]
 
 
+def test_domain_frequencies_need_domains(files, tmp_path):
+    plain = tmp_path / "plain.json"
+    annotations = [{"image_id": number, "caption": "a dog"} for number in CAPTIONS]
+    plain.write_text(json.dumps({"images": [{"id": number} for number in CAPTIONS], "annotations": annotations}))
+    refused = bench("evaluate", files[0], "--references", plain, "--no-meteor", "--domain-df", "subset")
+    assert "no image has a domain" in str(refused.exception)
+
+
 @pytest.fixture
 def splits_of_three(monkeypatch):
     for splits in SPLITS.values():
@@ -116,6 +124,8 @@ def test_submission_of_a_file(files, tmp_path):
     content = json.loads((tmp_path / "up" / "nocaps_test_captionbench.json").read_text())
     assert [entry["image_id"] for entry in content] == [7, 3, 5]
     assert "the same for the other split" in submission(predictions, "coco", references, tmp_path).output
+    joined = submission(predictions, "coco", references, tmp_path, "--split", "val2014").output
+    assert "each system needs a --name" in joined
 
 
 @pytest.mark.usefixtures("splits_of_three")

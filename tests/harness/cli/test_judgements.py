@@ -96,6 +96,8 @@ def test_lines_whose_references_lie_beside(tmp_path: Path) -> None:
         ([], (), "no judgements"),
         (rated(), ("--references", "judged.json"), "its own"),
         (rated(), ("--allow-subset",), "--allow-subset"),
+        (rated(), ("--clip", "openai/clip"), "--clip"),
+        (rated(), ("--domain-df", "subset"), "--domain-df"),
         (rated(), ("--scores", "Own=judged.json"), "entry 0"),
         (rated(), ("--scores", "CIDEr-D=judged.json"), "CIDEr-D"),
         (rated(), ("--scores", "short.json"), "short.json"),
