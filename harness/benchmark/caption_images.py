@@ -151,17 +151,15 @@ class _VisualInputs:
 
     def source(self, spec: VisualSpec, scratch: Path, device: torch.device) -> tuple[VisualSource, dict[int, str]]:
         """What the model reads of the images, as in training, and the reasons for images whose regions are unusable."""
+        trained = None if spec.kind in {"pixels", "none"} else self.run.features.regions
+        if trained is None and self.regions is not None:
+            raise BenchError(f"--regions is for models on regions; {self.run.model} is none", "leave out --regions")
         if spec.kind == "pixels":
             return PixelSource(self.images, self.run.preprocessing, device), {}
         if spec.kind == "none":
             return NullSource(), {}
-        trained = self.run.features.regions
         extract = partial(extract_features, self.images, cache_dir=scratch, device=str(device))
         if trained is None:
-            if self.regions is not None:
-                raise BenchError(
-                    "--regions is for models on regions; this run was trained on grid features", "leave out --regions"
-                )
             return extract(self._own_backbone()), {}
         anywhere = isinstance(trained.source, str) and trained.source != "boxes"  # windows
         source = self.regions or (trained.source if self.as_trained or anywhere else None)

@@ -115,6 +115,9 @@ def resolve_models(
         else:
             resolve = _resolve_ensemble if name.startswith(ENSEMBLE) else _resolve
             found.append(resolve(name, workspace, pretrained or {}))
+    named = {model.name for each in found for model in (each, *(part for part, _ in each.parts))}
+    if unused := next((name for name in pretrained or () if name not in named), None):
+        raise BenchError(f"--pretrained {unused}: no such model is asked for", f"add {unused} to --models")
     if long := next((model.name for model in found if len(os.fsencode(model.name)) > _LONGEST), None):
         raise BenchError(
             f"{shortened(long)} is too long a name for the folder of a run: at most {_LONGEST} bytes",

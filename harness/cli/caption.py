@@ -97,7 +97,7 @@ def caption(
         sheets[sheet] = None
 
     if images:
-        pictures = of_numbered_files(images) if seen else of_files(images)
+        pictures = of_numbered_files(images) if seen and isinstance(seen.source, Path) else of_files(images)
     else:
         pictures = open_split(data or "", data_images, "test" if split is None else split, place)
     checkpoint = find_hub(run, place, hub_options(hub or ()))

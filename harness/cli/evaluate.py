@@ -118,13 +118,9 @@ def evaluate(
 
     others = _metrics_of(scores)
     if judgements is not None:
-        refuse_typed(
-            context,
-            ("predictions", "cards", "report", "split", "domain_df", "domains", "allow_subset", "more", "clip", "bert")
-            + ("instances", "images", "sets"),
-            "--judgements has captions of its own",
-            "leave it out",
-        )
+        reads = {"judgements", "references", "scores", "out", "tokenizer", "no_meteor"}
+        unused = [name for name in context.params if name not in reads]
+        refuse_typed(context, unused, "--judgements has captions of its own", "leave it out")
         settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor)
         _judge(judgements, references, others, out, settings)
         return

@@ -53,6 +53,8 @@ def named(stem: str, name: str) -> str:
     """The source of `mine.py` or `test_mine.py` (by `stem`) for a model of this name."""
     source = Path(__file__).with_name(f"{stem}.py").read_text(encoding="utf-8")
     class_name = "".join(part.capitalize() for part in name.split("_"))
+    if class_name != "Mine" and re.search(rf"\b{class_name}\b", source):
+        raise BenchError(f"NAME {name!r} would hide {class_name}, which the file imports", _HINT)
     return source.replace("mine", name).replace("Mine", class_name)
 
 

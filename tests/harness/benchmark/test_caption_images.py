@@ -67,6 +67,13 @@ def test_the_same_picture_twice_is_captioned_once(pictures: list[Path], make_run
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.parametrize("model", ["transformer_base", "blind", "git/small"])
+def test_regions_that_nothing_reads_are_refused(pictures: list[Path], make_run: MakeRun, model: str) -> None:
+    refused = caption(*pictures, "--run", make_run(model), "--regions", "windows:2")
+    assert isinstance(refused.exception, BenchError)
+    assert "leave out --regions" in (refused.exception.hint or "")
+
+
 def test_a_beam_size_replaces_the_runs(
     pictures: list[Path], make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

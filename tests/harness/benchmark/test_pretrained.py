@@ -227,6 +227,8 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     words = run_words(small_scenes, workspace, "git/pretrained,vit_gpt2/finetuned,blip/pretrained", settings)
     for name in ("git/pretrained", "vit_gpt2/finetuned"):
         words += ["--pretrained", f"{name}={hub[name.partition('/')[0]]}"]
+    unused = bench(*words, "--backbone", "filterbank", "--pretrained", f"vit_gpt2/pretrained={tmp_path}")
+    assert "no such model is asked for" in str(unused.exception)
     result = bench(*words, "--backbone", "filterbank", "--precision", "bf16")
     assert "2 finished, 0 re-used, 1 skipped, 0 failed" in result.output
     assert result.exit_code == 1

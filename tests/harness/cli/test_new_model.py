@@ -56,6 +56,13 @@ def test_a_model_that_breaks_a_law_is_told_which(
         check_laws(model, visual, vocab_size=23, begin=1)
 
 
+@pytest.mark.parametrize("name", ["memory", "visual_spec"])
+def test_a_name_that_would_hide_what_the_file_imports_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BenchError, match="would hide"):
+        bench_or_raise("new-model", name, "--out", tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.usefixtures("quick_runs")
 def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
     said = bench_ok("new-model", "sparse_gru", "--out", tmp_path / "models").output
