@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="BaseModel")
 
 LIMIT_VARIABLE: Final = "BENCH_MAX_FILE_GB"
-"""Environment variable: most gigabytes (10^9 bytes) of a file that is read as a whole."""
 DEFAULT_LIMIT_GB: Final = 1.0
 
 _KINDS: Final = (

@@ -14,7 +14,6 @@ from zoo.layers.looped import exactly, full_precision, loop, written_out
 from zoo.layers.lstm import LSTMCell
 
 Rows = dict[str, Tensor]
-"""The recurrent state: tensors with one row per caption or beam."""
 
 
 class RecurrentCaptioner(Captioner):

@@ -28,7 +28,6 @@ LARGEST: Final[Mapping[str, int]] = {
 }
 """The largest value of each size that is a whole number, each far above any published model's."""
 SIZES: Final = (*LARGEST, "dropout")
-"""The size contract: names of these arguments in every model that has them."""
 _SHOWN = 40
 _GIVEN_TO_ALL = {"visual_dim", *SIZES}
 
@@ -60,7 +59,6 @@ class Pretraining:
 
 
 NOT_DOCUMENTED = Pretraining((), "not documented", (), {}, "not documented")
-"""Pretrained weights whose training data are not documented."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from results.files import read_text
 from results.records import Outcome, Quantity
 
 CARD: Final = ".card.yaml"
-"""What the card of a file is named by, behind the file's own name."""
 NOT_RUN: Final = "only its captions are known: no model was run here"
 _COSTS: Final = ("parameters", "train_seconds", "latency_median", "gmac_beam")
 

@@ -60,7 +60,6 @@ COSTS = {
 BASE_BYTES = 1_000_000_000
 """Of a process that trains: Python, torch, prepared images and batches (`docs/training.md`)."""
 _COPIES = 2
-"""Of the weights besides: the best ones, and a checkpoint while it is written."""
 
 
 def memory_bytes(specs: Sequence[RunSpec], context: RunContext) -> int:

@@ -287,7 +287,6 @@ PARTS: dict[str, tuple[Callable[[Check], None], float]] = {
     "energy": (energy, 30),
     "resume": (resume, 60),
 }
-"""The most important first, each with its limit in seconds."""
 
 
 def reports_of(device: str, told: Callable[[Report], None]) -> list[Report]:

@@ -105,7 +105,6 @@ RELEASED = {
         Decoding(beam_size=2, max_len=17, length_penalty=0.0),
     ),
 }
-"""By family. GET has no released weights."""
 BACKBONE = "swin_large_patch4_window12_384"
 
 

@@ -19,7 +19,6 @@ from zoo.errors import first_line
 from zoo.registry import NOT_DOCUMENTED
 
 WEIGHTS_FILES = ("config.json", "*.safetensors", "*.json", "*.txt")
-"""What is fetched of a model: no pickled weights, no code."""
 
 
 def published_signature(

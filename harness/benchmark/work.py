@@ -85,7 +85,6 @@ class Services(ExitStack):
         self._evaluators: dict[bool, Evaluator] = {}
         self._warm = False
         self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
-        """Versions and machine."""
         self.unscored: set[str] = set()
         """Metrics that cannot be had here; they are not tried a second time."""
 

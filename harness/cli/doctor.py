@@ -31,7 +31,6 @@ _PROBE = "A dog, running (fast)."
 _PROBE_TIMEOUT_S = 60.0
 
 State = Literal["works", "note", "not run", "fails"]
-"""How a part is. Only `fails` makes the exit code 1."""
 _STYLES: dict[State, str] = {"works": "green", "note": "yellow", "not run": "yellow", "fails": "bold red"}
 
 

@@ -48,6 +48,7 @@ _UNIT = "GMAC: 10^9 multiply-accumulates, 1 MAC being 1 of fvcore's flops; train
 
 
 def flops(
+    context: typer.Context,
     models: options.RowsOption = "all",
     preset: Annotated[
         str | None,
@@ -100,11 +101,9 @@ def flops(
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
-        others = (change, caption_length, beam, position, regions, visual_dim, image_size, backbone, hub, plugin)
-        if models != "all" or with_backbone or operators or any(others):
-            raise BenchError(
-                f"--preset {TABLE_VI} is a published table with its own sizes", "leave out all but --format"
-            )
+        unused = sorted(context.params.keys() - {"preset", "output"})
+        why = f"not read by --preset {TABLE_VI}, a published table with its own sizes"
+        options.refuse_typed(context, unused, why, "leave out all but --format")
         print_table_vi(output)
         return
     load_plugins(plugin)

@@ -38,7 +38,6 @@ _Force = Annotated[
 ]
 _DATABASE = "bench.sqlite"
 _KEPT = {_DATABASE: "the results", "tuning": "the trials", "runs": "the runs", "cache": "the cache"}
-"""What is in a workspace, and not for other files."""
 _BESIDE = re.compile(r"-(wal|shm|journal)$")
 """What SQLite has beside a database, and reads as a part of it."""
 _BETWEEN = re.compile(r"\bsqlite[\w+]*:///(?:file:)?|\bfile:(?://)?|\bhf:|[,=?]")

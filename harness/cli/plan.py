@@ -41,7 +41,6 @@ _SEEN = (
     *("images", "backbone", "backbone_weights", "backbone_option", "image_size", "normalisation", "skip_bad_images"),
     *("regions", "region_count", "region_bins", "graphs", "graph_words", "graph_labels", "sentence_graphs"),
 )
-"""Options of what models see, which are looked at with the data."""
 SEEDS = (2, 3, 5, 10, 20)
 MORE_IMAGES = 4
 """How many times the images the second column is for."""

@@ -27,7 +27,6 @@ SPLIT_NAMES = {
     "restval": "restval",
 }
 _SOURCE, _HASH = "source", "hash:80/10/10"
-"""Rules of splits: the source's own, and the one for sources without."""
 _SPLITS = ("train", "val", "test")
 _TABLES = (".csv", ".tsv")
 _METADATA = "metadata.jsonl"

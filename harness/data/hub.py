@@ -23,7 +23,6 @@ from harness.utils.storage import sha256_of
 from zoo.errors import first_line
 
 PREFIX: Final = "hf:"
-"""Begins the row of a checkpoint of transformers' own interface."""
 _REPOSITORY: Final = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _PARTS: Final = ("*.json", "*.txt", "*.model", "*.safetensors")
 _CONNECT_TIMEOUT_S = 3.0

@@ -25,7 +25,6 @@ Luo's ImageCaptioning.pytorch and its descendants (AoANet, Image Transformer) to
 words over all splits of the file, those that are evaluated too.
 """
 UNKNOWN = "<unk>"
-"""The unknown word, where no preparation gives it another name."""
 _WORD = re.compile(r"[^\s'-]+(?:['-][^\s'-]+)*")
 _APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "‐": "-", "‑": "-"})
 _SYMBOL = re.compile(r"([^\w0-9])")
@@ -33,7 +32,6 @@ _DROPPED = frozenset({"", "''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "-
 _KARPATHYS = ("train", "val", "test")
 """Splits of Karpathy's files, `restval` within `train`; nocaps, which may be joined to them, has no tokens."""
 PAD, BOS, EOS, UNK = range(4)
-"""Default numbers of the special tokens."""
 FORMAT = "captionbench vocabulary 2"
 
 

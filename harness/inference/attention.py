@@ -24,7 +24,6 @@ from zoo import Captioner
 from zoo.attention_maps import attends, attention_weights
 
 IMAGES = 24
-"""Number of images of which a run keeps attention maps."""
 _AT_ONCE = 24
 
 Box = tuple[float, float, float, float]

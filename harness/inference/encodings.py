@@ -19,9 +19,7 @@ from harness.utils.errors import BenchError
 from zoo import Captioner
 
 ENCODED = 100
-"""Number of images whose vectors are compared."""
 POINTS = 500
-"""Number of vectors that are drawn."""
 _AT_ONCE = 25
 _SIDE, _TITLE, _MARGIN = 320, 40, 12
 

@@ -22,7 +22,6 @@ from zoo.errors import first_sentence
 
 FLASH: Final = "flash_attention_2"
 DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-"""Types of weights and arithmetic, with torch's names for them."""
 ATTENTION: Final = ("eager", "sdpa", FLASH)
 _FETCH = "fetch it again, or name the folder of a complete model: config.json, its processor's files, *.safetensors"
 _COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
@@ -31,7 +30,6 @@ _WORDS = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiec
 _FILE = Path(__file__).with_name("hub_prompts.yaml")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 OWN = "own"
-"""The name of a prompt that is no template."""
 _SENTENCE = re.compile(r".*?[.!?](?=\s|$)")
 _QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
 

@@ -80,7 +80,6 @@ def nvml_device(device: torch.device) -> Iterator[NvmlDevice]:
 
 
 COSTS = {"energy_per_image": "J", "energy_per_image_above_idle": "J", "idle_power": "W"}
-"""Names of the stored costs, with units."""
 
 
 def measure_energy(

@@ -278,7 +278,6 @@ def _elements(value: Any) -> int:
 
 PARTS = ("encoder", "start", "step", "greedy", "beam", "teacher_forced", "training")
 COSTS = tuple(f"gmac_{part}" for part in PARTS)
-"""Names of the stored costs, in GMAC."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ SPREAD = 0.10
 DRIFT = 0.05
 """Medians of the first and the second half that differ by more than this fraction of the median are noisy."""
 MIN_RUNS = 5
-"""Minimum number of runs for a margin."""
 _PLACEMENT = 0.03
 """Relative difference between processes, due to memory placement, which cannot be seen within one run."""
 _NORMAL_95 = 1.96
@@ -181,7 +180,6 @@ COSTS = {
     "latency_images": "images",
     "latency_noisy": "",
 }
-"""Names of the stored costs, with units."""
 
 
 def time_work(

@@ -26,7 +26,6 @@ class StageData:
     train_batches: CaptionBatches
     objective: Objective
     validate: Callable[[], float]
-    """Called on rank 0 alone."""
 
 
 def make_objective(

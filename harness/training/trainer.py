@@ -80,9 +80,7 @@ class TrainState:
     plateau_epochs: int = 0
     """Validations since the level rose, or the learning rate was reduced."""
     stage_start_score: float = -math.inf
-    """The validation CIDEr-D that the stage began from."""
     latest: float = -math.inf
-    """The stage's last validation CIDEr-D."""
     micro_batches: int = 1
     """How many passes a batch takes since memory ran out."""
 

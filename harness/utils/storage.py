@@ -26,7 +26,6 @@ from results.errors import install_extra
 from results.files import load_json
 
 CHECKPOINTS = "checkpoint/"
-"""Where files lie that become old; their objects are deleted when a manifest no longer names them."""
 _LAST = {"meta.json", "run.json", "state.pt"}
 """What marks a folder as complete: it comes last, so that a download that was cut off is none."""
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -24,7 +24,6 @@ _NEAR = 12.0
 Scale = Callable[[float], float]
 Box = tuple[float, float, float, float]
 Tick = tuple[float, str]
-"""Where on its axis, in pixels, and what it says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from results.comparison.baseline import UNKNOWN, Closed, differing
 from results.files import read_model
 
 FILE: Final = "recording.json"
-"""The recording within a baseline's folder; beside it lie each model's weights, and perhaps `ENDS`."""
 ENDS: Final = "ends.json"
 HEADROOM: Final = 20.0
 AHEAD: Final = 4

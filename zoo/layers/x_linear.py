@@ -43,7 +43,6 @@ class Fusion(nn.Module):
 
 
 ALPHA = 1.3
-"""Of every CELU."""
 Seen = tuple[Tensor, Tensor]
 """The keys that queries see: what is added to their scores, and their weights in a mean; each (B, 1, Q or 1, L)."""
 

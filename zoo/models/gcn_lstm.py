@@ -88,7 +88,6 @@ their union, 4 to 11 the octant of the direction from j to i where their centres
 picture's diagonal, else 0 for no edge.
 """
 N_REGAT_LABELS = 13
-"""With 12, of a box and itself."""
 _OVERLAP = 0.5
 _NEAR = 0.5
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 KeysValues = list[tuple[Tensor, Tensor]]
-"""Keys and values (R, H, L, d_k) of each layer."""
 
 
 class VisionLanguage(Captioner):

@@ -16,7 +16,6 @@ Place = tuple[str, int]
 """A tensor's name, and one of its axes."""
 Tensors = dict[str, Tensor]
 UNKNOWN = "UNK"
-"""The authors' name of the unknown word, which is one of the words."""
 NEVER = -1e4
 """Logit of what no caption holds: its probability is exactly 0 in every floating-point type."""
 _HINT = "the model must be the checkpoint's"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 ANSWER_S = 10.0
 RETRIES = 3
 _FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "OMP_", "PG", "XDG_CACHE_HOME")
-"""Beginnings of the names of variables that tasks get from the driver."""
 _START = "start one with `ray start --head` and write --on ray:HOST:6379; --on ray alone may use this machine"
 
 

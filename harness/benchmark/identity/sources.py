@@ -26,7 +26,6 @@ _NOT_MODELS = {"zoo", "zoo.registry", "zoo.errors"}
 _LENGTH = 8
 
 Files = dict[str, str]
-"""Digest by path, relative to the folder that holds the packages."""
 
 
 def model_files(cards: Iterable[ModelCard]) -> Files:

@@ -38,7 +38,6 @@ class TrainableBackbone(Backbone, Protocol):
     """A backbone whose network can be part of a model on pixels."""
 
     arguments: dict[str, Any]
-    """Arguments of timm.create_model, besides the name."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights, by timm's names."""

@@ -23,7 +23,6 @@ CHANNELS: Final = (16, 32, 48, 64, 64)
 """Of the convolutions, one after the other; all but the last are followed by a ReLU."""
 STRIDES: Final = (2, 2, 2, 1, 1)
 STRIDE: Final = 8
-"""Pixels a cell, to each side."""
 
 
 def convolutions() -> nn.Sequential:

@@ -39,7 +39,6 @@ RESERVED = frozenset(
     }
 )
 _SWIN_MARK = "layers.0.downsample.reduction.weight"
-"""Key in checkpoints of Swin's authors, which timm names `layers.1.downsample`."""
 _HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
 """Names of weights that timm's folders on the hub have beside their config.json."""
 

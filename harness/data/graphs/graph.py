@@ -20,7 +20,6 @@ from harness.utils.json_io import parse_json, read_file
 
 FORMAT = "captionbench graphs 1"
 UNNAMED = "object"
-"""The name of objects of which a file has the number alone."""
 _PICKLES = frozenset({".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
 _MOST = 10_000
 """Objects of one image; more is refused as damaged or malicious."""

@@ -34,7 +34,6 @@ BACKGROUND: Final = "background"
 SHAPE_OF: Final = {
     word: shape for shape, named in nouns().items() for noun in named for word in (noun, PLURALS.get(noun, f"{noun}s"))
 }
-"""The shape that each noun of captions names, in the singular and the plural."""
 _ADJECTIVES: Final = frozenset({*colour_words(), *TEXTURES, *size_words()})
 _RELATIONS: Final = {
     "to the left of": "left of",

@@ -112,7 +112,6 @@ DETAILS: dict[str, Callable[[Square], Mask]] = {
     "cup": lambda s: s.within(-80, -30, 50, -8),
     "umbrella": lambda s: s.within(-6, 0, 6, 96) | s.within(0, 80, 40, 96) | s.within(28, 62, 40, 96),
 }
-"""Of shapes that have some in a darker colour."""
 
 
 def draw_background(size: int, texture: str) -> Mask:

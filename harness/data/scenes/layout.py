@@ -27,7 +27,6 @@ _THIRD_PLACES = {
 }
 _TEXTURES = dict(zip(TEXTURES, (0.55, 0.15, 0.15, 0.15), strict=True))
 IMAGE_SIZE = 96
-"""Side of an image, in pixels."""
 SMALL, LARGE = (20, 25), (34, 42)
 """Minimum and maximum side of objects, in pixels; two large ones fit beside each other."""
 _JITTER = 7  # maximum misalignment of neighbours in a row, in pixels
