@@ -188,8 +188,9 @@ def beam_search(
                 finished = last == eos
                 aside = ranked(sums.masked_fill(~finished, -torch.inf))
                 sums = sums.masked_fill(finished, -torch.inf)
-                # A sum can only fall, and its score is highest for the longest caption.
-                reached = sums.amax(1) / (max_len + int(count_bos)) ** length_penalty
+                # A sum can only fall, and its score is highest for the longest caption, by a negative power the next.
+                length = max_len if length_penalty >= 0 else len(path.words) + 1
+                reached = sums.amax(1) / (length + int(count_bos)) ** length_penalty
                 if not to_the_end and bool((reached <= aside.scores[:, -1]).all()):
                     break
             # The words themselves are read, which takes no kernel, and counted here.

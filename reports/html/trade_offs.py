@@ -254,6 +254,7 @@ def _curve(runs: Sequence[Run], colour: int, values: Points, name: str, decimals
     several = any(len(seen) > 1 for seen in values.values())
     band = tuple((float(number), min(seen), max(seen)) for number, seen in values.items()) if several else ()
     last = f"{points[-1][1]:.{decimals}f} at epoch {points[-1][0]:.0f}" if points else "no epoch"
+    last += f", of {left} of them" if values and (left := len(list(values.values())[-1])) < len(runs) else ""
     is_open = _is_open(runs)
     title = f"{name}: {last}{', still learning' if is_open else ''}"
     return Series(runs[0].model, colour, points, title, band=band, open_end=is_open)

@@ -163,6 +163,16 @@ def test_finished_hypotheses_may_leave_their_places(penalty, banned, max_len):
             assert float(found.log_probs[image, beam].sum()) == pytest.approx(total)
 
 
+@pytest.mark.parametrize(("penalty", "seed"), [(-0.5, 81), (-1.0, 14)])
+def test_a_search_for_short_captions_waits_for_a_better_beam(penalty, seed):
+    table = 6 * torch.randn(1, 6, 6, generator=torch.Generator().manual_seed(seed))
+    settings = {"beam_size": 3, "max_len": 9, "length_penalty": penalty, "release_finished": True, **SEARCH}
+    model, log_probs = Bigram(6), table.log_softmax(-1)
+    found = beam_search(model, model.encode(Visual(table)), **settings).scores[0].tolist()
+    best = sorted((total / length**penalty for length, total in released(log_probs[0], 3, 9, ())), reverse=True)
+    assert found == pytest.approx(best[:3], abs=1e-4)
+
+
 def test_a_banned_token_is_never_generated():
     table = torch.zeros(2, 5, 5)
     table[..., 4], table[..., 3] = 9.0, 5.0
