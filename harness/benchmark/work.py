@@ -175,7 +175,7 @@ class Work(OwnServices):
                 missing = _add_what_is_missing(spec, config, services)
                 reporter.note(f"  {spec.model}: re-used, finished before{missing}")
                 return "reused"
-            if self.rerun:
+            if self.rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
                 shutil.rmtree(folder / TRUNK, ignore_errors=True)
                 (folder / NOTE).unlink(missing_ok=True)

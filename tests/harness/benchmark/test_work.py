@@ -115,15 +115,19 @@ def test_a_long_traceback_is_kept_from_its_end(fake: Fake) -> None:
     assert (len(tail.splitlines()), tail.splitlines()[-1]) == (LOG_TAIL_LINES, "line 99")
 
 
-def test_a_rerun_begins_without_the_old_checkpoints(fake: Fake) -> None:
+def test_a_rerun_begins_without_the_old_checkpoints(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake.workspace.run_folder("a")
     fake.work()("a")
     (folder / "checkpoint" / "step-000000001").mkdir(parents=True)
     (folder / "best.safetensors").touch()
     fake.work()("a")
     assert (folder / "checkpoint").is_dir(), "a finished run is left alone"
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert fake.work(rerun=True)("a") == "finished"
-    assert fake.executed == ["a", "a"]
+    assert (folder / "checkpoint").is_dir(), "what a job that Slurm requeued goes on from"
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
+    assert fake.work(rerun=True)("a") == "finished"
+    assert fake.executed == ["a", "a", "a"]
     assert not (folder / "checkpoint").exists()
     assert (folder / "best.safetensors").is_file(), "until training has better ones"
 
