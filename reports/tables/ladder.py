@@ -116,10 +116,10 @@ def _changes(rungs: Sequence[Group]) -> list[str]:
         ]
         for one, other in [pair for pair, verdict in found.items() if verdict == "better"]:
             if many := told.pop((other, one), ""):
-                turned.setdefault(many, []).append(f"{one[0]} is better than {other[0]}")
+                turned.setdefault(many, []).append(f"{one[0]} over {other[0]}")
             told[one, other] = after
         for many, of in turned.items():
-            said.append(f"After {after} updates {listed(of, most=_NAMED)}, the other way round than after {many}.")
+            said.append(f"After {after} updates the other way round than after {many}: {listed(of, most=_NAMED)}.")
         if lost:
             said.append(f"What {before} updates told is not told after {after}: {listed(lost, most=_NAMED)}.")
         before = after

@@ -46,7 +46,7 @@ def test_the_longest_rung_shows_all_and_who_overtook_whom() -> None:
     assert [line.model for line in found.table.lines] == ["b", "a"]
     held, turned = found.table.sentences
     assert "0 of 1 pairs" in held
-    assert "b is better than a" in turned
+    assert "round than after 504: b over a" in turned
 
 
 def test_pairs_that_every_rung_tells_alike_are_counted() -> None:
@@ -98,7 +98,7 @@ def test_a_pair_that_turns_over_two_budgets_is_told() -> None:
     longest = rung(4, [placed("b", 1.3, 1, 1, 2016), placed("a", 1.0, 2, 2, 2016)], [better(0, 1)])
     found = ladder_table(longest, [SHORT, undecided, longest], {})
     assert found is not None
-    assert "b is better than a, the other way round than after 504" in found.table.sentences[-1]
+    assert "After 2,016 updates the other way round than after 504: b over a" in found.table.sentences[-1]
 
 
 def test_two_rows_of_one_model_stay_two_lines() -> None:
