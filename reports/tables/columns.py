@@ -28,7 +28,7 @@ SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 _SCORES = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 """Shown first, in this order; the others wait for "all metrics"."""
 _PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
-_MAY_DIFFER = {"nrefs", "heldout", "track", "v"}  # of the results revision, which may not differ, any release is
+_MAY_DIFFER = {"nrefs", "heldout", "track"}
 _MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}
 
 Facets = Mapping[str, Mapping[str, str]]

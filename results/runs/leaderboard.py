@@ -283,6 +283,8 @@ def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], 
         differs = _differences(row[0].conditions, group)
         if group and conditions["track"] == "captions":
             differs.pop("track", None)  # in which no reference is
+        if "rev" in conditions:
+            differs.pop("v", None)  # of a results revision any release is comparable
         rows.append(_row(row, split, differs, context, machines))
     return tuple(sorted(rows, key=lambda row: _rank(row, context.metric)))
 

@@ -142,6 +142,16 @@ def test_references_are_beside_every_group_of_data_and_split(store: Store, add: 
     assert narrow.separating == ("beam",), "references separate nothing"
 
 
+@pytest.mark.parametrize(("revision", "differs"), [("2", {}), ("1", {"rev": "1"})])
+def test_a_reference_by_another_release_of_the_results_revision_is_alike(
+    store: Store, add: Add, revision: str, differs: dict[str, str]
+) -> None:
+    add("blind", signature={"nrefs": "5", "v": "1.0.0", "rev": "2"})
+    add("human", 0, 2.0, role="reference", signature={"nrefs": "5", "v": "0.4.0", "rev": revision})
+    (group,) = leaderboard(store)
+    assert [row.differs for row in group.references] == [differs]
+
+
 def test_references_alone_are_shown_too(store: Store, add: Add) -> None:
     add("human", 0, 2.0, role="reference")
     (group,) = leaderboard(store)
