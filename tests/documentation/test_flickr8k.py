@@ -76,12 +76,16 @@ def test_what_it_says_of_rewards() -> None:
     assert {seed["state"] for row in group["rows"] for seed in row["learning"].values()} == {"finished learning"}
     assert [list(row["learning"]) for row in group["rows"]] == 4 * [["0", "1", "2"]]
     pairs = {(pair["first"], pair["second"]): pair for pair in group["comparisons"]["pairs"]}
-    assert {pair["verdict"] for pair in pairs.values()} == {"unknown"}
-    low, high = (f"{100 * pairs[0, 3][bound]:+.1f}".replace("-", "−") for bound in ("low", "high"))
-    assert f"is {100 * pairs[0, 3]['difference']:+.1f} points ({low} to {high}, p {pairs[0, 3]['p']:.2f})" in PAGE
-    seconds = [row["costs"]["train_seconds"]["value"] for row in group["rows"] if row["model"] != "aoanet"]
+    assert [row["model"] for row in group["rows"][:2]] == ["transformer_base", "aoanet"]
+    assert {at for at, pair in pairs.items() if pair["verdict"] == "better"} == {(0, 2), (0, 3)}
+    for at in ((0, 2), (0, 3)):
+        assert f"ExpansionNets, by {100 * pairs[at]['difference']:.1f} points (p {pairs[at]['p']:.2f})" in PAGE
+    low, high = (f"{100 * pairs[0, 1][bound]:+.1f}".replace("-", "−") for bound in ("low", "high"))
+    assert f"is {100 * pairs[0, 1]['difference']:+.1f} points ({low} to {high}, p {pairs[0, 1]['p']:.2f})" in PAGE
+    assert "6 seeds would probably tell none" in group["verdict"][1]
+    seconds = [row["costs"]["train_seconds"]["value"] for row in group["rows"]]
     minutes = [each / 60 for each in seconds if each is not None]
-    assert f"{min(minutes):.0f} to {max(minutes):.0f} minutes each" in PAGE
+    assert f"one takes {min(minutes):.0f} to {max(minutes):.0f} minutes" in PAGE
     before = {row["model"]: row["scores"] for row in alone["rows"]}
 
     def gains(metric: str) -> list[float]:
@@ -90,8 +94,8 @@ def test_what_it_says_of_rewards() -> None:
 
     for metric, said in (("CIDEr-D", "by {:.1f} to {:.1f} points"), ("BLEU-4", "BLEU-4 by {:.1f} to {:.1f}")):
         assert said.format(min(gains(metric)), max(gains(metric))) in PAGE
-    assert max(map(abs, gains("METEOR"))) < 0.2
-    assert "METEOR changes by less than 0.2" in PAGE
+    assert max(map(abs, gains("METEOR"))) < 0.3
+    assert "METEOR changes by less than 0.3" in PAGE
 
 
 def test_seeds_differ_as_the_page_of_coco_says() -> None:
