@@ -94,6 +94,8 @@ def test_what_it_says_of_rewards() -> None:
 
     for metric, said in (("CIDEr-D", "by {:.1f} to {:.1f} points"), ("BLEU-4", "BLEU-4 by {:.1f} to {:.1f}")):
         assert said.format(min(gains(metric)), max(gains(metric))) in PAGE
+    added = "adds {:.1f} to {:.1f} points".format(min(gains("CIDEr-D")), max(gains("CIDEr-D")))
+    assert f"Self-critical training {added} to four of them" in " ".join(text_of("README.md").split())
     assert max(map(abs, gains("METEOR"))) < 0.3
     assert "METEOR changes by less than 0.3" in PAGE
 
