@@ -401,8 +401,9 @@ def _verdict(claim: Claim, findings: Sequence[Finding], limit: float | None) -> 
         why = f"the interval holds either sign, or p is not below {ALPHA:g} for all tests"
         return "cannot be told", f"{why}{needs}{remarks}"
     if claim.direction == "reversed":
-        holds = signs[0] != signs[1]
-        told = f"the order is {'another' if holds else 'the same'}"
+        turned = signs[0] != signs[1]
+        holds = turned and signs[0] * (claim.published.difference or 0.0) > 0
+        told = f"the order is {'another' if holds else 'turned the other way' if turned else 'the same'}"
     else:
         direction = "higher" if signs[0] > 0 else "lower"
         holds, told = claim.direction == direction, f"significantly {direction}"

@@ -171,9 +171,14 @@ def test_scores_that_no_run_has_are_no_missing_models(judged: Judged, named: dic
     assert (row.verdict, row.reason) == ("no runs", f"no finished run has a score by {said}")
 
 
-@pytest.mark.parametrize(("after", "verdict"), [(-5, "supported"), (5, "contradicted"), (0, "cannot be told")])
-def test_an_order_is_turned_where_both_differences_are_sure(judged: Judged, after: float, verdict: str) -> None:
-    before = Trained("new", 5), Trained("old", 0)
+@pytest.mark.parametrize(
+    ("first", "after", "verdict"),
+    [(5, -5, "supported"), (5, 5, "contradicted"), (5, 0, "cannot be told"), (-5, 5, "contradicted")],
+)
+def test_an_order_is_turned_where_both_differences_are_sure(
+    judged: Judged, first: float, after: float, verdict: str
+) -> None:
+    before = Trained("new", first), Trained("old", 0)
     [row] = judged(TURNED, *before, Trained("new", after, stages=BOTH), Trained("old", 0, stages=BOTH))
     assert row.verdict == verdict
     assert len(row.findings) == 2
