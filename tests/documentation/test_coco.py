@@ -6,7 +6,7 @@ import pytest
 
 from results.runs.leaderboard import leaderboard
 from results.store.store import Store
-from tests.documentation.pages import ROOT, tables_of, text_of
+from tests.documentation.pages import ROOT, groups_of, tables_of, text_of
 from tests.harness.conftest import bench
 
 DATABASE = ROOT / "baselines" / "coco_released.sqlite"
@@ -52,6 +52,8 @@ def test_its_verdict_is_that_of_the_database() -> None:
     assert told is not None
     page = " ".join(text_of("docs/coco.md").split())
     assert f"Of 210 pairs {told[1]} are told apart and {told[2]} are not known yet" in page
+    widths = [50 * (pair["high"] - pair["low"]) for pair in groups_of("coco_released")[0]["comparisons"]["pairs"]]
+    assert f"±{min(widths):.1f} to ±{max(widths):.1f} points wide" in page
 
 
 def test_scores_are_those_of_coco_caption() -> None:

@@ -59,6 +59,17 @@ def test_what_it_says_of_further_seeds() -> None:
     assert ten is not None
     assert f"tell {float(five[1]):.1f} points four times in five, ten seeds {float(ten[1]):.1f}" in PAGE
     assert "not with any number of seeds" in printed
+    deviation = re.search(r"Seeds deviate by ([0-9.]+) points", printed)
+    assert deviation is not None
+    assert f"Flickr8k, $s$ {deviation[1]} over 1,000 images" in text_of("docs/statistics.md")
+
+
+@pytest.mark.parametrize("name", ["flickr8k", "flickr8k_rewards"])
+def test_claims_of_papers_are_judged_as_their_page_says(name: str) -> None:
+    printed = bench_ok("claims", "papers", "--db", str(ROOT / "baselines" / f"{name}.sqlite"), "--format", "markdown")
+    rows = [line for line in printed.output.splitlines() if line.startswith("|") and "| flickr8k after" in line]
+    assert len(rows) == 4
+    assert [row for row in rows if row not in text_of("docs/claims.md")] == []
 
 
 def test_what_it_says_of_the_gains_of_an_earlier_table() -> None:
