@@ -201,6 +201,10 @@ def _look_through(name: str, features: FeatureConfig, dim: int) -> tuple[Feature
     if regions is not None and isinstance(regions.source, Path):
         check_exists(regions.source)
     if regions is not None and not needs_backbone(regions.source):
+        if features.weights is not None or features.options or features.image_size is not None:
+            raise BenchError(
+                f"{regions.source} has features of its own", "leave out the --backbone options and --image-size"
+            )
         own = FeatureConfig(regions=regions)
         unused = open_backbone(own)
         return own, unused.preprocessing, unused.digest

@@ -458,12 +458,18 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
             f"no run {shortened(unknown)} in {store.name}", "leave the key out to execute all planned runs"
         )
     left = list(store.keys({"planned", "running"}) if keys is None else keys)
+    specs = {key: store.spec(key) for key in left}
+    members = {key: spec.config.get("members", ()) for key, spec in specs.items()}
+    plugins = {key: ((spec.execution or {}).get("execution") or {}).get("plugins", ()) for key, spec in specs.items()}
     # First those without plug-ins: what one run loads stays loaded, and runs that were planned without it refuse that.
-    left.sort(key=lambda key: len(((store.spec(key).execution or {}).get("execution") or {}).get("plugins", ())))
+    left.sort(key=lambda key: (len(members[key]), len(plugins[key])))
     while (key := next_free(left, services.workspace)) is not None:
         if keys is None and store.status(key) not in {"planned", "running"}:
             continue
         try:
+            for lock in (services.workspace.run_folder(member) / LOCK for member in members[key]):
+                while is_locked(lock):  # another process makes a part of the ensemble
+                    time.sleep(1)
             ended[key] = call(key)
         except Exception as error:  # before the run itself; the others go on
             failure = Failure.of(error)

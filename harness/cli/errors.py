@@ -30,7 +30,6 @@ from zoo.errors import ZooError
 BUG_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""Of the Click that Typer was released with, which it does not export by this name."""
 _ELSEWHERE = {
     **dict.fromkeys(("gpu", "gpu_id", "cuda"), "--device cuda:0"),
     **dict.fromkeys(("gpus", "num_gpus", "n_gpus", "nproc_per_node"), "--devices 2"),

@@ -89,7 +89,7 @@ RowsOption = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Names, globs, hf:ORG/NAME, captions:FILE, ensemble:MODEL:SEEDS; with commas.",
+        help="Names, globs, hf:ORG/NAME; of runs also captions:FILE, ensemble:MODEL:SEEDS; with commas.",
         autocompletion=complete_models,
     ),
 ]
@@ -98,7 +98,7 @@ HubOption = Annotated[
     typer.Option(
         "--hub",
         metavar="KEY=VALUE",
-        help="How hf: models caption: prompt=TEXT before it, clean=RULES for what is cut, dtype, attention.",
+        help="How hf: models caption: prompt=TEXT before it; of runs also clean=RULES for cuts, dtype, attention.",
     ),
 ]
 ClipOption = Annotated[
@@ -298,7 +298,6 @@ _PANELS = {
     "more_metrics": "More metrics",
     "reuse": "Re-use of earlier runs",
 }
-"""The panel of the help that begins at each of these options."""
 
 
 def with_run_options(

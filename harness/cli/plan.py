@@ -105,6 +105,12 @@ def plan(
         hint = "say what models see by --cells and --channels, or name data that are here: --data FOLDER"
         refuse_typed(context, (*_SEEN, "store"), why, hint)
     # What bench work executes is alone in its process, and several of these see by themselves what the cores do beside.
+    if store:
+        more, hint = (
+            ("more_metrics", "clip", "bert", "instances"),
+            "leave it out; bench run with the same options adds it",
+        )
+        refuse_typed(context, more, "what bench work does not compute", hint)
     request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()
@@ -122,8 +128,10 @@ def plan(
         found = preview(request, asked, reporter, here=here)
         left = [spec for spec in found.specs if spec.key not in found.finished]
         if store and found.record is None:
-            same = "with the same --workspace, --images, --regions or --backbone"
-            raise BenchError(f"--store: {found.unknown}", f"type first: bench data features {request.data}, {same}")
+            looks, regions = request.features, request.features.regions
+            seen = f"--backbone {looks.backbone}" + (f" --regions {regions.source}" if regions else "")
+            hint = f"type first: bench data features {request.data} {seen}, with the same --workspace and --images"
+            raise BenchError(f"--store: {found.unknown}", hint)
         if store and request.rerun:
             raise BenchError("--store: bench work re-uses what is finished", "leave --reuse none out")
         if store and not left:

@@ -139,6 +139,10 @@ def regress(
         raise BenchError(f"--plugin {fixed} is the same file for every commit", "write its path in the repository")
     if not train:
         refuse_typed(context, ("workspace", "db", "tolerance"), "read with --train alone", "add that, or leave it out")
+    if against is None:
+        refuse_typed(context, ("seeds",), "read with --against alone", "add that, or leave it out")
+    if update:
+        refuse_typed(context, ("tolerance",), "--update writes a baseline and does not judge", "leave it out")
     if update and findings:
         raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
     tolerances = _tolerances(tolerance or ())

@@ -34,7 +34,6 @@ _MEANT: Final = {
     **dict.fromkeys(("wd", "decay"), "weight_decay"),
     **dict.fromkeys(("grad_clip", "clip_grad", "clip"), "clip_norm"),
 }
-"""The last part of the setting that each of these words means elsewhere."""
 _ANY_SETTING: Final = "schedule.stages.0.epochs=3"
 _CLAIM_HINT: Final = "docs/claims.md says what a claim consists of"
 _HERE: Final = Path(__file__).parent

@@ -28,7 +28,6 @@ from harness.utils.workspace import locked
 
 PARTS: Final = ("annotations", "images")
 STAGING: Final = ".download"
-"""Folder, in that of the data set, of what is not whole; it goes when everything is there."""
 _FILE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _AT_ONCE: Final = 8
 """Connections for pictures that are fetched one by one."""

@@ -30,7 +30,6 @@ Box = tuple[float, float, float, float]
 T = TypeVar("T")
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 PANEL = 224
-"""Longer side of a panel, in pixels."""
 COLUMNS = 6
 _LABEL, _GAP = 26, 8
 _HEAT, _DARKEST, _STRONGEST = (255, 60, 0), 0.45, 0.6

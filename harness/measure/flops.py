@@ -456,7 +456,6 @@ def _matrix_vector(*shapes: list[int], **_: object) -> int:
 
 Counts = TypeVar("Counts", FlopCounts, PartCount)
 _PACKAGES = ("torch", "fvcore", "timm", "transformers")
-"""What counts, and what models are made of."""
 
 
 class KeptCounts:

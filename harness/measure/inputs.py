@@ -8,7 +8,6 @@ from zoo.captioner import Captioner, HasBackbone, Visual, VisualSpec
 
 _PIXELS = 3, 224, 224
 _GRID = 7
-"""Cells a side."""
 
 
 def example_for(model: Captioner, *, length: int) -> Visual:

@@ -18,7 +18,6 @@ from harness.utils.errors import BenchError, ProcessLostError
 
 P = ParamSpec("P")
 LOST = 3
-"""Exit code of a process that ends because another one has."""
 PARENT_POLL_S = 1.0
 RESUME = "the same command continues from the last checkpoint"
 

@@ -15,7 +15,6 @@ FEW_ROWS = 2
 
 
 Separation = tuple[str, str, tuple[str, ...]]
-"""A field that separates a group from others, its own value and theirs."""
 
 
 @dataclass(frozen=True, slots=True)

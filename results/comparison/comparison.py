@@ -291,7 +291,6 @@ def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: in
 
 
 _Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]
-"""What of a run is compared, by split and metric."""
 
 
 def _overall(run: Run) -> dict[str, dict[str, Quantity]]:

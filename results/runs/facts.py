@@ -15,7 +15,6 @@ from results.statistics.significance import Array, pseudo_values, ratio
 
 KINDS: Final = ("object", "colour", "size", "count", "relation", "background")
 WORD_KINDS: Final = ("object", "colour", "count", "relation")
-"""What words of captions of photographs are compared in."""
 MEASURES: Final = ("precision", "recall", "F")
 PARSED: Final = "facts-parsed"
 """The share of captions in which rules know every word."""

@@ -33,7 +33,6 @@ _MOST_TIMES: Final = 1000
 """So many times the images are not searched beyond."""
 _MAX_IMAGES: Final = 2**40
 _NODES: Final = 100
-"""Quantiles of each χ² that the mean is over."""
 
 
 def detectable(seeds: int, images: int, seed_deviation: float, image_deviation: float, tests: int = 1) -> float:

@@ -1,5 +1,6 @@
 """The page of Flickr8k shows what the database in the repository holds."""
 
+import json
 import re
 import sqlite3
 from pathlib import Path
@@ -109,6 +110,17 @@ def test_what_it_says_of_rewards() -> None:
     assert f"Self-critical training {added} to four of them" in " ".join(text_of("README.md").split())
     assert max(map(abs, gains("METEOR"))) < 0.3
     assert "METEOR changes by less than 0.3" in PAGE
+
+
+def test_what_it_says_of_the_search() -> None:
+    studies = json.loads((ROOT / "tests" / "fixtures" / "flickr8k_search.json").read_text(encoding="utf-8"))
+    assert studies.keys() == {row["model"] for row in groups_of("flickr8k_rewards")[0]["rows"]}
+    ahead = []
+    for preset, *others in studies.values():
+        assert (preset["preset"], len(others)) == (True, 3)
+        ahead.append(100 * (preset["score"] - max(trial["score"] for trial in others)))
+    assert min(ahead) > 0
+    assert f"for all four, by {min(ahead):.1f} to {max(ahead):.1f} points" in PAGE
 
 
 def test_seeds_differ_as_the_page_of_coco_says() -> None:

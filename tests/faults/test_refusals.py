@@ -46,6 +46,7 @@ WITHOUT_EFFECT = {
     "plan --detect 1 --seeds 3 --models blind": "--models, --seeds: not used by --detect",
     "plan --region-count first:3": "--region-count and --region-bins need --regions",
     "regress --tolerance CIDEr-D=1": "--tolerance: read with --train alone",
+    "regress --seeds 7": "--seeds: read with --against alone",
     "run --clip org/name": "--clip: read by --more-metrics alone",
     "run --data .": "holds no dataset*.json",
     "run --data nowhere": "there is no data set at nowhere",

@@ -14,7 +14,6 @@ from zoo.errors import ZooError
 _TIMES = 2
 """A tied tensor is stored once, and registered twice."""
 _MORE_TENSORS, _MORE_NUMBERS = 1_000, 2**24
-"""Of parts that need no stored weights."""
 
 
 @contextmanager

@@ -37,7 +37,6 @@ from results.statistics.architecture import t_quantile
 from results.statistics.significance import ALPHA
 
 _MAX_CHARACTERS = 1_000_000
-"""Of a file of tuned values; those of a hundred models have a tenth of it."""
 
 
 class TunedModel(Strict):

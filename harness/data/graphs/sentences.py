@@ -106,7 +106,6 @@ class NumberedGraph:
 
     objects: tuple[int, ...]
     attributes: tuple[tuple[int, ...], ...]
-    """Of each object."""
     relations: tuple[tuple[int, int, int], ...]
 
 

@@ -30,7 +30,6 @@ from harness.utils.json_io import read_json
 from harness.utils.workspace import locked
 
 CAPTIONS = 5
-"""Different references per image, 6 to 16 words each."""
 _NOISE = 12
 """Maximum change of a pixel's brightness, of 255."""
 _COLOUR_JITTER = 14

@@ -96,6 +96,8 @@ def test_planned_runs_are_stored_and_worked_off(draw_scenes: DrawScenes, tmp_pat
     assert "0 finished, 2 re-used" in bench_or_raise("run", *words)[1]
     with pytest.raises(BenchError, match="--store"):
         bench_or_raise("plan", *words, "--store")
+    with pytest.raises(BenchError, match="--more-metrics: what bench work does not compute"):
+        bench_or_raise("plan", *words, "--more-metrics", "--store")
     with pytest.raises(BenchError, match="nothing-of-this-name"):
         bench_or_raise("work", "nothing-of-this-name", "--workspace", workspace)
 
