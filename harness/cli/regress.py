@@ -142,9 +142,9 @@ def regress(
     if against is None:
         refuse_typed(context, ("seeds",), "read with --against alone", "add that, or leave it out")
     if update:
-        refuse_typed(context, ("tolerance",), "--update writes a baseline and does not judge", "leave it out")
-    if update and findings:
-        raise BenchError("--update writes a baseline and does not judge", "leave out --findings")
+        refuse_typed(
+            context, ("tolerance", "findings"), "--update writes a baseline and does not judge", "leave it out"
+        )
     tolerances = _tolerances(tolerance or ())
     load_plugins(plugin)
     recorded = (baseline / FILE).is_file()
