@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -467,9 +467,10 @@ def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]
         if keys is None and store.status(key) not in {"planned", "running"}:
             continue
         try:
+            waits = partial(services.reporter.note, f"  {key}: another process trains a member; waiting")
             for lock in (services.workspace.run_folder(member) / LOCK for member in members[key]):
-                while is_locked(lock):  # another process makes a part of the ensemble
-                    time.sleep(1)
+                with locked(lock, waits) if is_locked(lock) else nullcontext():
+                    pass
             ended[key] = call(key)
         except Exception as error:  # before the run itself; the others go on
             failure = Failure.of(error)

@@ -104,13 +104,13 @@ def plan(
         why = f"not read, since of {options.data} the sizes alone are looked at"
         hint = "say what models see by --cells and --channels, or name data that are here: --data FOLDER"
         refuse_typed(context, (*_SEEN, "store"), why, hint)
-    # What bench work executes is alone in its process, and several of these see by themselves what the cores do beside.
     if store:
         more, hint = (
             ("more_metrics", "clip", "bert", "instances"),
-            "leave it out; bench run with the same options adds it",
+            "leave it out; the same bench run adds it afterwards",
         )
         refuse_typed(context, more, "what bench work does not compute", hint)
+    # What bench work executes is alone in its process, and several of these see by themselves what the cores do beside.
     request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
     if request.workspace.remote is not None:
         request.workspace.remote.check_url()

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "630b2ea9"
+SOURCES = "9edbcb75"
 
 
 @cache
