@@ -137,8 +137,9 @@ class Results:
         - plugins (string): the plug-ins that were loaded; missing: none
         - fingerprint, signature, code_model, code_revision (category): of the row's runs
         """
-        groups = sorted(leaderboard(self._store, metric, judging), key=lambda group: -len(group.rows))
         runs = {run.key: run for run in finished(self._store)}
+        groups = leaderboard(self._store, metric, judging, runs=list(runs.values()))
+        groups.sort(key=lambda group: -len(group.rows))
         check_known("split", split, dict.fromkeys(group.split for group in groups))
         shown = [
             (number, group, row)

@@ -26,7 +26,6 @@ changes is of the size of the logits.
 CAPTIONS: Final = 2
 WORDS: Final = 6
 _SPECIAL = 4
-"""The first entries of a vocabulary: padding, begin, end and the unknown word."""
 
 
 class BrokenLawError(ZooError):

@@ -15,7 +15,6 @@ from zoo.errors import ZooError
 from zoo.registry import ModelCard, create_model, default_arguments, model_card
 
 TOLERANCE = 0.02
-"""Largest distance from the target, as a share of it."""
 _IN_PROPORTION = ("d_ff", "d_embedding", "d_word", "d_attention")
 """Widths that follow `d_model`, in a model that has them; without a value they are `d_model` itself."""
 _MULTIPLE = 8

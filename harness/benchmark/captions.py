@@ -24,6 +24,7 @@ from harness.utils.files import absolute, expanded, require_file
 from harness.utils.hashing import digest
 from harness.utils.json_io import read_file
 from harness.utils.progress import Reporter
+from harness.utils.yaml_value import Loader
 from results.files import read_text
 from results.records import Outcome, Quantity
 
@@ -173,7 +174,7 @@ def _paths(word: str) -> list[Path]:
 def _yaml(file: Path) -> dict[Any, Any]:
     require_file(file, "the card", "give YAML")
     try:
-        content = yaml.safe_load(read_text(file))
+        content = yaml.load(read_text(file), Loader)
     except Exception as error:  # PyYAML's constructors raise nearly anything, on values that do not suit their tag
         raise BenchError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):

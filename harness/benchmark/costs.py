@@ -208,7 +208,6 @@ DEFERRED = "not timed yet: other models trained at the same time; the same comma
 OTHER_SEED = "another seed of the model was timed"
 """Seeds of a model hardly differ in time; where training takes seconds, a preset may leave the others out."""
 ELSEWHERE = "not timed: its weights are not in this workspace"
-"""As of a run that was merged from another workspace, or published."""
 
 
 def one_image(model: Captioner, context: RunContext) -> Visual:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from harness.inference.hub_captioner import HubCaptioner  # transformers, which other rows do without
 
 PICTURE = (640, 480)
-"""Width and height of the picture that costs are measured with, the most frequent size in COCO."""
 HubOptions = Mapping[str, Any]
 
 

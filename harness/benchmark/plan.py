@@ -38,7 +38,6 @@ from harness.utils.workspace import Workspace
 from results.records import RunSpec, budget_of
 
 SAMPLED = 16
-"""Training images that tell whether the resize filter changes anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,12 +204,13 @@ def plan_runs(
         for model in first
         if (budget, seed) == (budgets[0], first_seed) or model.kind == "trained"
     ]
+    # Of stored runs alone all would be the same one.
+    ensembles = [(model, any(part.kind == "trained" for part in model.models)) for model in models if model.parts]
     return alone + [
         _ensemble(model, first_seed, number, context.under(budget), workspace, tuned)
-        for model in models
-        if model.parts
-        for budget in budgets
-        for number in range(max(1, seeds // max(count for _, count in model.parts)))
+        for model, seeded in ensembles
+        for budget in (budgets if seeded else budgets[:1])
+        for number in range(max(1, seeds // max(count for _, count in model.parts)) if seeded else 1)
     ]
 
 
@@ -427,7 +428,8 @@ def _spec(
     code: CodeRecord,
     context: RunContext,
 ) -> RunSpec:
-    key, chosen = identify(model, seed, settings, signature, code)
+    # A file's number is its place in the command: the same file is the same run.
+    key, chosen = identify(model, 0 if kind == "captions" else seed, settings, signature, code)
     return RunSpec(
         key=key,
         model=model,

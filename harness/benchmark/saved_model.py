@@ -216,7 +216,8 @@ def find_run(name: str, workspace: Workspace) -> Path:
         runs / each for each in known if each.rpartition("-s")[0] == key_name(name) and (runs / each / FILE).is_file()
     ]
     if own:
-        return max(own, key=lambda folder: (folder / FILE).stat().st_mtime)
+        trained = [folder for folder in own if (folder / WEIGHTS).is_file()]  # another may be training
+        return max(trained or own, key=lambda folder: (folder / FILE).stat().st_mtime)
     if workspace.storage is not None:
         raise BenchError(
             f"no run {name!r} in {runs}, nor in --storage {shortened(workspace.storage)}",

@@ -51,7 +51,7 @@ from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
 from results.records import EpochRecord, Quantity, RunSpec, stages_of
-from results.runs.reading import finished
+from results.runs.reading import finished, one_run
 from results.runs.run import Run
 from results.store.rescoring import missing_metrics
 
@@ -61,7 +61,6 @@ PROGRESS_S = 2.0
 KEPT_NOTES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
 NOTE: Final = "first_stages_of"
-"""The file in a run's folder that names the run that it began with, for when it is continued."""
 _OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
 """Fields of the signature that say nothing of a single stage, or are compared otherwise: as settings, or as code."""
 _SEEN_WHILE_TRAINING: Final = {
@@ -86,7 +85,6 @@ class Services(ExitStack):
         self._warm = False
         self.environment: Callable[[torch.device], dict[str, Any]] = cache(describe_environment)
         self.unscored: set[str] = set()
-        """Metrics that cannot be had here; they are not tried a second time."""
 
     def load(self, plugins: Sequence[str]) -> None:
         """Load the plug-ins of a run that are not loaded yet."""
@@ -281,8 +279,12 @@ def _adopt_training(
     workspace, planned = services.workspace, stages_of(spec.config)
     workspace.fetch_run(spec.key)
     folder = workspace.run_folder(spec.key)
-    if last_checkpoint(folder / CHECKPOINTS) is not None:
-        return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
+    if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is not None:
+        at, stored = read_position(checkpoint), one_run(services.store, spec.key).epochs
+        if at is None or at["total_steps"] - at["batch"] <= (stored[-1].step if stored else 0):
+            return (folder / NOTE).read_text(encoding="utf-8") if (folder / NOTE).is_file() else None
+        reporter.note("  trained anew: its epochs, which tell how training ended, are not all in the database")
+        shutil.rmtree(folder / CHECKPOINTS)
     (folder / NOTE).unlink(missing_ok=True)
     # Some models pass over stages of sentence graphs.
     if spec.kind != "trained" or any(stage["objective"] == "sentence_graph" for stage in planned):

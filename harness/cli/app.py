@@ -73,7 +73,6 @@ COMMANDS: Final = {name: said for panel in PANELS.values() for name, said in pan
 _PAPERS, _LONGER = "paper track", "-scst"
 """How the summaries of presets of papers begin, and the names of those with a self-critical stage end."""
 _TYPES = {int: "N", float: "X", Path: "PATH"}
-"""What stands for a value whose option names none itself, by its type; TEXT for others."""
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 _SHOWN: Final = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")

@@ -18,7 +18,6 @@ from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
 FEW_TO_TEST = 100
-"""Images below which a newcomer is told that no test will find much."""
 _SHOWN = 8
 
 EXAMPLES = """

@@ -304,7 +304,6 @@ ROWS = (
     *(f"expansionnet_v2/static-{lengths}-dynamic-16" for lengths in ("128x5", "256x5", "512x5")),
     "expansionnet_v2",
 )
-"""The table's rows in its order, by their names in the zoo."""
 
 
 def teacher_forced_macs(name: str, length: float = MEAN_LENGTH, square: float = MEAN_SQUARE) -> float:

@@ -43,7 +43,6 @@ _SEEN = (
 )
 SEEDS = (2, 3, 5, 10, 20)
 MORE_IMAGES = 4
-"""How many times the images the second column is for."""
 _POINTS: dict[str, Any] = {"metavar": "POINTS", "min": 0.01, "max": 1000.0}
 """From the last digit of CIDEr-D points that is shown to the highest score that there is."""
 SPLIT = "test"

@@ -6,7 +6,6 @@ from harness.utils.errors import BenchError
 from zoo.registry import model_card, select_models
 
 CAPTIONS = "captions:"
-"""Begins a row of captions that another system wrote; behind it is their file."""
 ENSEMBLE = "ensemble:"
 """Begins a row of several models together; behind it are names or keys of stored runs: `a+b`, or `a:4`, four seeds."""
 

@@ -36,7 +36,6 @@ class Strict(BaseModel):
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
-"""A share of the past in a running mean of gradients."""
 
 
 class Optimiser(Strict):

@@ -30,7 +30,6 @@ PARTS: Final = ("annotations", "images")
 STAGING: Final = ".download"
 _FILE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
 _AT_ONCE: Final = 8
-"""Connections for pictures that are fetched one by one."""
 _JPEG: Final = b"\xff\xd8\xff"
 _ELSEWHERE: Final = "name another place with --mirror URL"
 

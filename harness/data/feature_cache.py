@@ -40,7 +40,6 @@ FORMAT = 1
 BATCH_SIZE = 32
 BATCHES_PER_CHUNK = 4
 Computed = tuple[int, Iterable[Half]]
-"""The number of a chunk, and the features of its batches in order."""
 Spread = Callable[["Chunks", Sequence[int]], Generator[Computed, None, None]]
 """Has other processes compute the chunks of these numbers; gives each as it is done, in any order."""
 

@@ -18,7 +18,6 @@ from zoo.decoding import Hypotheses
 T = TypeVar("T")
 Search = Callable[[Visual], tuple[Hypotheses, ...]]
 MOST = 8
-"""Graphs of one kind of work."""
 SPARE = 2
 """How many times what was allocated at most has to be free for a capture."""
 

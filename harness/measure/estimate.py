@@ -8,9 +8,7 @@ from harness.config.schedule import Schedule, SelfCritical, Stage
 FORWARD_AND_BACKWARD = 3
 """Cost of a pass with gradients in forward passes: one forward, and one backward each for inputs and weights."""
 WEIGHT, MOMENTS = 4, 8
-"""Bytes of a parameter, and of its two moments in an optimiser."""
 KEPT_CHECKPOINTS = 2
-"""As `harness.training.checkpoint.KEPT`."""
 
 
 @dataclass(frozen=True, slots=True)

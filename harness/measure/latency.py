@@ -130,7 +130,6 @@ BUSY_CORES = 0.25
 """Timings are noisy if other processes keep more cores busy than this."""
 _STAT = Path("/proc/stat")
 _BUSY = (0, 1, 2, 5, 6, 7)
-"""Of the kernel's columns: user, nice, system, irq, softirq and steal."""
 
 
 class OtherLoad:

@@ -19,7 +19,6 @@ Array = NDArray[np.float64]
 METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 OVERALL: Final = "overall"
 OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
-"""CIDEr-D of a domain with the document frequencies that the setting of a domain's frequencies does not choose."""
 
 
 @dataclass(slots=True)

@@ -39,7 +39,6 @@ Tokens = dict[int, list[str]]
 Progress = Callable[[int, int], None]
 Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 Answered = dict[tuple[str, str], Array]
-"""METEOR's 23 numbers by caption and reference."""
 
 
 @dataclass(frozen=True, slots=True)

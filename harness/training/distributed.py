@@ -46,14 +46,12 @@ JOIN_TIMEOUT = timedelta(minutes=10)
 BUCKET_BYTES = 32 * 2**20
 """Of gradients that are summed in one all-reduce: enough that starting it counts for little."""
 Work = Callable[["Distributed"], object]
-"""What a rank does in a training; it and all that it holds must be picklable."""
 
 
 class Collective:
     """What the training loop asks of the others, where there are none; every rank calls the same methods in order."""
 
     rank: int = 0
-    """0 validates, saves and reports for all."""
     world_size: int = 1
 
     def all_reduce_sum(self, values: Sequence[float]) -> list[float]:

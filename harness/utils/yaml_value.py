@@ -13,20 +13,19 @@ _LONGEST = 2_000
 _DEEPEST = 10
 
 
-class _Loader(_SAFE):  # type: ignore[misc]
+class Loader(_SAFE):  # type: ignore[misc]
     """Refuses a key that a mapping has twice, of which PyYAML takes the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        written = [key for key, _ in node.value if key.value != "<<"]  # whose keys may be written again
         found: dict[Any, Any] = super().construct_mapping(node, deep)
-        if len(found) < len(node.value):
-            lines: dict[Any, int] = {}
-            for key_node, _ in node.value:
-                key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
-                if key in lines:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"line {line} has the key {key!r} again, as line {lines[key]}"
-                    )
-                lines[key] = line
+        lines: dict[Any, int] = {}
+        for key_node in written:
+            key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+            if key in lines:
+                problem = f"line {line} has the key {key!r} again, as line {lines[key]}"
+                raise yaml.constructor.ConstructorError(problem=problem)
+            lines[key] = line
         return found
 
 
@@ -59,7 +58,7 @@ def load_bounded(text: str, longest: int | None = None) -> Any:
     try:
         refused = _why_refused(text)
         if refused is None:
-            return yaml.load(text, Loader=_Loader)
+            return yaml.load(text, Loader=Loader)
     # PyYAML's constructors raise the others, on values that do not suit their tag, as 2001-99-99 or !!int "".
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         said = " ".join((getattr(error, "problem", None) or str(error)).split())
@@ -69,7 +68,7 @@ def load_bounded(text: str, longest: int | None = None) -> Any:
 
 def _why_refused(text: str) -> str | None:
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.AliasEvent):
             return f"aliases (*{shortened(str(event.anchor))}) are not read"
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from results.store.store import Store
 MARKER = ".captionbench-report"
 """Makes a folder a report, and lists the files that were written into it."""
 _MARGIN = 32
-"""Pixels of a legend's mark and margins, beside its letters."""
 _LINE = 18
 
 
@@ -96,23 +95,33 @@ def replaced(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
         work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        held = os.open(work, os.O_RDONLY)
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)  # before there is anything in it: see `_remove_abandoned`
-        new = work / "new"
-        new.mkdir()
-        yield new
-        lines = ["Written by bench report, which replaces this folder, but files of other names.", *sorted(_files(new))]
-        _keep_foreign(folder, new)
-        (new / MARKER).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        _swap(new, folder, work / "old")
+        with _held(work):  # before there is anything in it: see `_remove_abandoned`
+            new = work / "new"
+            new.mkdir()
+            yield new
+            with _held(folder.parent):  # other reports end one after another
+                own = sorted(_files(new))
+                _keep_foreign(folder, new)
+                lines = ["Written by bench report, which replaces this folder, but files of other names.", *own]
+                (new / MARKER).write_text("\n".join(lines) + "\n", encoding="utf-8")
+                _swap(new, folder, work / "old")
     except OSError as error:
         raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
-        os.close(held)
+
+
+@contextmanager
+def _held(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
@@ -207,17 +216,10 @@ def _remove_abandoned(folder: Path) -> None:
     for work in folder.parent.glob(f".{glob.escape(folder.name)}-*"):
         if not (work / "new").is_dir() and not (work / "old").is_dir():
             continue
-        held = os.open(work, os.O_RDONLY)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        else:
+        with suppress(OSError), _held(work, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if (work / "old").is_dir() and not folder.exists():
                 (work / "old").rename(folder)
             shutil.rmtree(work, ignore_errors=True)
-        finally:
-            os.close(held)
 
 
 def _files(folder: Path) -> set[str]:

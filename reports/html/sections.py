@@ -41,7 +41,6 @@ class Scale:
 
 
 Part = tuple[str, str, str, str]
-"""A traced part's name and multiply-accumulates, what of it was counted, and what was not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ _NOISE = "noisy: timings of the same work spread or drift, or other processes ke
 SHORT = {"BLEU-1": "B-1", "BLEU-2": "B-2", "BLEU-3": "B-3", "BLEU-4": "B-4"}
 SHORT |= {"METEOR": "M", "ROUGE-L": "R", "CIDEr-D": "C", "SPICE": "S"}
 _SCORES = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
-"""Shown first, in this order; the others wait for "all metrics"."""
 _PEOPLE = ("CIDEr-D", "BLEU-4", "METEOR", "ROUGE-L")
 _MAY_DIFFER = {"nrefs", "heldout", "track"}
 _MORE_NAMES = {"caption_words": "Words", "caption_words_sd": "Words SD", "vocabulary_used": "Vocabulary"}

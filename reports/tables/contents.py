@@ -35,9 +35,12 @@ class Contents:
     @classmethod
     def read(cls, store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Contents:
         """Everything in the store, with rows sorted and placed by `metric`."""
-        groups = leaderboard(store, metric, judging)
+        with store.reading() as connection:
+            every = reading.read_runs(connection)
+        finished = [run for run in every if run.status == "finished"]
+        failures = [run for run in every if run.status != "finished"]
+        groups = leaderboard(store, metric, judging, runs=finished)
         groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
-        failures, finished = reading.failures(store), reading.finished(store)
         runs = {run.key: run for run in (*finished, *failures)}
         beside = controls(store, groups, runs)
         known = reading.datasets(store)

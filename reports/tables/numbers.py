@@ -213,7 +213,6 @@ _BY_THEME = {
         "idle_power": ("Idle power", "what the device draws while nothing runs"),
     },
 }
-"""Label and meaning of each cost, by the table it belongs to, in the order they are shown."""
 THEMES = (*_BY_THEME, "Other")
 _COSTS = {
     name: CostKind(*words, theme, flag=name == "latency_noisy", estimate=name == "train_a100_hours_estimate")

@@ -219,7 +219,6 @@ class PairCell:
 
 
 Pairs = tuple[tuple[str, tuple[PairCell | None, ...]], ...]
-"""The compared rows of a group in its order, each with a cell for every one of them; None on the diagonal."""
 
 
 def pair_table(group: Group) -> Pairs | None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 DEFAULT = ("CIDEr-D", "interval", "place", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "computation")
-"""As many as a column of a paper has room for."""
 _NEEDS = "% needs \\usepackage{booktabs} and \\usepackage{threeparttable}\n"
 
 

@@ -21,7 +21,6 @@ TITLES: Final[dict[Layer, str]] = {
     "starts": "Starts as before",
 }
 _SHOWN: Final = 3
-"""Findings of a layer and model; JSON and JUnit have all."""
 _FILES: Final = 3
 _LONGEST: Final = 60
 _UPDATE: Final = "If it is meant, write a new baseline: bench regress --update."

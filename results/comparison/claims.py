@@ -319,7 +319,7 @@ def _rows(store: Store, runs: dict[str, Run], metric: str, judging: Judging) -> 
     """The leaderboards' rows, of all conditions; none where no run has a score of the metric."""
     if not any(metric in of["overall"] for run in runs.values() for of in run.scores.values()):
         return []
-    groups = leaderboard(store, metric, judging)
+    groups = leaderboard(store, metric, judging, runs=list(runs.values()))
     return [_Found(row, runs[row.keys[0]], group.split) for group in groups for row in group.rows]
 
 

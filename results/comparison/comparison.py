@@ -143,12 +143,10 @@ class Comparison:
 
 
 NO_INTERVAL: Final = (
-    "the single images' scores are tested, whose mean is not the score, since a run has no influences of images on it "
-    "(`bench run`, as that run was made, adds them)"
+    "the single images' scores are tested, whose mean is not the score, since a run has no influences of images on it"
 )
 
 SeedsOfSides = tuple[Sequence[ByImage], Sequence[ByImage]]
-"""Numbers of images before and after, of each seed."""
 
 
 def numbers_to_test(

@@ -105,7 +105,6 @@ class GateResult:
 FEWEST_IMAGES: Final = 6
 """With fewer no sign-flip test reaches p < 0.05, and so none excludes anything."""
 Scores = tuple[ScoreChange, SeedsOfSides]
-"""One metric of one split: the images' scores before and after, of each seed, on the same images."""
 
 
 def gate_tests(wanted: Sequence[Scores], tolerance: Mapping[str, float]) -> list[Tested]:

@@ -19,7 +19,6 @@ from results.statistics.significance import matrix
 from results.store.store import Store
 
 PREPROCESSING: Final = "preprocessing"
-"""The signature's field of a control run that says how its preprocessing differs."""
 NEEDS_IMAGE_SCORES: Final = "needs the scores of single images: some are not stored, or are of other images"
 _POINTS: Final = 100
 _HALVED: Final = 4
@@ -59,7 +58,6 @@ class Controls:
 
 
 _Sides = tuple[str | None, Sequence[Run], Sequence[Run]]
-"""What was changed, and the changed and the other runs that have a score on the split, by seed."""
 
 
 def controls(store: Store, groups: Sequence[Group], runs: Mapping[str, Run]) -> list[Controls]:

@@ -32,7 +32,7 @@ class FactTable:
 
 
 def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable | None:
-    """The facts of a group; None where no row has any, or only of a single image."""
+    """The facts of a group's rows whose runs all have counts; None where no row has, or only of a single image."""
     of_rows = {row.keys[0]: [runs[key] for key in row.keys] for row in (*group.rows, *group.references) if row.facts}
     every = [run for of_row in of_rows.values() for run in of_row]
     with store.reading() as connection:
@@ -40,6 +40,8 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
         shown = select(Image.image_id, Image.domain).join(DatasetRow).where(Image.split == group.split)
         domain_of = dict(connection.execute(shown.where(DatasetRow.fingerprint == group.fingerprint)).all())
     stored = {run.key: [kind[run.id, group.split] for kind in by_kind] for run in every}
+    of_rows = {key: runs for key, runs in of_rows.items() if all(stored[run.key][0] for run in runs)}
+    stored = {run.key: stored[run.key] for runs in of_rows.values() for run in runs}
     ids = sorted(set.intersection(*(set(counts[0]) for counts in stored.values()))) if stored else []
     if len(ids) < 2:
         return None

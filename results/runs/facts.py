@@ -17,7 +17,6 @@ KINDS: Final = ("object", "colour", "size", "count", "relation", "background")
 WORD_KINDS: Final = ("object", "colour", "count", "relation")
 MEASURES: Final = ("precision", "recall", "F")
 PARSED: Final = "facts-parsed"
-"""The share of captions in which rules know every word."""
 WORDS: Final = "facts-words"
 """Of photographs, the share of captions with a word of any kind; its unit says by what they are judged."""
 _BITS: Final = 4

@@ -148,16 +148,22 @@ class _Context:
 
 
 def leaderboard(
-    store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL, *, every_metric: bool = True
+    store: Store,
+    metric: str = RANKING_METRIC,
+    judging: Judging = JUDGED_AS_USUAL,
+    *,
+    runs: Sequence[Run] | None = None,
+    every_metric: bool = True,
 ) -> list[Group]:
     """The groups of every data set, in the order they were first planned, their rows sorted by `metric`.
 
     Rows that differ in any field of the signature, in the track or in the data's fingerprint never share a group.
-    Without `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several
-    seeds, intervals.
+    `runs` are the finished ones where they were read before: another command may end or begin some meanwhile. Without
+    `every_metric`, only the scores of `metric` are tested: the others have neither places nor, of several seeds,
+    intervals.
     """
     with store.reading() as connection:
-        runs = read_runs(connection, FINISHED)
+        runs = read_runs(connection, FINISHED) if runs is None else runs
         metrics = dict.fromkeys(name for run in runs for of in run.scores.values() for name in of["overall"])
         tested = [name for name in metrics if every_metric or name == metric]
         scored = {name: image_scores(connection, runs, name, of_score=True) for name in tested}
@@ -228,7 +234,22 @@ def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
     for run in runs:
         row = (run.comparable, run.role, run.model, frozenset(run.variant.items()))
         rows.setdefault(row, []).append(run)
-    return [sorted(members, key=lambda run: run.seed) for members in rows.values()]
+    return [_independent(sorted(members, key=lambda run: run.seed)) for members in rows.values()]
+
+
+def _independent(runs: Sequence[Run]) -> list[Run]:
+    """Runs of a row less those that share a model, or a file of captions, with one before; no two have one seed.
+
+    Each command numbers files and ensembles anew, whatever others of their name there are.
+    """
+    kept, seen = list[Run](), set[str]()
+    for run in runs:
+        own = set(run.config.get("members") or [run.config.get("card", {}).get("sha256", run.key)])
+        if seen.isdisjoint(own):
+            seen |= own
+            seed = max(run.seed, kept[-1].seed + 1) if kept else run.seed
+            kept.append(run if seed == run.seed else replace(run, seed=seed))
+    return kept
 
 
 def _group(

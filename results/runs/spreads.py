@@ -35,7 +35,6 @@ Phase = Literal["trained", "measured"]
 
 _UNITS: Final = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
 _AFTER_TRAINING: Final = ("latency_", "energy_", "idle_")
-"""Beginnings of costs that are measured after training, perhaps on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,6 @@ def _most(values: Iterable[str]) -> str:
 
 
 _COMPUTING: Final = ("torch", "numpy", "timm", "transformers")
-"""Packages whose versions bits depend on."""
 
 
 def versions(environment: Mapping[str, Any]) -> dict[str, str]:

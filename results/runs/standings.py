@@ -17,7 +17,6 @@ FLOORS: Final = ("majority", "retrieval", "blind")
 _NO_PART: Final = "none"
 """What a reference's signature says of conditions that it has no part in."""
 _SEES_PIXELS: Final = "pixels["
-"""How the signature's `feat` begins where models read images; retrieval reads features."""
 NOT_ABOVE: Final = "not above the floor"
 STILL_LEARNING: Final = "still learning: validation was rising when the training ended"
 NEAR_ZERO: Final = "the learning rate was near zero for the end of its training: it may not have finished learning"
@@ -33,9 +32,7 @@ ALONE: Final = "no other row has a place to compare it with"
 OTHER_IMAGES: Final = "scored on other images than the other rows"
 NO_SHARED_SEEDS: Final = "other seeds: most rows do not share two seeds (bench run --first-seed, --seeds)"
 OTHER_MACHINE: Final = "made elsewhere than most rows, and left out (--same-machine)"
-NO_SCORES: Final = (
-    "no numbers of single images are stored (bench run, as the run was made, adds those of BLEU and METEOR)"
-)
+NO_SCORES: Final = "no numbers of single images are stored"
 MARGIN_SHARE: Final = 0.02
 """Of the score of people, or else of the best row: differences below count as none, unless a margin is given."""
 

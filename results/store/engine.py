@@ -42,7 +42,6 @@ ASK_S = 0.002, 0.01
 """How often a writer asks for the lock, at least and at most: by chance, but the first as often as the last."""
 
 _MISSING: Final = ("no such table", "no such column")
-"""How SQLite begins messages about tables and columns that are not there; it has no code for them."""
 
 _DRIVER: Final = "postgresql+psycopg"
 _NO_DRIVER: Final = f"install PostgreSQL's driver: {install_extra('postgres')}"

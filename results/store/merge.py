@@ -11,7 +11,7 @@ from results.errors import StoreError
 from results.store.engine import resolve_url, show, sqlite_file
 from results.store.rows import RUN_PARTS, insert_all
 from results.store.schema import Caption, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
-from results.store.store import Store
+from results.store.store import Store, add_images
 
 _PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
 _ABSENT = "nothing"
@@ -59,7 +59,7 @@ def merge(store: Store, other: str | Path) -> Merged:
 
 
 def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
-    """Add a data set, or the images that it lacks here; whether anything was added."""
+    """Add a data set, or the images and references that it lacks here; whether anything was added."""
     find = select(DatasetRow.id).where(DatasetRow.fingerprint == dataset["fingerprint"])
     is_new = here.scalar(find) is None
     if is_new:
@@ -68,11 +68,8 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
     if is_new:
         skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
         insert_all(here, SkippedImage, [_without(row, "dataset_id") for row in skipped], dataset_id=own)
-    present = set(here.scalars(select(Image.image_id).where(Image.dataset_id == own)))
     images = there.execute(select(Image).where(Image.dataset_id == dataset["id"])).mappings()
-    missing = [_without(image, "dataset_id") for image in images if image["image_id"] not in present]
-    insert_all(here, Image, missing, dataset_id=own)
-    return is_new or bool(missing)
+    return bool(add_images(here, own, [_without(image, "dataset_id") for image in images])) or is_new
 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
@@ -108,9 +105,10 @@ def _results(connection: Connection, run_id: int) -> dict[tuple[Any, ...], Any]:
 
 
 def _difference(own: dict[tuple[Any, ...], Any], other: dict[tuple[Any, ...], Any]) -> str | None:
-    # A metric that came with a later release is no disagreement; scores are named by split, domain and metric.
-    both = {name[2] for name in own if len(name) == 3} & {name[2] for name in other if len(name) == 3}
-    compared = [name for name in {**own, **other} if len(name) != 3 or name[2] in both]
+    # A metric that came with a later release is no disagreement, nor are captions that a published copy lacks.
+    # Scores are named by split, domain and metric, captions by split and image.
+    own_kinds, their_kinds = ({name[2:] or name[:1] for name in side} for side in (own, other))
+    compared = [name for name in {**own, **other} if (name[2:] or name[:1]) in own_kinds & their_kinds]
     pairs = {name: (own.get(name, _ABSENT), other.get(name, _ABSENT)) for name in compared}
     names = [name for name, pair in pairs.items() if not _agree(*pair)]
     if not names:

@@ -1,6 +1,6 @@
 """The store: every public write is one transaction, so a process killed at any instant leaves nothing half-written."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ from results.store.check import refuse_damaged_row
 from results.store.engine import resolve_url, show, sqlite_file, translated, writing
 from results.store.revisions import ensure_current, opened
 from results.store.rows import (
+    Columns,
     epoch_columns,
     insert_all,
     json_object,
@@ -94,7 +95,7 @@ class Store:
             yield connection
 
     def record_dataset(self, record: DatasetRecord) -> None:
-        """Store a data set by its fingerprint; again updates its root and skipped images and adds missing images."""
+        """Store a data set by its fingerprint; again updates its root and skipped images and adds what is missing."""
         skipped = [{"file": file, "reason": text(reason)} for file, reason in record.skipped.items()]
         columns = {
             "name": record.name,
@@ -108,9 +109,7 @@ class Store:
                 connection.execute(insert(DatasetRow).values(**first, **columns))
             known = connection.scalars(find).one()
             connection.execute(update(DatasetRow).where(DatasetRow.id == known).values(columns))
-            present = set(connection.scalars(select(Image.image_id).where(Image.dataset_id == known)))
-            missing = (asdict(image) for image in record.images if image.image_id not in present)
-            insert_all(connection, Image, missing, dataset_id=known)
+            add_images(connection, known, map(asdict, record.images))
             connection.execute(delete(SkippedImage).where(SkippedImage.dataset_id == known))
             insert_all(connection, SkippedImage, skipped, dataset_id=known)
 
@@ -240,6 +239,22 @@ class Store:
         with opened(self._url, read_only=True) as looked_at, looked_at.connect() as connection, connection.begin():
             if inspect(connection).get_table_names():
                 ensure_current(connection, self._url, create=False)
+
+
+def add_images(connection: Connection, dataset: int, images: Iterable[Columns]) -> int:
+    """Insert the images that a data set lacks, or that lack references, as in a published copy; gives how many."""
+    known = select(Image.image_id, Image.references).where(Image.dataset_id == dataset)
+    present = {image_id: bool(references) for image_id, references in connection.execute(known)}
+    by_id = {image["image_id"]: image for image in images}
+    missing = {
+        key: image
+        for key, image in by_id.items()
+        if not present.get(key) and (image["references"] or key not in present)
+    }
+    bare = present.keys() & missing.keys()
+    connection.execute(delete(Image).where(Image.dataset_id == dataset, Image.image_id.in_(bare)))
+    insert_all(connection, Image, missing.values(), dataset_id=dataset)
+    return len(missing)
 
 
 def _now() -> datetime:

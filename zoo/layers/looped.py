@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 T = TypeVar("T")
 Factors = list[tuple[Tensor, Tensor]]
-"""Of each position, the input of the product and the gradient of its result."""
 
 
 class SharedMatrix:

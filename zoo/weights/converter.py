@@ -13,7 +13,6 @@ from zoo.errors import ZooError
 from zoo.registry import create_model, model_card
 
 Place = tuple[str, int]
-"""A tensor's name, and one of its axes."""
 Tensors = dict[str, Tensor]
 UNKNOWN = "UNK"
 NEVER = -1e4

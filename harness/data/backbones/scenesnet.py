@@ -20,7 +20,6 @@ from harness.utils.errors import BenchError
 NAME: Final = "scenesnet"
 WEIGHTS: Final = "scenesnet.safetensors"
 CHANNELS: Final = (16, 32, 48, 64, 64)
-"""Of the convolutions, one after the other; all but the last are followed by a ReLU."""
 STRIDES: Final = (2, 2, 2, 1, 1)
 STRIDE: Final = 8
 

@@ -40,7 +40,6 @@ RESERVED = frozenset(
 )
 _SWIN_MARK = "layers.0.downsample.reduction.weight"
 _HUB_FILES = frozenset({"model.safetensors", "pytorch_model.bin"})
-"""Names of weights that timm's folders on the hub have beside their config.json."""
 
 
 class TimmBackbone:

@@ -45,7 +45,6 @@ _RELATIONS: Final = {
     "on": "on",
     "against": "against",
 }
-"""Between two things, by what stands in the caption."""
 _BEGINS_THING: Final = _DETERMINERS | _ADJECTIVES | SHAPE_OF.keys() | {BACKGROUND}
 _PLACES: Final = {
     **{f"on the {side}": side for side in ("left", "right")},

@@ -101,7 +101,6 @@ class RegionFeatures(CachedFeatures):
 
 
 VisualFeatures = Features | RegionFeatures
-"""Cached visual input: grid cells, the same number for every image, or regions, whose number varies."""
 
 
 @dataclass(frozen=True, slots=True)

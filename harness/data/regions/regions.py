@@ -26,7 +26,6 @@ ROUNDING = 1.0
 MIN_SCORE = 0.2
 """Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
 NO_SIZE = "its boxes are in pixels, the annotations have no width and height, and its image file"
-"""Begins the complaint about an image whose size nothing tells."""
 _FIRST = 9  # number of images whose most common number of channels is required of all
 _WHOLE = ((0.0, 0.0, 1.0, 1.0),)
 

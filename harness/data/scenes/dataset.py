@@ -31,7 +31,6 @@ from harness.utils.workspace import locked
 
 CAPTIONS = 5
 _NOISE = 12
-"""Maximum change of a pixel's brightness, of 255."""
 _COLOUR_JITTER = 14
 """Maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it."""
 ANNOTATIONS = "dataset_scenes.json"

@@ -99,7 +99,10 @@ def test_unreadable_pictures_are_named_and_others_captioned(pictures: list[Path]
 
 def test_an_unknown_run_names_the_nearest(make_run: MakeRun) -> None:
     workspace = Workspace(make_run(key="expansionnet_v2-s0-abc").parents[1])
-    assert find_run("expansionnet_v2", workspace).name == "expansionnet_v2-s0-abc", "of a model, its newest"
+    training = workspace.run_folder("expansionnet_v2-s1-def")
+    training.mkdir()
+    (training / "run.json").write_text("{}")
+    assert find_run("expansionnet_v2", workspace).name == "expansionnet_v2-s0-abc", "of a model, its newest trained one"
     with pytest.raises(BenchError, match="no run 'expansionet_v2-s0'") as caught:
         find_run("expansionet_v2-s0", workspace)
     assert "expansionnet_v2-s0-abc" in (caught.value.hint or "")

@@ -83,6 +83,7 @@ def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None
     card = {"name": "Ours", "trained_on": ["refs"], "printed": {"CIDEr-D": 100.0}, "objective": "RL"}
     write(cards, dict.fromkeys(("good.json", "again.json"), card))
     files = f"captions:{folder / 'good.json'},captions:{folder / 'again.json'}"
+    run(folder, f"captions:{folder / 'again.json'}", "--cards", cards)  # which is the second file of the next command
     run(folder, files, "--cards", cards)
     [group] = groups_in(folder / "ws")
     [row] = group.rows
@@ -109,9 +110,10 @@ def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder
     result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder}/good*.json")
     assert isinstance(result.exception, BenchError)
     assert f"would both be called {folder.name}/good" in str(result.exception)
-    (folder / "good.json.card.yaml").write_text('name: Mine\nyear: !!int ""\n')
-    result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")
-    assert isinstance(result.exception, BenchError), "a value that PyYAML cannot construct"
+    for wrong in ('name: Mine\nyear: !!int ""\n', "name: Mine\nname: Yours\n"):
+        (folder / "good.json.card.yaml").write_text(wrong)
+        result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")
+        assert isinstance(result.exception, BenchError), "a value that PyYAML cannot construct, a key twice"
 
 
 def test_a_card_beside_its_file_is_found_and_a_wrong_one_named(folder: Path) -> None:

@@ -126,8 +126,12 @@ def test_other_first_stages_are_not_taken(
     assert results_of(tmp_path) == results_of(undisturbed)
 
 
-def test_damaged_weights_are_trained_again(data: Path, undisturbed: Path, tmp_path: Path) -> None:
-    train(data, tmp_path, FIRST, "--set", "stages=[xe]")
+def test_what_was_lost_is_trained_again(data: Path, undisturbed: Path, tmp_path: Path) -> None:
+    for again in (False, True):
+        output = train(data, tmp_path, FIRST, "--set", "stages=[xe]").output
+        assert ("xe epoch 1" in output, "trained anew" in output) == (True, again)
+        (tmp_path / "bench.sqlite").rename(tmp_path / f"{again}.sqlite")
+    (tmp_path / "True.sqlite").rename(tmp_path / "bench.sqlite")
     weights = tmp_path / "runs" / key_of(tmp_path, 1) / "best.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert not is_whole(weights)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from results import AttentionRecord, ImageRecord, Store, StoreError
+from results import AttentionRecord, ImageRecord, Store, StoreError, frames
 from results.runs import reading
 from results.runs.gallery import gallery
+from results.runs.leaderboard import leaderboard
 from tests.results.conftest import url
 
 __all__ = ["url"]  # queries run on both databases
@@ -39,6 +40,18 @@ def test_no_failed_or_skipped_run_is_lost(store: Store, add: Add, make: Any) -> 
     assert (failures["left-out-1"].status, failures["left-out-1"].reason) == ("skipped", "needs pixels")
     assert (failures["killed-1"].status, failures["killed-1"].reason) == ("running", None)
     assert (failures["waiting-1"].status, failures["waiting-1"].attempts) == ("planned", 0)
+
+
+def test_a_run_that_begins_again_meanwhile_stays_in_the_table(
+    store: Store, add: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(*words: Any, **named: Any) -> Any:
+        store.begin("fine-1", {})
+        return leaderboard(*words, **named)
+
+    add("fine")
+    monkeypatch.setattr(frames, "leaderboard", begun)
+    assert list(frames.Results(store).leaderboard()["model"]) == ["fine"]
 
 
 def test_an_unknown_run(store: Store) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from results import ImageRecord, Quantity, Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
 from results.store.merge import merge
-from results.store.schema import Base, DatasetRow, RunRow
+from results.store.schema import Base, Caption, DatasetRow, RunRow
 
 
 @pytest.fixture
@@ -155,20 +155,27 @@ def test_two_results_of_one_run_are_a_conflict_that_is_said(
     }
 
 
-def test_a_metric_of_a_later_release_is_no_disagreement(store: Store, other: Store, make: Any) -> None:
+def test_what_one_side_lacks_is_no_disagreement(store: Store, other: Store, make: Any) -> None:
     split = make.outcome(0.5).splits[0]
     more = {domain: {**found, "CIDEr-D (df:domain)": Quantity(0.4)} for domain, found in split.scores.items()}
     finish(store, make.spec("same"), make.outcome(0.5))
     finish(other, make.spec("same"), make.outcome(0.5, splits=(replace(split, scores=more),)))
+    with other.writing() as connection:
+        connection.execute(delete(Caption))  # as a published copy has none
     merged = merge(store, str(other.url.database))
     assert (merged.kept, merged.conflicts) == (["same-1"], {})
 
 
-def test_images_that_are_missing_here_are_added(store: Store, other: Store, make: Any) -> None:
+def test_what_is_missing_of_images_is_added(store: Store, other: Store, make: Any, tmp_path: Path) -> None:
     extra = ImageRecord(99, "near/99.png", "nocaps", ("a dog",))
     other.record_dataset(make.dataset(images=(*make.dataset().images, extra)))
     assert merge(store, str(other.url.database)).datasets == ["scenes"]
     assert reading.datasets(store)[0].evaluated == {"nocaps": 1, "test": 3}
+    with Store(tmp_path / "published.sqlite") as copy:
+        bare = tuple(replace(image, references=()) for image in make.dataset().images)
+        copy.record_dataset(make.dataset(images=bare))
+        assert [merge(copy, str(other.url.database)).datasets for _ in range(2)] == [["scenes"], []]
+        assert contents(copy)["images"] == contents(store)["images"]
 
 
 def test_what_cannot_be_merged(store: Store, tmp_path: Path) -> None:
