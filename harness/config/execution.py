@@ -61,8 +61,7 @@ class ExecutionConfig:
         shown_one = there == 1 and "RANK" in os.environ and "CUDA_VISIBLE_DEVICES" in os.environ
         if here > there and not shown_one:
             raise BenchError(
-                f"--devices {here}, but this machine has {there} of type {device.type}",
-                f"write --devices {there}",
+                f"--devices {here}, but this machine has {there} of type {device.type}", f"write --devices {there}"
             )
 
     def jobs_for(self, models: int, device: torch.device) -> int:

@@ -178,8 +178,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
             node[last] = value
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise BenchError(
-            f"--set {shortened(override)!r}: no such setting",
-            f"write --set KEY.PATH=VALUE, as in --set {_ANY_SETTING}",
+            f"--set {shortened(override)!r}: no such setting", f"write --set KEY.PATH=VALUE, as in --set {_ANY_SETTING}"
         ) from error
 
 

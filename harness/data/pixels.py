@@ -141,11 +141,7 @@ def device_memory(device: torch.device) -> int | None:
 
 
 def resident(
-    source: VisualSource,
-    image_ids: Sequence[int],
-    spec: VisualSpec,
-    device: torch.device,
-    say: Callable[[str], None],
+    source: VisualSource, image_ids: Sequence[int], spec: VisualSpec, device: torch.device, say: Callable[[str], None]
 ) -> VisualSource:
     """The features of the images on `device` where they fit, which `say` is told; else, and of pixels, `source`."""
     free = device_memory(device)

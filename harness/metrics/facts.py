@@ -54,13 +54,7 @@ _LINES: Final = {
     **dict.fromkeys(("above each other", "one below the other", "column"), "column"),
 }
 _OPPOSITE: Final = {"left": ("right", "left of"), "top": ("bottom", "above")}
-_INVERSE: Final = {
-    "right of": "left of",
-    "below": "above",
-    "under": "above",
-    "beneath": "above",
-    "around": "inside",
-}
+_INVERSE: Final = {"right of": "left of", "below": "above", "under": "above", "beneath": "above", "around": "inside"}
 _MEANT: Final = {
     "over": "above",
     "in": "inside",

@@ -15,10 +15,7 @@ from results.store.rescoring import stored_captions
 from results.store.store import Store
 
 Server = Literal["coco", "nocaps"]
-SPLITS: Final = {
-    "coco": {"val2014": 40_504, "test2014": 40_775},
-    "nocaps": {"val": 4_500, "test": 10_600},
-}
+SPLITS: Final = {"coco": {"val2014": 40_504, "test2014": 40_775}, "nocaps": {"val": 4_500, "test": 10_600}}
 _LISTS: Final = {
     "coco": "--images image_info_test2014.json, or captions_val2014.json with --split val2014, from cocodataset.org",
     "nocaps": "--images nocaps_test_image_info.json, or nocaps_val_image_info.json with --split val, from nocaps.org",

@@ -12,18 +12,12 @@ from tests.harness.conftest import bench_ok
 
 DATABASE, REWARDS = (ROOT / "baselines" / f"{name}.sqlite" for name in ("flickr8k", "flickr8k_rewards"))
 PAGE = " ".join(text_of("docs/flickr8k.md").split())
-FIGURES = {
-    "trade-offs-1-computation.svg": "flickr8k-computation.svg",
-    "curves-1-validation.svg": "flickr8k-curves.svg",
-}
+FIGURES = {"trade-offs-1-computation.svg": "flickr8k-computation.svg", "curves-1-validation.svg": "flickr8k-curves.svg"}
 
 
 @pytest.mark.parametrize(
     "columns",
-    [
-        "CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L",
-        "CIDEr-D,Parameters,Computation per caption,Training time",
-    ],
+    ["CIDEr-D,95 % interval,Place,BLEU-4,METEOR,ROUGE-L", "CIDEr-D,Parameters,Computation per caption,Training time"],
 )
 def test_its_tables_are_those_of_the_database(columns: str) -> None:
     """Made by the same command, and put into the page by hand."""

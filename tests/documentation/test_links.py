@@ -12,26 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.documentation.pages import (
-    LANGUAGES,
-    PAGES,
-    ROOT,
-    SHELL,
-    blocks_of,
-    commands_of,
-    lines_of,
-    prose_of,
-)
+from tests.documentation.pages import LANGUAGES, PAGES, ROOT, SHELL, blocks_of, commands_of, lines_of, prose_of
 from tests.documentation.parsing import check, unknown_options
 
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)\s*$", re.MULTILINE)
 _LARGEST_KB = 110
 ROOMS = ("zoo", "harness", "results", "reports", "tests", "docs", "baselines", "benchmarks")
-EXAMPLES = {
-    "results/store/migrations/versions/v1_1_0.py",
-    "tests/results/assets/v1_0_0.sqlite",
-}
+EXAMPLES = {"results/store/migrations/versions/v1_1_0.py", "tests/results/assets/v1_0_0.sqlite"}
 """Names with a placeholder, and files of releases to come."""
 
 

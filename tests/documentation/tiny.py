@@ -62,7 +62,7 @@ DEFAULTS = {
         *("--models", "updown,human", "--data", "scenes_tiny", "--seeds", "1"),
         *("--backbone", "filterbank", "--backbone-option", "grid=2"),
         *set_options(_SMALLEST),
-    ],
+    ]
 }
 """Options that a command is given where it names none of its own."""
 

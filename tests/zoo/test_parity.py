@@ -424,15 +424,8 @@ def test_beams(case: Case, beam: Beam) -> None:
     words = numbers[beam.words][..., beam.skip :]
     for rows, memory in case.encode(numbers, model):
         banned = tuple(numbers.size(name) for name in beam.banned)
-        found = beam_search(
-            model,
-            memory,
-            beam_size=beam.width,
-            max_len=words.shape[-1],
-            banned=banned,
-            **ends(numbers),
-            **beam.settings,
-        )
+        settings = {**ends(numbers), **beam.settings}
+        found = beam_search(model, memory, beam_size=beam.width, max_len=words.shape[-1], banned=banned, **settings)
         which = slice(None) if words.dim() == 3 else 0
         kept = torch.arange(words.shape[-1]) < found.lengths[:, which, None]
         assert torch.equal(found.tokens[:, which][kept], words[rows][kept])

@@ -198,7 +198,5 @@ def _kept(regions: Regions, scores: Numbers | None, config: RegionConfig | None)
     count = max_count if scores is None else max(min_count, int((scores >= MIN_SCORE).sum()))
     chosen = np.sort(ranked[: min(count, max_count)])
     return replace(
-        regions,
-        features=None if features is None else features[chosen],
-        boxes=None if boxes is None else boxes[chosen],
+        regions, features=None if features is None else features[chosen], boxes=None if boxes is None else boxes[chosen]
     )

@@ -11,15 +11,8 @@ from harness.utils import progress
 from harness.utils.progress import Reporter, RunTable
 
 LONG = "expansionnet_v2/static-8-to-256-dynamic-16"
-SAID = {
-    "noted": 2,
-    "notes": ["xe epoch 1", "xe epoch 2"],
-    "stage": "xe",
-    "epoch": 2,
-    "epochs": 10,
-    "best": 0.4211,
-    "left_s": 70.0,
-}
+AT = {"stage": "xe", "epoch": 2, "epochs": 10, "best": 0.4211, "left_s": 70.0}
+SAID = {"noted": 2, "notes": ["xe epoch 1", "xe epoch 2"], **AT}
 
 
 def shown(table: RenderableType) -> list[str]:

@@ -82,14 +82,8 @@ def test_captions_are_compared_by_their_digest(filled: Store) -> None:
 
 
 def test_of_runs_that_only_releases_tell_apart_the_newest_counts(filled: Store, make: Any) -> None:
-    make.run(
-        filled,
-        make.outcome(0.7),
-        "updown",
-        variant="-new",
-        signature={"nrefs": "5", "v": "0.2.0"},
-        code_version="0.2.0",
-    )
+    newer = {"signature": {"nrefs": "5", "v": "0.2.0"}, "code_version": "0.2.0"}
+    make.run(filled, make.outcome(0.7), "updown", variant="-new", **newer)
     runs = baseline_of(finished_with_images(filled), ["CIDEr-D"]).runs
     assert [run.code for run in runs if run.model == "updown"] == ["0.2.0"]
 

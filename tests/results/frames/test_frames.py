@@ -68,14 +68,8 @@ def test_leaderboard_has_places_p_values_and_what_papers_print(store: Store, mak
         by_image = {number: factor * (1 + number % 7 + 0.1 * seed) / 8 for number in range(40)}
         overall = {"CIDEr-D": Quantity(factor / 2, low=factor / 4, high=factor)}
         result = SplitResult("test", dict.fromkeys(by_image, "a"), {"overall": overall}, {"CIDEr-D": by_image})
-        make.run(
-            store,
-            make.outcome(splits=(result,)),
-            model,
-            seed,
-            dataset="e" * 16,
-            signature={"data": "coco#1", "nrefs": "5"},
-        )
+        data = {"dataset": "e" * 16, "signature": {"data": "coco#1", "nrefs": "5"}}
+        make.run(store, make.outcome(splits=(result,)), model, seed, **data)
     best, other, floor, low = Results(store).leaderboard().to_dict("records")
     assert (best["model"], best["place_best"], best["place_worst"]) == ("expansionnet_v2", 1, 1)
     assert (other["place_best"], other["place_worst"]) == (2, 2)

@@ -27,13 +27,8 @@ def test_no_failed_or_skipped_run_is_lost(store: Store, add: Add, make: Any) -> 
     failures = {failure.key: failure for failure in reading.failures(store)}
     assert list(failures) == ["crash-1", "left-out-1", "killed-1", "waiting-1"]
     crash = failures["crash-1"]
-    assert (crash.model, crash.role, crash.seed, crash.track, crash.dataset) == (
-        "crash",
-        "model",
-        1,
-        "controlled",
-        "scenes",
-    )
+    told = crash.model, crash.role, crash.seed, crash.track, crash.dataset
+    assert told == ("crash", "model", 1, "controlled", "scenes")
     assert (crash.status, crash.error_class, crash.reason) == ("failed", "RuntimeError", "shapes <b>differ</b>")
     assert (crash.log_tail, crash.attempts) == ("line 1\nline 2", 1)
     assert crash.finished_at is not None

@@ -28,8 +28,7 @@ IMAGE_DEVIATION = MODEL_IMAGE_DEVIATION * 2**0.5
 
 
 @pytest.mark.parametrize(
-    ("seeds", "deviation", "tests"),
-    [*product([2, 3, 5, 10], [2.0, 6.0, 15.0], [1]), *product([2, 3, 5], [6.0], [6])],
+    ("seeds", "deviation", "tests"), [*product([2, 3, 5, 10], [2.0, 6.0, 15.0], [1]), *product([2, 3, 5], [6.0], [6])]
 )
 def test_four_of_five_trials_find_the_difference(seeds: int, deviation: float, tests: int) -> None:
     """Of several tests: as `bench regress` judges the row that fell, where no other test found anything."""
