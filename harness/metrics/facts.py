@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -68,6 +69,8 @@ _NEAR: Final = 10
 """Pixels that centres must be apart before one object is beside or above another that it was not composed so with."""
 _SHAPE, _COLOUR, _SIZE = 32, 6, 1
 """What an agreement counts when mentions are matched with objects; a true relation counts 1."""
+_RELATED: Final = 30
+"""Mentions that are tried for an object since relations name them, beside those that share most with it."""
 
 
 @dataclass(slots=True)
@@ -186,22 +189,24 @@ class _Judge:
         mentions = reading.mentions
         if self.group:
             return [0 if mention.agreement(self.items[0]) else None for mention in mentions]
-        agreements = [[mention.agreement(item) for item in self.items] for mention in mentions]
-        best: tuple[int, list[int | None]] = (-1, [])
+        agreements = [[mention.agreement(item) for mention in mentions] for item in self.items]
+        linked = sorted({end for one, _, other in reading.relations for end in (one, other)})
+        options: list[list[int | None]] = []
+        for shared in agreements:
+            alike = sorted(range(len(mentions)), key=lambda mention: -shared[mention])[: len(self.items)]
+            related = [mention for mention in linked if shared[mention]][:_RELATED]
+            options.append([None, *{*filter(shared.__getitem__, alike), *related}])
+        true = Counter[tuple[int, int, int, int]]()
+        for (one, said, other), (at, to) in product(reading.relations, product(range(len(self.items)), repeat=2)):
+            true[one, at, other, to] += self.related(at, said, to)
 
-        def choose(chosen: list[int | None], shared: int) -> None:
-            nonlocal best
-            if len(chosen) == len(mentions):
-                true = sum(self.holds(chosen, relation) for relation in reading.relations)
-                best = max(best, (shared + true, chosen), key=lambda found: found[0])
-                return
-            for place, agreement in enumerate(agreements[len(chosen)]):
-                if agreement and place not in chosen:
-                    choose([*chosen, place], shared + agreement)
-            choose([*chosen, None], shared)
+        def order(chosen: Sequence[int | None]) -> tuple[int, list[tuple[int, int]]]:
+            ends = [(mention, at) for at, mention in enumerate(chosen) if mention is not None]
+            shared = sum(agreements[at][mention] for mention, at in ends)
+            return -shared - sum(true[*one, *other] for one, other in product(ends, repeat=2)), sorted(ends)
 
-        choose([], 0)
-        return best[1]
+        apart = (each for each in product(*options) if len({*each} - {None}) + each.count(None) == len(each))
+        return list(map(dict(min(map(order, apart))[1]).get, range(len(mentions))))
 
     def holds(self, meant: Sequence[int | None], relation: tuple[int, str, int]) -> bool:
         """Whether a relation of mentions is true."""

@@ -84,6 +84,7 @@ def test_captions_of_models_are_judged_as_a_reader_judges_them() -> None:
         (TRIO, "a red cup above a blue fish with a pink star on the left", "relation", (2, 2, 2, 2)),
         (SINGLE, "a big green tree at the bottom", "relation", (1, 0, 1, 0)),
         (SINGLE, "a small tree", "size", (1, 0, 1, 0)),
+        pytest.param(TRIO, "a red cup above " * 1200, "object", (1200, 1, 3, 1), id="a caption without an end"),
     ],
 )
 def test_kinds(scene: Scene, caption: str, kind: str, expected: tuple[int, ...]) -> None:
