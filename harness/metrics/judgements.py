@@ -7,6 +7,7 @@
 | `{"seg_id": IMAGE, "hyp": A, "human_score": 3.5}` a line; beside them, `{"seg_id": IMAGE, "refs": [B]}` | THumB |
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,11 @@ class Judgements:
             self.references.append(tuple(references))
         return number
 
+    def rate(self, image: str, caption: Any, references: Any, rating: Any) -> None:
+        """Note a rating; one that is no finite number was never given."""
+        if rating is not None and math.isfinite(number := float(rating)):
+            self.ratings.append((self.add(image, _text(caption), _texts(references)), number))
+
 
 def read_judgements(path: Path, references: Path | None = None) -> Judgements:
     """Read judgements, of THumB's captions with their `references`; BenchError for a file of another form."""
@@ -56,8 +62,7 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
             told = () if references is None else read_json_or_lines(references)
             beside = {entry["seg_id"]: _texts(entry["refs"]) for entry in told}
             for entry in content:
-                number = found.add(str(entry["seg_id"]), _text(entry["hyp"]), beside[entry["seg_id"]])
-                found.ratings.append((number, float(entry["human_score"])))
+                found.rate(str(entry["seg_id"]), entry["hyp"], beside[entry["seg_id"]], entry["human_score"])
         elif references is not None:
             raise BenchError(f"--references {references}: {path} has its own", "leave it out")
         elif all(isinstance(entries, list) for entries in content.values()):
@@ -69,11 +74,8 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
         else:
             for image, entry in content.items():
                 for said in entry["human_judgement"]:
-                    if said["rating"] is None or said["rating"] != said["rating"]:  # no number: it was never given
-                        continue
-                    number = found.add(image, _text(said["caption"]), _texts(entry["ground_truth"]))
-                    found.ratings.append((number, float(said["rating"])))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                    found.rate(image, said["caption"], entry["ground_truth"], said["rating"])
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         lacking = f"{type(error).__name__}: {error}"
         raise BenchError(f"{path} holds no judgements of captions that are known here ({lacking})", _FORMS) from error
     if not found.captions:
@@ -118,7 +120,7 @@ def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) ->
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(_text(value) for value in values) if isinstance(values, list) else (_text(values),)
+    return tuple(map(_text, values)) if isinstance(values, list | tuple) else (_text(values),)
 
 
 def _text(value: Any) -> str:
