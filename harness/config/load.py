@@ -140,14 +140,17 @@ def _keep_stages(content: dict[str, Any]) -> None:
     """Of the schedule those stages alone that `stages` names, where it is given."""
     if "stages" not in content:
         return
-    chosen, stages = content.pop("stages"), content["schedule"]["stages"]
-    names = [stage.get("name") for stage in stages]
+    chosen, schedule = content.pop("stages"), content["schedule"]
+    stages = schedule.get("stages") if isinstance(schedule, dict) else None
+    if not (stages and isinstance(stages, list) and all(isinstance(each, dict) and "name" in each for each in stages)):
+        return  # what is wrong is told by the preset's validation
+    names = [stage["name"] for stage in stages]
     if not (isinstance(chosen, list) and chosen and all(each in names for each in chosen)):
         raise BenchError(
             f"stages: {shortened(str(chosen))!r} is not a list of this schedule's stages",
             f"--set 'stages=[{names[0]}]' keeps one of {', '.join(map(str, names))}",
         )
-    content["schedule"]["stages"] = [stage for stage in stages if stage["name"] in chosen]
+    schedule["stages"] = [stage for stage in stages if stage["name"] in chosen]
 
 
 def _example(name: str, place: tuple[int | str, ...]) -> str:

@@ -36,11 +36,16 @@ def test_overrides_reach_nested_settings_and_lists() -> None:
         ("size.d_model=wide", "size.d_model"),
         ("decoding.beam_size=0", "decoding.beam_size"),
         ("decoding=[", "is not a YAML value"),
+        ("schedule=null", "schedule: "),
+        ("schedule.stages=3", "schedule.stages: "),
+        ("schedule.stages=[]", "schedule.stages: "),
+        ("schedule.stages.0=5", "schedule.stages.0: "),
     ],
 )
 def test_wrong_overrides_are_named(override: str, named: str) -> None:
-    with pytest.raises(BenchError, match=named.replace(".", r"\.")):
-        load_preset("quick", (override,))
+    for more in ((), ("stages=[xe]",)):
+        with pytest.raises(BenchError, match=named.replace(".", r"\.")):
+            load_preset("quick", (override, *more))
 
 
 def test_stages_are_kept_by_name_whatever_the_order_of_overrides() -> None:
