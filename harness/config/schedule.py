@@ -209,6 +209,10 @@ class ScheduledSampling(Strict):
         """The probability in epoch `epoch` of the stage, from 0."""
         return min(self.step * (max(epoch - self.start, 0) // self.every), self.most)
 
+    def times(self, budget: int) -> ScheduledSampling:
+        """The same shape over `budget` times the epochs."""
+        return self.model_copy(update={"start": self.start * budget, "every": self.every * budget})
+
 
 class SelfCritical(Strict):
     """Self-critical sequence training (Rennie et al. 2017) with CIDEr-D as reward.
@@ -356,14 +360,18 @@ class Stage(Strict):
 
     def times(self, budget: int) -> Stage:
         """The stage with `budget` times the epochs; what is counted in validations, as patience, stays."""
-        rate = self.learning_rate.times(budget)
-        return self.model_copy(update={"epochs": self.epochs * budget, "learning_rate": rate})
+        rate, ramp = self.learning_rate.times(budget), self.scheduled_sampling and self.scheduled_sampling.times(budget)
+        longer = {"epochs": self.epochs * budget, "learning_rate": rate, "scheduled_sampling": ramp}
+        return self.model_copy(update=longer)
 
     def shared_epochs(self, longer: Stage, steps: int) -> int:
         """The first epochs, of `steps` steps each, that `longer` trains alike in all; never the whole stage."""
         if _but_for_length(self) != _but_for_length(longer):
             return 0
         most = min(self.epochs, longer.epochs) - 1  # the last epoch of a stage is validated in any case
+        if (ours := self.scheduled_sampling) and (theirs := longer.scheduled_sampling):
+            other = (epoch for epoch in range(most) if ours.probability(epoch) != theirs.probability(epoch))
+            most = next(other, most)
         totals = self.epochs * steps, longer.epochs * steps
         for step in range(most * steps):
             if self.learning_rate.at(step, steps, totals[0]) != longer.learning_rate.at(step, steps, totals[1]):
@@ -385,7 +393,7 @@ class Stage(Strict):
 def _but_for_length(stage: Stage) -> dict[str, Any]:
     """The settings of a stage but those that `Stage.times` changes."""
     rates = {*LearningRate.SHARES, *LearningRate.SHARES.values()}
-    return stage.model_dump(exclude={"epochs": True, "learning_rate": rates})
+    return stage.model_dump(exclude={"epochs": True, "learning_rate": rates, "scheduled_sampling": {"start", "every"}})
 
 
 class Schedule(Strict):

@@ -152,6 +152,8 @@ def _tuned(budget: int, warmup: float | None) -> Any:
         ("quick", ("schedule.stages.0.learning_rate.annealing=cosine",), 0),
         ("quick", ("schedule.stages.0.learning_rate.annealing=constant",), 7),
         ("quick-scst", (), 0),
+        ("updown-paper", ("stages=[xe]",), 3),
+        ("updown-paper", ("stages=[xe]", "schedule.stages.0.scheduled_sampling.every=2"), 2),
     ],
 )
 def test_what_two_budgets_share(preset: str, change: tuple[str, ...], shared: int) -> None:

@@ -177,6 +177,8 @@ def test_scheduled_sampling_rises_in_steps_up_to_its_most() -> None:
     )
     assert ScheduledSampling(start=3, every=2).probability(4) == 0
     assert ScheduledSampling(start=3, every=2).probability(5) == 0.05
+    later = load_schedule("sgae").times(4).stages[1].scheduled_sampling
+    assert later == ScheduledSampling(start=-40, every=20)
 
 
 def test_scheduled_sampling_is_for_cross_entropy() -> None:
