@@ -229,10 +229,11 @@ def _families() -> dict[str, Any]:
 def _without_prompt(caption: str, prompt: str) -> str:
     """Less the prompt where the caption begins or ends with it, in capitals or not."""
     asked, said = prompt.strip().casefold(), caption.strip()
-    if asked and said.casefold().startswith(asked):
-        said = said[len(asked) :].lstrip(" :,\n")
-    if asked and said.casefold().endswith(asked):
-        said = said[: -len(asked)].rstrip()
+    lengths = range(1, len(asked) + 1)  # as it was said; a letter like ß is longer in folded case
+    if found := next((length for length in lengths if said[:length].casefold() == asked), 0):
+        said = said[found:].lstrip(" :,\n")
+    if found := next((length for length in lengths if said[-length:].casefold() == asked), 0):
+        said = said[:-found].rstrip()
     return said
 
 

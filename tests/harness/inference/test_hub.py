@@ -194,6 +194,7 @@ def test_prompts_are_templates_or_texts() -> None:
 def test_captions_are_cleaned_by_named_rules(rule: str, said: str, kept: str) -> None:
     assert clean(said, "say it", choose_rules(rule)) == kept
     assert clean(said, "say it", choose_rules(None)) == said
+    assert clean("STRASSE: ein Hund, Straße", "Straße", ("prompt",)) == "ein Hund,"
 
 
 def test_rules_have_one_order_and_are_known_by_name() -> None:
