@@ -13,7 +13,7 @@ from harness.data.images import BadImage, load_image
 from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
-from harness.utils.progress import Reporter, silent
+from harness.utils.progress import Reporter
 from results.files import read_text
 
 VERSION = 1  # raise it when `load_image` changes which images it accepts
@@ -21,9 +21,7 @@ _PORTION = 32  # images that a thread takes at a time
 _MAX_THREADS = 8
 
 
-def find_bad_images(
-    dataset: Dataset, *, cache_dir: Path, reporter: Reporter | None = None, reuse: bool = True
-) -> dict[int, str]:
+def find_bad_images(dataset: Dataset, *, cache_dir: Path, reporter: Reporter, reuse: bool = True) -> dict[int, str]:
     """Decode every image to its last row; the reasons of failures, by image id, with `Dataset.faults`, naming the file.
 
     A file that changed, but not in size and ends, is found only without `reuse`. BenchError as `require_pictures`.
@@ -36,7 +34,7 @@ def find_bad_images(
     portions = [dataset.samples[start : start + _PORTION] for start in range(0, total, _PORTION)]
     bad: dict[int, str] = {}
     with (
-        (reporter or silent()).task("images checked", total) as task,
+        reporter.task("images checked", total) as task,
         ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as threads,  # Pillow decodes without the GIL
     ):
         for portion, found in zip(portions, threads.map(lambda part: _check(dataset, part), portions), strict=True):

@@ -294,31 +294,31 @@ def test_all_bad_images_are_found_and_named(damaged: Dataset, tmp_path: Path) ->
 def test_the_answer_is_kept_for_the_fingerprint(
     damaged: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = find_bad_images(damaged, cache_dir=tmp_path)
+    first = find_bad_images(damaged, cache_dir=tmp_path, reporter=Told())
     loads: list[Path] = []
     monkeypatch.setattr("harness.data.verify.load_image", loads.append)
-    assert find_bad_images(damaged, cache_dir=tmp_path) == first
-    assert list(find_bad_images(damaged, cache_dir=tmp_path)) == list(first)
+    assert find_bad_images(damaged, cache_dir=tmp_path, reporter=Told()) == first
+    assert list(find_bad_images(damaged, cache_dir=tmp_path, reporter=Told())) == list(first)
     assert not loads
-    find_bad_images(damaged, cache_dir=tmp_path, reuse=False)
+    find_bad_images(damaged, cache_dir=tmp_path, reporter=Told(), reuse=False)
     assert len(loads) == 7
     (damaged.root / "dot.png").unlink()
     changed = open_dataset(str(damaged.root.parent), cache_dir=tmp_path)
-    find_bad_images(changed, cache_dir=tmp_path)
+    find_bad_images(changed, cache_dir=tmp_path, reporter=Told())
     assert len(loads) == 14
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{"])
 def test_a_damaged_answer_is_found_anew(damaged: Dataset, tmp_path: Path, content: str) -> None:
-    first = find_bad_images(damaged, cache_dir=tmp_path / "fresh")
+    first = find_bad_images(damaged, cache_dir=tmp_path / "fresh", reporter=Told())
     (kept,) = (tmp_path / "fresh").iterdir()
     kept.write_text(content)
-    assert find_bad_images(damaged, cache_dir=tmp_path / "fresh") == first
+    assert find_bad_images(damaged, cache_dir=tmp_path / "fresh", reporter=Told()) == first
 
 
 def test_wrong_folder_is_reported_once(entry: Make, folder: Make, tmp_path: Path) -> None:
     root = folder([entry(number, f"{number}.png") for number in range(3)], pictures=False)
     dataset = open_dataset(str(root), cache_dir=tmp_path)
     with pytest.raises(BenchError, match=r"none of the 3 images of tiny is in .*images: no 0\.png") as caught:
-        find_bad_images(dataset, cache_dir=tmp_path)
+        find_bad_images(dataset, cache_dir=tmp_path, reporter=Told())
     assert "--images DIR" in (caught.value.hint or "")
