@@ -33,15 +33,16 @@ class CrossEntropy:
     pad: int = PAD
 
     def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        inputs = batch.tokens[:, :-1]
-        sampling = self.stage.scheduled_sampling
-        probability = sampling.probability(epoch) if sampling is not None else 0.0
-        if probability:
-            memory = model.encode(batch.visual)
-            logits = model.decode(memory, scheduled_sampling_inputs(model, memory, inputs, probability))
-        else:
-            logits = model(batch.visual, inputs)
+        inputs, sampling, memory = batch.tokens[:, :-1], self.stage.scheduled_sampling, self.memory(model, batch)
+        if sampling is not None and (probability := sampling.probability(epoch)):
+            memory = model.encode(batch.visual) if memory is None else memory
+            inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
+        logits = model(batch.visual, inputs) if memory is None else model.decode(memory, inputs)
         return cross_entropy(logits, batch.tokens, self.stage.label_smoothing, self.pad)
+
+    def memory(self, model: Captioner, batch: Batch) -> Memory | None:  # noqa: ARG002  # of other objectives
+        """What captions are told from, a row a caption; None: their images, in one pass, which a GPU replays."""
+        return None
 
     def weight(self, batch: Batch) -> float:
         """Words to predict."""
@@ -78,9 +79,8 @@ def scheduled_sampling_inputs(model: Captioner, memory: Memory, inputs: Tensor, 
     """The inputs of scheduled sampling (Bengio et al. 2015): true words, and words that the model draws in their place.
 
     The model steps along the mixed caption, so that a drawn word follows from those drawn before it. No gradient passes
-    through the choice; decoding the result with teacher forcing therefore gives the loss that stepping would give, with
-    the one difference that dropout has another mask. Works for every captioner, whether it can step with gradients or
-    not, and draws from torch's own generator, which checkpoints hold.
+    through the choice; decoding the result with teacher forcing therefore gives the loss that stepping would give, but
+    for the mask of dropout. It draws from torch's own generator, which checkpoints hold.
 
     Args:
         inputs: (B * n, T), begin token first.

@@ -28,7 +28,7 @@ from harness.data.graphs.sentences import (
 from harness.data.prepare_features import TRAINING_SPLITS
 from harness.data.vocabulary import Vocabulary
 from harness.measure.model_modes import eval_mode
-from harness.training.objectives import CrossEntropy, cross_entropy, scheduled_sampling_inputs
+from harness.training.objectives import CrossEntropy
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from zoo import Captioner, Memory, Visual
@@ -131,25 +131,15 @@ def numbered_graphs(
 
 
 class SentenceGraphLoss(CrossEntropy):
-    """The mean cross-entropy over all words of a batch, told from the scene graphs of its captions.
+    """Of captions that are told from their scene graphs, through the dictionary with `stage.dictionary`."""
 
-    For models with `require_sentences`; `stage.dictionary` says whether the graphs pass through the dictionary.
-    """
-
-    def __call__(self, model: Captioner, batch: Batch, epoch: int = 0) -> Tensor:
-        """See `cross_entropy`; while the model does not train, no input is drawn and no label smoothed."""
-        graphs, inputs = batch.sentences, batch.tokens[:, :-1]
-        if graphs is None:
+    def memory(self, model: Captioner, batch: Batch) -> Memory:
+        """Of the graphs of the batch."""
+        if (graphs := batch.sentences) is None:
             raise ValueError("the batch has no graphs")
-        memory = require_sentences(model, self.stage).encode_sentences(
+        return require_sentences(model, self.stage).encode_sentences(
             batch.visual, graphs.objects, graphs.attributes, graphs.relations, dictionary=self.stage.dictionary
         )
-        sampling = self.stage.scheduled_sampling if model.training else None
-        # The state has a row a graph: each caption has one of its own.
-        if sampling is not None and (probability := sampling.probability(epoch)):
-            inputs = scheduled_sampling_inputs(model, memory, inputs, probability)
-        smoothing = self.stage.label_smoothing if model.training else 0.0
-        return cross_entropy(model.decode(memory, inputs), batch.tokens, smoothing, self.pad)
 
 
 def validate_sentences(
@@ -166,8 +156,7 @@ def validate_sentences(
 ) -> float:
     """The geometric mean of the words' probabilities of captions that are told from their graphs; 0 if not finite.
 
-    It is above 0, and more is better, as of CIDEr-D: exp(-loss), where the loss, which `note` is told, is the mean
-    cross-entropy of a word, without label smoothing.
+    It is exp(-loss); the loss, which `note` is told, is the mean cross-entropy of a word, without label smoothing.
     """
     batches = CaptionBatches(
         samples,
@@ -180,7 +169,8 @@ def validate_sentences(
         max_len=max_len,
         graphs=numbered_graphs(samples, graphs, vocabulary),
     )
-    objective, total, words = SentenceGraphLoss(stage, vocabulary.pad), 0.0, 0.0
+    plain = stage.model_copy(update={"scheduled_sampling": None, "label_smoothing": 0.0})
+    objective, total, words = SentenceGraphLoss(plain, vocabulary.pad), 0.0, 0.0
     with eval_mode(model), torch.no_grad():
         for batch in batches.epoch(0):
             weight = objective.weight(batch)
