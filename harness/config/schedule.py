@@ -60,11 +60,10 @@ class Optimiser(Strict):
 
 class Plateau(Strict):
     """When annealing `plateau` multiplies the learning rate by `factor`: after more than `patience` validations without
-    a rise of CIDEr-D, where a rise is one by more than a ten-thousandth of the best.
+    a rise of CIDEr-D by more than a ten-thousandth of the best.
 
-    `negated` reproduces the released code of AoANet and Image Transformer, for the paper track: it passes the negative
-    CIDEr-D to torch's ReduceLROnPlateau, whose relative threshold then has the wrong sign, so that a score up to a
-    ten-thousandth *below* the best counts as a rise and becomes the best.
+    `negated` is the released code of AoANet and Image Transformer, for the paper track: torch's ReduceLROnPlateau gets
+    the negative CIDEr-D, so that a score up to a ten-thousandth *below* the best counts as a rise, and becomes it.
     """
 
     THRESHOLD: ClassVar[float] = 1e-4
@@ -82,14 +81,11 @@ class LearningRate(Strict):
     """A warm-up over `warmup_steps`, then annealing, never below `minimum` after the warm-up.
 
     Warm-ups: `linear` rises by peak / warmup_steps from the first step on; `linear-from-zero` is one step behind it;
-    `hyperbolic` is peak / (steps left), near zero until its very end (ExpansionNet's released code, for the paper
-    track). Annealings: `step` multiplies by `factor` every `every_epochs`, counted from epoch `from_epoch` of
-    the stage on; `cosine` falls to `floor` times the peak at the last step; `plateau` multiplies by `factor` when
-    validation stops improving; `noam` (Vaswani et al. 2017, section 5.3) falls with the root of the step: with
-    peak = factor * (d_model * warmup_steps) ** -0.5 it is theirs.
-
-    `warmup_share`, `from_share` and `every_share` say the same as shares of the stage's steps, each in place of the
-    setting that counts steps or epochs, so that a stage of any length has the same shape.
+    `hyperbolic` is peak / (steps left), near zero until its very end (ExpansionNet's code, for the paper track).
+    Annealings: `step` multiplies by `factor` every `every_epochs`, from epoch `from_epoch` of the stage on; `cosine`
+    falls to `floor` times the peak at the last step; `plateau` multiplies by `factor` when validation stops improving;
+    `noam` (Vaswani et al. 2017) falls with the root of the step: theirs with peak = (d_model * warmup_steps) ** -0.5.
+    `warmup_share`, `from_share` and `every_share` are shares of the stage's steps, in place of steps or epochs.
     """
 
     SHARES: ClassVar[Mapping[str, str]] = {
@@ -127,6 +123,8 @@ class LearningRate(Strict):
     def _check(self) -> Self:
         if self.annealing == "noam" and not (self.warmup_steps or self.warmup_share):
             raise ValueError("annealing noam needs warmup_steps above 0")
+        if self.annealing != "plateau" and self.plateau != Plateau():
+            raise ValueError("learning_rate: plateau needs annealing plateau; leave it out")
         return self
 
     def _unused(self) -> set[str]:
@@ -182,10 +180,9 @@ class LearningRate(Strict):
 class Accumulation(Strict):
     """How the gradients of several backward passes are combined into one optimiser step.
 
-    `mean`: a batch is processed in `parts` micro-batches, whose gradients are averaged as the loss would be: less
-    memory, the same step. `summed` is ExpansionNet's released code, for the paper track: a batch is itself one part;
-    gradients are summed, undivided, until the number of the batch, from 0, is a multiple of `parts`. So the first batch
-    of a stage makes a step alone, and the learning rate counts batches.
+    `mean`: a batch is processed in `parts` micro-batches, whose gradients are averaged: less memory, the same step.
+    `summed` is ExpansionNet's code, for the paper track: gradients of whole batches are summed, undivided, until the
+    number of the batch, from 0, is a multiple of `parts`: the first makes a step alone, and rates count batches.
     """
 
     parts: int = Field(1, gt=0, le=MAX_BATCH)
@@ -209,10 +206,6 @@ class ScheduledSampling(Strict):
         """The probability in epoch `epoch` of the stage, from 0."""
         return min(self.step * (max(epoch - self.start, 0) // self.every), self.most)
 
-    def times(self, budget: int) -> ScheduledSampling:
-        """The same shape over `budget` times the epochs."""
-        return self.model_copy(update={"start": self.start * budget, "every": self.every * budget})
-
 
 class SelfCritical(Strict):
     """Self-critical sequence training (Rennie et al. 2017) with CIDEr-D as reward.
@@ -227,11 +220,9 @@ class SelfCritical(Strict):
     whose references an n-gram occurs, or the `captions` (M2's code).
 
     `gradient`: whose log-probabilities are differentiated. `second-pass` are those of a teacher-forced pass over the
-    captions, which has the stage's dropout with masks of its own. `steps` are those that the captions were drawn by,
-    under the same masks; `prefixes` too, and every word follows from a pass over the whole prefix. `sampling_dropout`
-    leaves dropout on while captions are drawn; with `steps` and `prefixes` it must be, since it is the pass that is
-    differentiated. So `second-pass` is off-policy wherever the stage has dropout, with `sampling_dropout` or without.
-    Greedy captions are always decoded without dropout.
+    captions with dropout masks of its own: off-policy wherever the stage has dropout. `steps` are those that captions
+    were drawn by; `prefixes` too, and every word follows from a pass over the whole prefix; both need
+    `sampling_dropout`, which leaves dropout on while captions are drawn. Greedy ones are decoded without.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
@@ -286,11 +277,10 @@ def _reward_signature(end_in_reward: bool, baseline: str, drawn: str, documents:
 class Stage(Strict):
     """One stage of training. Batches count images; each brings `captions_per_image` captions, encoded once.
 
-    With `batch_of: captions`, a batch counts captions, an image is encoded once for each of them, and an epoch uses
-    every caption. `drop_last` drops a smaller last batch of an epoch. `backbone: trained` needs a model that owns a
-    backbone. `dropout` is one rate at every site of the model, `dropout_scale` a factor of the rates that it was built
-    with, which are its authors'. The objective `sentence_graph` learns to say captions from their scene graphs, and is
-    validated by the loss of validation captions; a model without a part for such graphs passes over the stage.
+    With `batch_of: captions`, a batch counts captions, an image is encoded once for each, and an epoch uses every one.
+    `drop_last` drops a smaller last batch. `backbone: trained` needs a model that owns a backbone. `dropout` is one
+    rate at every site of the model, `dropout_scale` a factor of its authors' rates. The objective `sentence_graph` says
+    captions from their scene graphs, and is validated by their loss; a model without a part for them passes over it.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset(
@@ -299,6 +289,10 @@ class Stage(Strict):
             *("dropout_masks", "dropout_scale", "reinforce", "scheduled_sampling", "self_critical"),
         }
     )
+    READ_BY: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("label_smoothing", "scheduled_sampling"), "cross_entropy or sentence_graph"),
+        **{name: name for name in ("reinforce", "self_critical")} | {"dictionary": "sentence_graph"},
+    }
     name: str
     objective: Literal["cross_entropy", "self_critical", "reinforce", "sentence_graph"] = "cross_entropy"
     epochs: int = Field(gt=0, le=MAX_COUNT)
@@ -347,8 +341,10 @@ class Stage(Strict):
                 f"stage {self.name}: dropout {self.dropout:g} and dropout_scale {self.dropout_scale:g} exclude each "
                 "other; with dropout_scale, dropout is null"
             )
-        if self.scheduled_sampling is not None and self.objective not in ("cross_entropy", "sentence_graph"):
-            raise ValueError(f"stage {self.name}: scheduled_sampling needs the objective cross_entropy")
+        for setting, needed in self.READ_BY.items():
+            default = type(self).model_fields[setting].get_default()
+            if self.objective not in needed and getattr(self, setting) != default:
+                raise ValueError(f"stage {self.name}: {setting} needs the objective {needed}; leave it out")
         if self.constant_rates and self.optimiser.name == "muon":
             raise ValueError(f"stage {self.name}: constant_rates need another optimiser than muon")
         return self
@@ -360,7 +356,9 @@ class Stage(Strict):
 
     def times(self, budget: int) -> Stage:
         """The stage with `budget` times the epochs; what is counted in validations, as patience, stays."""
-        rate, ramp = self.learning_rate.times(budget), self.scheduled_sampling and self.scheduled_sampling.times(budget)
+        rate, ramp = self.learning_rate.times(budget), self.scheduled_sampling
+        if ramp is not None:
+            ramp = ramp.model_copy(update={"start": ramp.start * budget, "every": ramp.every * budget})
         longer = {"epochs": self.epochs * budget, "learning_rate": rate, "scheduled_sampling": ramp}
         return self.model_copy(update=longer)
 
@@ -370,8 +368,7 @@ class Stage(Strict):
             return 0
         most = min(self.epochs, longer.epochs) - 1  # the last epoch of a stage is validated in any case
         if (ours := self.scheduled_sampling) and (theirs := longer.scheduled_sampling):
-            other = (epoch for epoch in range(most) if ours.probability(epoch) != theirs.probability(epoch))
-            most = next(other, most)
+            most = next((epoch for epoch in range(most) if ours.probability(epoch) != theirs.probability(epoch)), most)
         totals = self.epochs * steps, longer.epochs * steps
         for step in range(most * steps):
             if self.learning_rate.at(step, steps, totals[0]) != longer.learning_rate.at(step, steps, totals[1]):

