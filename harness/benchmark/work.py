@@ -267,14 +267,11 @@ def _adopt_training(
     """Let a run that has not begun go on from the finished run with most of its training; gives that one's key.
 
     Its epochs are recorded for this run too, with the time that they took. None where no run has such stages or trunk.
+    A stage begins from weights alone, so that what follows is, on the same machine, bit for bit what it is when the
+    stages before are trained again. A run that differs in its evaluation alone is not trained at all.
 
-    A stage begins from weights alone: optimiser and random numbers are begun anew. So a run of cross-entropy and then
-    rewards gives, on the same machine, bit for bit what it gives when cross-entropy is trained a second time. A run
-    that differs in its evaluation alone, as in the width of its beam, is not trained at all.
-
-    Under a larger budget a stage has the same rates until those of the smaller one begin to fall: their trunk. A run of
-    the smaller one keeps its checkpoint of the last whole epoch before, and the next run takes it over as its own first
-    one, with all that training goes on from; so it too gives, bit for bit, what training it whole gives.
+    Under a larger budget a stage trains alike until the rates of the smaller one begin to fall: their trunk. The
+    smaller one keeps its checkpoint of the last whole epoch before, and the next run takes it over as its first one.
     """
     workspace, planned = services.workspace, stages_of(spec.config)
     workspace.fetch_run(spec.key)

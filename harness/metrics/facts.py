@@ -1,9 +1,8 @@
 """Facts of pictures: what captions state, what of it is true, and what of the picture they leave out.
 
 A caption is read by rules (`harness.data.graphs.scenes`) and judged by what was drawn, not by its references. What it
-mentions stands for the object of the picture that it shares most with, at least the shape or the colour; whatever is
-said of a thing that shares neither with any is false. `docs/facts.md` has the rules of each kind.
-
+mentions stands for the object that it shares most with, at least the shape or the colour; whatever is said of a thing
+that shares neither with any is false. `docs/facts.md` has the rules of each kind.
 Of photographs nobody knows the truth: there, words of a few kinds are compared with those of the references.
 """
 
@@ -193,9 +192,8 @@ class _Judge:
         linked = sorted({end for one, _, other in reading.relations for end in (one, other)})
         options: list[list[int | None]] = []
         for shared in agreements:
-            alike = sorted(range(len(mentions)), key=lambda mention: -shared[mention])[: len(self.items)]
-            related = [mention for mention in linked if shared[mention]][:_RELATED]
-            options.append([None, *{*filter(shared.__getitem__, alike), *related}])
+            alike = sorted(filter(shared.__getitem__, range(len(mentions))), key=lambda mention: -shared[mention])
+            options.append([None, *{*alike[: len(self.items)], *[each for each in linked if shared[each]][:_RELATED]}])
         true = Counter[tuple[int, int, int, int]]()
         for (one, said, other), (at, to) in product(reading.relations, product(range(len(self.items)), repeat=2)):
             true[one, at, other, to] += self.related(at, said, to)

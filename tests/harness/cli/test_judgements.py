@@ -1,7 +1,6 @@
 """`bench evaluate --judgements` and `--scores`: published forms of judgements, and metrics that others computed."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ def test_lines_whose_references_lie_beside(tmp_path: Path) -> None:
     lines = [
         json.dumps({"seg_id": image, "hyp": said, "human_score": score})
         for image, captions in SAID.items()
-        for said, score in zip((*captions, *"xyz"), (5.0, 3.5, 1.0, None, math.nan, "-inf"), strict=True)
+        for said, score in zip((*captions, *"xyz"), (5.0, 3.5, 1.0, None, float("nan"), "-inf"), strict=True)
     ]
     beside = "\n".join(json.dumps({"seg_id": image, "refs": texts}) for image, texts in REFERENCES.items())
     found = judge(tmp_path, "\n".join(lines), "--references", write(tmp_path / "refs.jsonl", beside))

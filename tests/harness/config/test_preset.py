@@ -38,7 +38,6 @@ def test_overrides_reach_nested_settings_and_lists() -> None:
         ("decoding=[", "is not a YAML value"),
         ("schedule=null", "schedule: "),
         ("schedule.stages=3", "schedule.stages: "),
-        ("schedule.stages=[]", "schedule.stages: "),
         ("schedule.stages.0=5", "schedule.stages.0: "),
     ],
 )
