@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "f43978d0"
+SOURCES = "64761de3"
 
 
 @cache
