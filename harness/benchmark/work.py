@@ -167,6 +167,9 @@ class Work(OwnServices):
             waits = f"  {key}: another process works on it; waiting"
             stack.enter_context(locked(folder / LOCK, lambda: reporter.note(waits)))
             spec = services.store.spec(key)
+            if spec.execution is None and self.is_done(key):  # a published copy tells no more
+                reporter.note(f"  {spec.model}: re-used, finished before")
+                return "reused"
             config = RunConfig.of(spec)
             services.load(config.execution.plugins)
             if self.is_done(key):

@@ -152,6 +152,8 @@ def test_runs_of_a_row_without_configuration_fail_with_what_to_do(fake: Fake) ->
     with pytest.raises(BenchError, match="run c"):
         fake.work()("c")
     assert work_off(["c", "a"], fake.services) == {"c": "failed", "a": "finished"}
+    fake.store.finish("c", outcome())
+    assert work_off(["c"], fake.services) == {"c": "reused"}
     with pytest.raises(BenchError, match="unknown"):
         work_off(["unknown"], fake.services)
 
