@@ -17,7 +17,7 @@ class Loader(_SAFE):  # type: ignore[misc]
     """Refuses a key that a mapping has twice, of which PyYAML takes the last value."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        written = [key for key, _ in node.value if key.value != "<<"]  # whose keys may be written again
+        written = [key for key, _ in node.value if key.value != "<<"]  # a key that << brings in may be here too
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         lines: dict[Any, int] = {}
         for key_node in written:
