@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -196,7 +197,9 @@ class RunLog:
         try:
             work()
         except Exception as error:  # a run is worth more than its curves in another program
-            self._open.pop(name, None)
+            if (broken := self._open.pop(name, None)) is not None:
+                with suppress(Exception):  # as W&B's and MLflow's servers would show it as running for ever
+                    broken.close(finished=False)
             said = shortened(" ".join(str(error).split()), 300)
             self._reporter.note(f"--log {name} failed and is left out: {type(error).__name__}: {said}", style="yellow")
 

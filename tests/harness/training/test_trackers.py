@@ -17,8 +17,6 @@ from results.records import Quantity, RunSpec
 from tests.results.conftest import Make
 
 STEP = StepLoss(7, loss=2.5, norm=1.5, rate=0.01)
-
-
 RUN = RunSpec("updown-s0-abc", "updown", "model", 0, "controlled", "scenes", {}, {"schedule": "quick"})
 
 
@@ -75,6 +73,7 @@ def test_steps_epochs_and_final_numbers_reach_every_tracker(recorders: dict[str,
     assert "cost/energy_per_image" not in sound.summary, "what was not measured is no number"
     assert sound.summary["test/CIDEr-D"] == pytest.approx(90.0)
     assert sound.finished
+    assert recorders["broken"].finished is False
     assert told.getvalue().count("--log broken failed and is left out: OSError: no space") == 1
 
 
