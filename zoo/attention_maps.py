@@ -55,9 +55,11 @@ def attention_weights(model: Captioner, visual: Visual, tokens: Tensor) -> Tenso
     weights = torch.stack([layer[..., : mask.shape[1]] for layer in layers]).mean(0)  # no token may follow the image's
     weights = weights.masked_fill(~mask.repeat_interleave(rows // mask.shape[0], 0)[:, None], 0.0)
     weights = weights[..., model.n_prefix_tokens :]
-    if visual.mask is not None:  # a grid beside regions comes after them
+    if visual.features is not None:  # a grid beside regions, and a graph's nodes, come after them
+        weights = weights[..., : visual.features.shape[1]]
+    if visual.mask is not None:
         padding = ~visual.mask.repeat_interleave(rows // mask.shape[0], 0)[:, None]
-        weights = weights[..., : padding.shape[2]].masked_fill(padding, 0.0)
+        weights = weights.masked_fill(padding, 0.0)
     return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
 
 

@@ -53,6 +53,7 @@ class SearchRules:
             prefixes: the tokens (R) of every position so far, the latest last.
         """
         if self.bad_endings:
+            log_probs = log_probs.clone() if log_probs.requires_grad else log_probs
             bad = torch.stack([prefixes[-1] == word for word in self.bad_endings]).any(0)
             log_probs[:, eos] = log_probs[:, eos].masked_fill(bad, -torch.inf)
         if self.trigram_penalty and len(prefixes) >= _TRIGRAM:
@@ -302,6 +303,8 @@ def _roll_out(
 def _log_probs(logits: Tensor, banned: Sequence[int]) -> Tensor:
     """Log-probabilities in at least float32, whatever the model's precision; minus infinity at banned tokens."""
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    if banned and log_probs.requires_grad:  # the softmax's gradient needs them as they are
+        log_probs = log_probs.clone()
     for token in banned:  # as a tensor they would be copied to the device
         log_probs[:, token] = -torch.inf
     return log_probs

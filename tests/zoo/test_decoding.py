@@ -335,3 +335,5 @@ def test_searches_keep_no_graph_unless_asked():
         assert sample(
             model, Memory(memory.features, memory.mask, memory.extra), n=2, **ends, graph=True
         ).log_probs.requires_grad
+    ends |= {"banned": (3,), "rules": SearchRules(bad_endings=(4,))}
+    beam_search(model, model.encode(look(model)), beam_size=2, **ends, graph=True).log_probs.sum().backward()

@@ -40,6 +40,10 @@ from zoo.weights import from_official
         ("image_transformer", {"graph": "fast"}, "graph"),
         ("image_transformer", {"sub_transformers": 0}, "sub_transformers"),
         ("image_transformer", {"n_heads": 3}, "n_heads"),
+        *(
+            (name, {"visual_kind": "region"}, "visual_kind")
+            for name in ("adaptive_attention", "att2in", "puret", "updown")
+        ),
         ("puret", {"shift": 2}, "shift"),
         ("rstnet", {"leak": True}, "leak"),
         ("sgae", {"graph": "semantic"}, "graph"),
@@ -260,6 +264,7 @@ def test_the_captioner_of_images_is_untouched_by_sentences(official):
     weights = official("sgae").group("param/")
     weights["fc_embed.0.weight"] = weights["att_embed.0.weight"]
     both, alone = (from_official(name, weights, graph="given").state_dict() for name in ("sgae/sentences", "sgae"))
+    assert from_official("sgae/graph", weights).visual.graph == "words"
     assert alone.keys() == {name for name in both if not name.startswith("sentences.")}
     assert all(torch.equal(value, both[name]) for name, value in alone.items())
 

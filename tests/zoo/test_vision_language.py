@@ -72,6 +72,8 @@ def test_an_unusable_folder_is_named_in_one_line(name, tmp_path):
         assert "\n" not in str(caught.value)
 
     refused("holds no usable")
+    with pytest.raises(RuntimeError, match="Missing key"):
+        tiny(name).load_state_dict({})
     tiny(name).network.save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     whole = weights.read_bytes()

@@ -37,6 +37,11 @@ def test_every_misfit_is_named(weights):
     assert "encoder_output.norm.bias: not in" in message
 
 
+def test_half_precision_is_widened(weights):
+    half = {name: value.half() for name, value in weights.items()}
+    assert next(from_official("expansionnet_v2", half, **SIZES).parameters()).dtype == torch.float32
+
+
 def test_other_group_lengths_are_told_by_shape(weights):
     with pytest.raises(ZooError, match=r"mixer\.queries: shape \(9, 32\)") as caught:
         from_official("expansionnet_v2", weights, n_heads=4)

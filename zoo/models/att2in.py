@@ -45,6 +45,7 @@ class Att2in(RecurrentCaptioner):
         rectified: bool = False,
         visual_kind: Literal["grid", "regions"] = "grid",
     ) -> None:
+        check_choice("visual_kind", visual_kind, ("grid", "regions"))
         super().__init__(VisualSpec(visual_kind, visual_dim), vocab_size, max_len, d_model)
         check_choice("attended", attended, ("candidates", "all"))
         words = nn.Embedding(vocab_size, d_embedding or d_model)

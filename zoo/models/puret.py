@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.captioner import DecodingState, Memory, Visual, VisualSpec
-from zoo.errors import ZooError
+from zoo.errors import ZooError, check_choice
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.residual import DecoderLayer, EncoderLayer, FeedForward
 from zoo.layers.x_linear import ALPHA, Fusion
@@ -146,6 +146,7 @@ class PureT(StackedCaptioner):
         global_once: bool = False,
         visual_kind: Literal["grid", "regions"] = "regions",
     ) -> None:
+        check_choice("visual_kind", visual_kind, ("grid", "regions"))
         super().__init__(VisualSpec(visual_kind, visual_dim), vocab_size, max_len)
         shift = window // 2 if shift is None else shift
         if not (1 <= window <= 100 and 1 <= grid <= 1000 and 0 <= shift < window):
@@ -202,7 +203,7 @@ class PureT(StackedCaptioner):
 
     def _cells(self, visual: Visual, features: Tensor) -> tuple[Tensor, int]:
         """The cell of each token, and the number of rows and columns of their grid."""
-        if visual.boxes is not None:
+        if visual.boxes is not None and self.visual.kind == "regions":
             return box_cells(visual.boxes, self.grid), self.grid
         if self.visual.kind == "regions":
             raise ZooError("windows need the regions' boxes, and there are none", "or set visual_kind='grid'")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.captioner import Memory, Visual, VisualSpec
+from zoo.errors import check_choice
 from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell, LSTMGradient, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
@@ -173,6 +174,7 @@ class UpDown(RecurrentCaptioner):
         d_attention: int = 512,
         visual_kind: Literal["grid", "regions"] = "regions",
     ) -> None:
+        check_choice("visual_kind", visual_kind, ("grid", "regions"))
         super().__init__(VisualSpec(visual_kind, visual_dim), vocab_size, max_len, d_model)
         d_embedding = d_embedding or d_model
         self.embedding = nn.Sequential(nn.Embedding(vocab_size, d_embedding), nn.ReLU(), nn.Dropout(dropout))

@@ -153,7 +153,8 @@ def _leave_out_copies(module: VisionLanguage, state_dict: dict[str, Tensor], pre
 
 def _put_back_copies(module: VisionLanguage, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
     for name, kept in module._same.items():
-        state_dict[prefix + name] = state_dict[prefix + kept]
+        if prefix + kept in state_dict:  # else it is told as missing
+            state_dict[prefix + name] = state_dict[prefix + kept]
 
 
 def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
@@ -245,7 +246,7 @@ class Blip(VisionLanguage):
         width = self.network.config.vision_config.hidden_size
         before = past[0][0].shape[2] if past else 0
         # The library would make it of numbers of the host, which a GPU waits for in some of its releases.
-        later = torch.full((tokens.shape[1], before + tokens.shape[1]), -torch.inf, device=tokens.device)
+        later = images[0][0].new_full((tokens.shape[1], before + tokens.shape[1]), -torch.inf)
         barrier = later.triu(before + 1)[None, None]
         return _cross_attending(self.network.text_decoder, tokens, images, past, width, barrier)
 

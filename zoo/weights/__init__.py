@@ -20,7 +20,7 @@ from zoo.weights.converter import Converter, without_prefix
 from zoo.weights.safety import refuse_not_finite
 
 _FAMILIES = {
-    "expansionnet:CONVERTER": "expansionnet_v1 expansionnet_v2 transformer_base",
+    "expansionnet:CONVERTER": "expansionnet_v1 expansionnet_v2",
     "grid:CONVERTER": "dlct get rstnet",
     "grid:GRIT": "grit",
     "grid:M2": "m2",
@@ -50,7 +50,7 @@ def converter_of(name: str) -> Converter:
 
 
 def from_official(name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
-    """Build a registered model with the authors' weights, in their floating-point type.
+    """Build a registered model with the authors' weights, in their floating-point type, float32 at least.
 
     Args:
         name: a registered model, a variant too.

@@ -94,7 +94,8 @@ class Converter:
     def build(self, name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
         """See `zoo.weights.from_official`."""
         official = without_prefix(state_dict)
-        sizes = {**self.sizes(official), **sizes}
+        own = {size: value for size, value in model_card(name).arguments.items() if size in self.fixed}
+        sizes = {**self.sizes(official), **own, **sizes}
         found = self.selected(name, official, sizes)
         model = create_model(name, **sizes)
         wanted = model.state_dict()
@@ -106,7 +107,8 @@ class Converter:
                 problems.append(f"{own}: shape {tuple(shape)}, but {name} has {tuple(parameter.shape)}")
         if problems:
             raise ZooError(f"the state dict does not fit {name}:\n  " + "\n  ".join(problems), self.hint)
-        model.to(next(tensor.dtype for tensor in found.values() if tensor.is_floating_point()))
+        stored = next(tensor.dtype for tensor in found.values() if tensor.is_floating_point())
+        model.to(torch.promote_types(stored, torch.float32))
         model.load_state_dict(found)
         return model
 
