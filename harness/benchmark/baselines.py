@@ -14,8 +14,7 @@ from harness.metrics.cider import consensus_scores
 from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
 
 Rows = NDArray[np.float32]
-TIE = 1e-12
-"""Scores this near to each other differ by rounding alone."""
+TIE = 1e-12  # scores this near to each other differ by rounding alone
 
 REFERENCE_ROWS = {
     "human": "each reference caption of an image in turn, scored against the others: the mean",

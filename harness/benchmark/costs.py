@@ -200,8 +200,7 @@ def usual_length(context: RunContext) -> int:
     return min(round(float(np.percentile(lengths, 99))), context.preset.vocabulary.max_len - 1)
 
 
-ROUNDS = 2
-"""How often each image is captioned: what rounds differ by is noise, what images differ by is not."""
+ROUNDS = 2  # how often each image is captioned: what rounds differ by is noise, what images differ by is not
 THREADS = 1
 """On a processor: one image is too little work for more, and the same number on every machine can be compared."""
 DEFERRED = "not timed yet: other models trained at the same time; the same command again does it"

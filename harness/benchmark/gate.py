@@ -53,8 +53,7 @@ from zoo.captioner import VisualSpec
 from zoo.decoding import sample
 
 SCENES: Final = ScenesConfig(train=300, val=20, test=60, nocaps_per_domain=4)
-STEPS: Final = 16
-"""An epoch has 10, so that its smaller last batch and the next order are among them."""
+STEPS: Final = 16  # an epoch has 10, so that its smaller last batch and the next order are among them
 REPLICAS: Final = 6
 ONE_ROUNDING, MANY_ROUNDINGS = 2.0**-23, 1e-5
 """What weights are moved by, relative to each, to measure tolerances of numbers (and by twice as much for each further
@@ -62,8 +61,7 @@ replica, since rounding adds up), and to find what captions hang on."""
 SEED: Final = 0
 _STARTS: Final = 3e-6
 _LOGITS: Final = 1e-5
-_FEATURES: Final = 1e-4
-"""Features are kept in half precision, whose last bit may turn."""
+_FEATURES: Final = 1e-4  # features are kept in half precision, whose last bit may turn
 _PIXELS: Final = 1e-6
 _SCORE: Final = 1e-5
 _POINTS: Final = 1e-3

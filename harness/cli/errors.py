@@ -27,8 +27,7 @@ from reports.errors import ReportError
 from results.errors import StoreError, without_passwords
 from zoo.errors import ZooError
 
-BUG_EXIT_CODE = 70
-"""EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)."""
+BUG_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)
 UsageError: Any = typer.BadParameter.__mro__[1]
 _ELSEWHERE = {
     **dict.fromkeys(("gpu", "gpu_id", "cuda"), "--device cuda:0"),

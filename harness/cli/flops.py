@@ -294,8 +294,7 @@ def as_csv(
 IMAGES = 5000
 REGIONS, CHANNELS, VOCABULARY = 144, 1536, 10_000
 MEAN_LENGTH = 12.44
-MEAN_SQUARE = MEAN_LENGTH**2 + 10.0
-"""Of the captions' lengths: their variance, about 10, belongs to the fit."""
+MEAN_SQUARE = MEAN_LENGTH**2 + 10.0  # of the captions' lengths: their variance, about 10, belongs to the fit
 
 ROWS = (
     "transformer_base",

@@ -38,8 +38,7 @@ _Force = Annotated[
 ]
 _DATABASE = "bench.sqlite"
 _KEPT = {_DATABASE: "the results", "tuning": "the trials", "runs": "the runs", "cache": "the cache"}
-_BESIDE = re.compile(r"-(wal|shm|journal)$")
-"""What SQLite has beside a database, and reads as a part of it."""
+_BESIDE = re.compile(r"-(wal|shm|journal)$")  # what SQLite has beside a database, and reads as a part of it
 _BETWEEN = re.compile(r"\bsqlite[\w+]*:///(?:file:)?|\bfile:(?://)?|\bhf:|[,=?]")
 """What is before or between the paths of a value, as in `hf:FOLDER,NAME` or `sqlite:///FILE`."""
 _BEGINNING = 4096  # bytes

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from harness.config.preset import Preset
     from results.records import RunSpec
 
-_MIN_PROCESSES = 8
-"""That may train a model together on any CPU, as a rehearsal of a larger machine."""
+_MIN_PROCESSES = 8  # that may train a model together on any CPU, as a rehearsal of a larger machine
 
 EXAMPLES = """
 bench run --models all

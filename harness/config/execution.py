@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 AUTO = 0
-MAX_JOBS = 4
-"""Most models at a time with `AUTO`: each takes about a gigabyte of memory."""
+MAX_JOBS = 4  # most models at a time with `AUTO`: each takes about a gigabyte of memory
 
 
 def usable_cores() -> int:

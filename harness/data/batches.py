@@ -18,8 +18,7 @@ from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
-PREFETCHED = 3
-"""Items: one in the making, and two that wait."""
+PREFETCHED = 3  # items: one in the making, and two that wait
 _END: Final[Any] = object()
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from harness.utils.files import expanded
 from harness.utils.hashing import canonical_json
 
 Box = tuple[float, float, float, float]
-_LONGEST_SIDE = 2**31
-"""Pixels; an annotation with a longer side tells no size that an image can have."""
+_LONGEST_SIDE = 2**31  # pixels; an annotation with a longer side tells no size that an image can have
 _LATER = {"tokens", "restval"}
 """Fields that came after results had been stored under fingerprints; recipes that use them are signed with what these
 make: `tokens` with the vocabulary, `restval` with the images that are left."""

@@ -19,8 +19,7 @@ from zoo.captioner import Visual, VisualSpec
 ARRAY = "features.npy"
 META = "meta.json"
 ROWS_AT_ONCE = 64
-MUCH = 8 * 2**20
-"""Bytes of a batch's features; less is copied before threads have started."""
+MUCH = 8 * 2**20  # bytes of a batch's features; less is copied before threads have started
 
 T = TypeVar("T")
 Half = np.ndarray[Any, np.dtype[np.float16]]

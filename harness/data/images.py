@@ -31,8 +31,7 @@ NonRgb = Literal["convert", "black"]
 Interpolation = Literal["bilinear", "bicubic"]
 Control = Literal["none", "other-filter", "rescaled"]
 
-RESCALED = 1.02
-"""Factor of both sides of an image under the control "rescaled", before its resize."""
+RESCALED = 1.02  # factor of both sides of an image under the control "rescaled", before its resize
 
 STORED_MODE = "captionbench stored mode"
 """Key in an image's `info` under which `load_image` stores Pillow's mode of the file ("RGB", "L", ...)."""

@@ -35,8 +35,7 @@ IMAGES_AT_ONCE = 256
 _COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "relations", "attributes": "attributes"}
 """Parts padded to the longest image, each with the part that tells its length."""
 _CPU = torch.device("cpu")
-_PADDING = -1
-"""Of whole numbers; other parts are padded with zeros."""
+_PADDING = -1  # of whole numbers; other parts are padded with zeros
 
 
 def without_control(preprocessing: Preprocessing) -> Preprocessing:

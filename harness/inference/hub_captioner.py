@@ -22,10 +22,8 @@ from harness.utils.progress import Reporter
 from zoo.models.hub import load_network
 
 _VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "image_encoder"})
-MOST = {"cuda": 64, "cpu": 16}
-"""Images at once, where memory suffices; a processor gains nothing from more."""
-SHARE_OF_FREE = 0.5
-"""Of the free memory: the rest is for larger images, and for what kernels take for themselves."""
+MOST = {"cuda": 64, "cpu": 16}  # images at once, where memory suffices; a processor gains nothing from more
+SHARE_OF_FREE = 0.5  # of the free memory: the rest is for larger images, and for what kernels take for themselves
 
 
 class HubCaptioner:

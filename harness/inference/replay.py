@@ -18,8 +18,7 @@ from zoo.decoding import Hypotheses
 T = TypeVar("T")
 Search = Callable[[Visual], tuple[Hypotheses, ...]]
 MOST = 8
-SPARE = 2
-"""How many times what was allocated at most has to be free for a capture."""
+SPARE = 2  # how many times what was allocated at most has to be free for a capture
 
 
 class Graphs:

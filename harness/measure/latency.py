@@ -14,8 +14,7 @@ import torch
 from harness.utils.processes import on_threads
 from results.records import Quantity
 
-SPREAD = 0.10
-"""Quartiles of the same work further apart than this fraction of the median are noisy."""
+SPREAD = 0.10  # quartiles of the same work further apart than this fraction of the median are noisy
 DRIFT = 0.05
 """Medians of the first and the second half that differ by more than this fraction of the median are noisy."""
 MIN_RUNS = 5
@@ -126,8 +125,7 @@ def _likeness(noise: Seconds) -> float:
     return min(max(float(ranks[:-1] @ ranks[1:] / (ranks @ ranks)), 0.0), 0.95)
 
 
-BUSY_CORES = 0.25
-"""Timings are noisy if other processes keep more cores busy than this."""
+BUSY_CORES = 0.25  # timings are noisy if other processes keep more cores busy than this
 _STAT = Path("/proc/stat")
 _BUSY = (0, 1, 2, 5, 6, 7)
 

@@ -103,8 +103,7 @@ class LiveTensors(TorchDispatchMode):
         self._bytes -= self._alive.pop(place, 0)
 
 
-TRAINED = 2 * WEIGHT + MOMENTS
-"""Bytes of a parameter while it is trained: itself, its gradient and its moments."""
+TRAINED = 2 * WEIGHT + MOMENTS  # bytes of a parameter while it is trained: itself, its gradient and its moments
 
 
 def counted_parameters(name: str, **arguments: Any) -> int:

@@ -39,8 +39,7 @@ from results.runs.facts import (
 from results.runs.more_metrics import depends_on
 from results.statistics.significance import bootstrap
 
-RESAMPLES: Final = 1_000
-"""Of the bootstrap: a tenth of those of other metrics, so that facts cost a run nothing."""
+RESAMPLES: Final = 1_000  # of the bootstrap: a tenth of those of other metrics, so that facts cost a run nothing
 _COLOUR_OF: Final = colour_words()
 _LARGE: Final = size_words()
 _SIDES: Final = {

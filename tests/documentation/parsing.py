@@ -10,8 +10,7 @@ from tests.documentation.pages import ROOT, commands_of
 from tests.harness.conftest import root_command
 
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
-_NOT_OURS = ("ray", "scontrol", "sbatch")
-"""Programs of others, whose words are not ours to know."""
+_NOT_OURS = ("ray", "scontrol", "sbatch")  # programs of others, whose words are not ours to know
 _LAUNCHERS = ("torchrun", "srun")
 _PYTEST_VALUES = ("-n", "-k", "-m")
 

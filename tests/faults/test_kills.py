@@ -29,8 +29,7 @@ from tests.harness.conftest import TINY, bench_command, bench_environment, bench
 pytestmark = pytest.mark.campaign
 GONE_S = 5.0
 MODELS = "transformer_base,blind,human"
-COUNTS = {signal.SIGKILL: 25, signal.SIGTERM: 5, signal.SIGINT: 5}
-"""Signals that each of the four commands gets."""
+COUNTS = {signal.SIGKILL: 25, signal.SIGTERM: 5, signal.SIGINT: 5}  # signals that each of the four commands gets
 ENDS = {
     signal.SIGKILL: {-signal.SIGKILL, 0},
     signal.SIGTERM: {143, -signal.SIGTERM, 0},

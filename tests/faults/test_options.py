@@ -29,10 +29,8 @@ from tests.harness.cli.conftest import IMAGES, outcome, planned
 from tests.harness.conftest import root_command
 from zoo.errors import ZooError
 
-LIMIT_S = 60
-"""Of one command. Where it is reached, something waits; the slowest takes some 5 s."""
-LIMIT_MB = 1_000
-"""Of memory that a command takes beyond what the process held."""
+LIMIT_S = 60  # of one command. Where it is reached, something waits; the slowest takes some 5 s
+LIMIT_MB = 1_000  # of memory that a command takes beyond what the process held
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters that a terminal obeys instead of showing them; of a name they are shown as escapes."""
 

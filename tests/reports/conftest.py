@@ -44,8 +44,7 @@ QUALITY = {"blind": 0.31, "transformer_base": 0.972, "expansionnet_v2": 1.0421, 
 SIZE = {"blind": 1.02e6, "transformer_base": 1.61e6, "expansionnet_v2": 2.3e6, "show_tell_lstm": 0.83e6}
 FAMILIES = {"transformer_base": "transformer", "expansionnet_v2": "transformer"}
 WORK = {"blind": 0.021, "transformer_base": 0.088, "expansionnet_v2": 0.131, "show_tell_lstm": 0.034}
-MORE = range(101, 107)
-"""Test images enough for tests of significance."""
+MORE = range(101, 107)  # test images enough for tests of significance
 DOMAINS = ("in-domain", "near-domain", "out-domain")
 
 

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 CLUSTER, SHARED = "BENCH_SLURM_CLUSTER", "BENCH_SLURM_SHARED"
 """Variables: `local` rehearses in processes of this machine; 1 says that the workspace is on a disk of all nodes."""
-WARNING_S = 120
-"""How long before the end of its time a job is told, to be requeued."""
-ASK_S = 10.0
-"""How often Slurm is asked for jobs; it asks of its users not to do so more often."""
+WARNING_S = 120  # how long before the end of its time a job is told, to be requeued
+ASK_S = 10.0  # how often Slurm is asked for jobs; it asks of its users not to do so more often
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "SUSPENDED"}
 _OF_ONE_MACHINE = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs"}
 MOUNTS = Path("/proc/mounts")

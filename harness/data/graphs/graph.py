@@ -21,8 +21,7 @@ from harness.utils.json_io import parse_json, read_file
 FORMAT = "captionbench graphs 1"
 UNNAMED = "object"
 _PICKLES = frozenset({".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
-_MOST = 10_000
-"""Objects of one image; more is refused as damaged or malicious."""
+_MOST = 10_000  # objects of one image; more is refused as damaged or malicious
 _LONGEST = 200
 
 

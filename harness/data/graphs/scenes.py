@@ -23,11 +23,9 @@ SIZES: Final = ("large", "small")
 PREDICATES: Final = ("left of", "right of", "above", "below", "inside", "on")
 _OF_PAIR: Final = {"left": "left of", "right": "right of"}
 _OF_LINE: Final = {"row": "left of", "column": "above"}
-_RULES = 1
-"""Raise it with any change to the graphs of a scene: their fingerprint changes with it."""
+_RULES = 1  # raise it with any change to the graphs of a scene: their fingerprint changes with it
 _OPENINGS: Final = [each.split() for each in ("a picture of", "the image shows", "we can see", "there is", "there are")]
-_PLAIN: Final = re.compile("[a-z ]*")
-"""A caption that a model generated: it is cut at its spaces alone."""
+_PLAIN: Final = re.compile("[a-z ]*")  # a caption that a model generated: it is cut at its spaces alone
 NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5}
 _DETERMINERS: Final = frozenset({"a", "an", "the", *NUMBERS})
 BACKGROUND: Final = "background"
@@ -66,8 +64,7 @@ _BESIDE_HEAD: Final = {
     "over them": "over",
 }
 """Behind a thing, of which they tell where it is, seen from a thing named before."""
-_WITH: Final = {"left": "left of", "right": "right of"}
-"""Places that tell the same, of a thing behind `with`."""
+_WITH: Final = {"left": "left of", "right": "right of"}  # places that tell the same, of a thing behind `with`
 _PHRASES: Final = sorted(
     (tuple(phrase.split()) for phrase in {*_RELATIONS, *_PLACES, *_BESIDE_HEAD}), key=len, reverse=True
 )

@@ -24,8 +24,7 @@ FORMAT = "captionbench sentence graphs 1"
 OPTION = "--sentence-graphs"
 _ID = re.compile(r"-?[0-9]{1,19}")
 _SEE = "docs/graph_models.md has the format of the file"
-ABSENT = -1
-"""Where a graph has fewer objects, attributes or relations than others of a batch."""
+ABSENT = -1  # where a graph has fewer objects, attributes or relations than others of a batch
 
 
 @dataclass(frozen=True)

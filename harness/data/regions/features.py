@@ -15,8 +15,7 @@ from results.files import check_regular, read_text
 from zoo.captioner import Visual, VisualSpec
 
 FEATURES, BOXES, INDEX, META = "features.f16", "boxes.f32", "index.npy", "meta.json"
-COLUMNS = 5
-"""Columns of the index: image id, first row, number of regions, width and height (0 where unknown)."""
+COLUMNS = 5  # columns of the index: image id, first row, number of regions, width and height (0 where unknown)
 
 
 class RegionFeatures(CachedFeatures):

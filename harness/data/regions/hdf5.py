@@ -22,8 +22,7 @@ from results.errors import install_extra
 from zoo.errors import first_line
 
 SUFFIXES = (".h5", ".hdf5", ".hdf")
-_READING = 2
-"""What is read of a file: caches of what was read of it before are made anew."""
+_READING = 2  # what is read of a file: caches of what was read of it before are made anew
 
 
 class RegionHdf5(RegionSource):

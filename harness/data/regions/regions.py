@@ -19,10 +19,8 @@ from harness.data.images import BadImage, image_size
 Numbers = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Size = tuple[int, int]  # width, height in pixels
 
-MAX_BYTES = 1 << 28
-"""Maximum size of one image's regions (256 MiB); more is refused as damaged or malicious."""
-ROUNDING = 1.0
-"""Pixels by which a box may exceed its image."""
+MAX_BYTES = 1 << 28  # maximum size of one image's regions (256 MiB); more is refused as damaged or malicious
+ROUNDING = 1.0  # pixels by which a box may exceed its image
 MIN_SCORE = 0.2
 """Minimum detector score at which `adaptive` keeps regions beyond the minimum number, as in bottom-up attention."""
 NO_SIZE = "its boxes are in pixels, the annotations have no width and height, and its image file"

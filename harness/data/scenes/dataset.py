@@ -31,8 +31,7 @@ from harness.utils.workspace import locked
 
 CAPTIONS = 5
 _NOISE = 12
-_COLOUR_JITTER = 14
-"""Maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it."""
+_COLOUR_JITTER = 14  # maximum change of an object's colour, per channel and image, of 255; backgrounds: half of it
 ANNOTATIONS = "dataset_scenes.json"
 VERSION = 1  # raise it with any change to images or captions: results of different versions must not be compared
 

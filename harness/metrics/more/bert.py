@@ -18,8 +18,7 @@ from harness.metrics.more.measured import BERT_NAME, Measured, mean_measured, no
 from harness.utils.errors import BenchError
 from zoo.models.hub import load_network
 
-_NO_LIMIT: Final = 1_000_000
-"""Tokens; a tokenizer that names more states no limit."""
+_NO_LIMIT: Final = 1_000_000  # tokens; a tokenizer that names more states no limit
 
 
 class BertScorer:

@@ -28,8 +28,7 @@ SETTINGS = TINY | {
     "schedule.stages.0.dropout_scale": 0.5,
 }
 STEPS = {1: 9, 2: 18, 4: 36}
-SHARED = {1: 0, 2: 3, 4: 9}
-"""Steps of a budget that the one before it has trained."""
+SHARED = {1: 0, 2: 3, 4: 9}  # steps of a budget that the one before it has trained
 
 
 def words(data: Path, workspace: Path, budgets: str, models: str = MODELS) -> list[object]:

@@ -176,8 +176,7 @@ def test_keys_differ_where_numbers_would() -> None:
 
 
 REGIONS = VisualSpec("regions+grid", 4, 3)
-IMAGES = list(range(100, 100 + IMAGES_AT_ONCE + 3))
-"""More than are read at once."""
+IMAGES = list(range(100, 100 + IMAGES_AT_ONCE + 3))  # more than are read at once
 
 
 class Regions:

@@ -32,8 +32,7 @@ PICTURES = [
 DECODING = Decoding(beam_size=2, max_len=6)
 SHORT = Decoding(beam_size=1, max_len=3)
 ZEBRA = "Zebra, zebra?"
-PADDED = ("idefics3", "qwen2_vl")
-"""Families in which an image of another size has another number of tokens."""
+PADDED = ("idefics3", "qwen2_vl")  # families in which an image of another size has another number of tokens
 SHIFTED = ("florence2", "kosmos-2")
 """Families in which transformers shifts positions by padding; there, one prompt for all images needs none."""
 OpenFamily = Callable[..., HubCaptioner]

@@ -17,8 +17,7 @@ REFERENCES = {
     1: ["Two cats sleep on a red sofa.", "Cats asleep on the sofa."],
     2: ["A man rides a horse along the beach.", "Someone is riding a horse by the sea."],
 }
-COMPUTED = METRICS[:-1]
-"""The metrics that need no models to be installed."""
+COMPUTED = METRICS[:-1]  # the metrics that need no models to be installed
 CANDIDATES = {1: "Two cats on a sofa.", 2: "A man rides a horse.", 3: "A dog runs."}
 
 

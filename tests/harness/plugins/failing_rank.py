@@ -6,8 +6,7 @@ from typing import Any
 
 from harness.training.trainer import Trainer
 
-FAILING = "none"
-"""What the model that fails sees."""
+FAILING = "none"  # what the model that fails sees
 step = Trainer._run_step
 
 

@@ -26,8 +26,7 @@ OTHER = HERE.model_copy(update={"torch": "2.16.0"})
 SIGNATURE = {"data": "scenes#6aa2", "beam": "3", "v": "0.1.0"}
 RANDOM = random.Random(5)
 USUAL = [RANDOM.uniform(0, 2) for _ in range(200)]
-ELSEWHERE: dict[str, Any] = {"platform": OTHER, "captions": "1" * 64}
-"""A run whose bits are not compared."""
+ELSEWHERE: dict[str, Any] = {"platform": OTHER, "captions": "1" * 64}  # A run whose bits are not compared
 
 
 def run(model: str = "updown", scores: list[float] | None = None, **changes: Any) -> BaselineRun:

@@ -19,8 +19,7 @@ FLAGS = (
     "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
 )  # fmt: skip
-_LONG_HISTORY = 20
-"""Chromium keeps fifty steps: a test that counts its own needs a page that is far from these."""
+_LONG_HISTORY = 20  # chromium keeps fifty steps: a test that counts its own needs a page that is far from these
 expect.set_options(timeout=30_000)  # milliseconds
 
 
