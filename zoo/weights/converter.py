@@ -94,8 +94,8 @@ class Converter:
     def build(self, name: str, state_dict: Mapping[str, Tensor], **sizes: Any) -> Captioner:
         """See `zoo.weights.from_official`."""
         official = without_prefix(state_dict)
-        own = {size: value for size, value in model_card(name).arguments.items() if size in self.fixed}
-        sizes = {**self.sizes(official), **own, **sizes}
+        chosen = {size: value for size, value in model_card(name).arguments.items() if size in self.fixed}
+        sizes = {**self.sizes(official), **chosen, **sizes}
         found = self.selected(name, official, sizes)
         model = create_model(name, **sizes)
         wanted = model.state_dict()
