@@ -13,8 +13,7 @@ from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.expansion import DynamicExpansion
 from zoo.layers.residual import DecoderLayer, StackOutput
 
-_PARTS = ("weight", "bias", "totals")
-"""Of a mixer's `projection`; only dynamic expansion has totals."""
+_PARTS = ("weight", "bias", "totals")  # of a mixer's `projection`; only dynamic expansion has totals
 
 
 class StackedCaptioner(Captioner):

@@ -106,6 +106,7 @@ class CaptionsFile:
             **card.model_dump(mode="json"),
             "family": self.name,
             "name": self.name,
+            "named": bool(card.name),
             "source": card.link,
             "summary": f"Captions of another system; {'; '.join(said)}.",
             "sha256": self.checksum,
@@ -202,11 +203,15 @@ def captions_by_split(
     samples = [sample for of in splits.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
     # A list in the order of a split is the test split's.
-    found = read_predictions(path, [sample.image_id for sample in splits["test"]], files)
+    test = [sample.image_id for sample in splits["test"]]
+    others = {sample.image_id for sample in data.dataset.samples}.difference(test)
+    found = read_predictions(path, test, files, others)
     covered = {split: of for split, of in splits.items() if any(each.image_id in found.captions for each in of)}
     wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
     try:
-        _, captions, notes = check_predictions(found, References("", wanted), allow_subset=allow_subset)
+        _, captions, notes = check_predictions(
+            found, References("", wanted, others=frozenset(others)), allow_subset=allow_subset
+        )
     except BenchError as error:
         raise BenchError(f"{path}: {error}", error.hint) from error
     notes = [f"left out: {note}" for note in notes]

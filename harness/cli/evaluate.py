@@ -147,7 +147,7 @@ def evaluate(
         wanted = replace(wanted, domains=read_domains(domains, wanted))
     if domain_df != "all" and not wanted.domains:
         raise BenchError(f"--domain-df {domain_df}: no image has a domain", "add --domains FILE, or leave it out")
-    read = read_predictions(captions_file, wanted.captions, wanted.files)
+    read = read_predictions(captions_file, wanted.captions, wanted.files, wanted.others)
     chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None

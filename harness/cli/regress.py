@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
@@ -44,6 +45,7 @@ bench regress --init --plugin mine.py --models mine
 bench regress --against main --models transformer_base
 bench regress --train --workspace gate --tolerance CIDEr-D=1
 """
+_ENDINGS = ("txt", "md", "xml", "json")
 _PRESET = "first-steps"
 _WORKFLOW = Path(".github/workflows/captionbench.yml")
 _TEMPLATE = """\
@@ -146,6 +148,9 @@ def regress(
             context, ("tolerance", "findings"), "--update writes a baseline and does not judge", "leave it out"
         )
     tolerances = _tolerances(tolerance or ())
+    for earlier in [] if findings is None else [findings / f"findings.{ending}" for ending in _ENDINGS]:
+        check_out(earlier, "--findings")
+        earlier.unlink(missing_ok=True)  # else it is read as this commit's, should it not be judged
     load_plugins(plugin)
     recorded = (baseline / FILE).is_file()
     request = Recording.read(baseline).request if recorded else None
@@ -163,7 +168,7 @@ def regress(
     elif not update and (recorded or not train):
         judged = _judge(baseline, plugin or [])
     if train:
-        from results.comparison.baseline import baseline_of, read_baseline
+        from results.comparison.baseline import baseline_of, newest_runs, read_baseline, row_of
         from results.comparison.gate import judge
         from results.runs.reading import failures, finished_with_images
 
@@ -171,8 +176,14 @@ def regress(
         expected = read_baseline(file) if not update or file.exists() else None
         metrics = expected.metrics if expected else ["CIDEr-D"]
         with open_results(workspace, db) as store:
-            unfinished = failures(store)
-            measured = baseline_of(finished_with_images(store), metrics, unfinished)
+            unfinished, ended = failures(store), finished_with_images(store)
+            measured = baseline_of(ended, metrics, unfinished)
+        times = Counter((row_of(run), run.seed) for run in ended)
+        if several := [run.key for run in newest_runs(ended) if times[row_of(run), run.seed] > 1]:
+            warn(
+                f"several runs are of one model, seed and conditions, and what finished last counts: {several[0]}",
+                "where bench run re-used an earlier one, give it a --workspace of its own, and judge that",
+            )
         if unknown := sorted(tolerances.keys() - set(metrics)):
             why = "the baseline has no per-image scores of this metric"
             raise BenchError(f"--tolerance {unknown[0]}: {why}", f"it has: {', '.join(metrics)}")
@@ -263,10 +274,12 @@ def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
         return
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
     typer.echo(f"written: {_WORKFLOW}")
+    if not Path(".git").exists():
+        warn("GitHub reads it at the top of a repository alone", "delete .github here, and write --init there")
     if (installed := requirement()).startswith("captionbench=="):
         warn(
             f"it runs `pip install {installed}`, since this captionbench was installed from a folder",
-            "install it from a repository that pip can reach, and write --init again: captionbench @ git+URL@COMMIT",
+            f"delete {_WORKFLOW}, install captionbench @ git+URL@COMMIT, which pip can reach, and write --init again",
         )
 
 
@@ -354,13 +367,13 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
     if folder is not None:
         content = {"exit_code": code, "conclusion": " ".join(words.conclusion(found) for words, found in parts)}
         content |= {name: found and words.content(found) for name, (words, found) in both.items()}
-        files: dict[str, str | Callable[[Console], None]] = {
-            "txt": show,
-            "md": "\n".join(words.markdown(found) for words, found in parts),
-            "xml": regression.junit(words.junit_suite(found) for words, found in parts),
-            "json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-        }
-        for ending, text in files.items():
+        files: tuple[str | Callable[[Console], None], ...] = (
+            show,
+            "\n".join(words.markdown(found) for words, found in parts),
+            regression.junit(words.junit_suite(found) for words, found in parts),
+            json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        )
+        for ending, text in zip(_ENDINGS, files, strict=True):
             deliver(text, folder / f"findings.{ending}", "--findings")
     show(Console(highlight=False))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
@@ -405,6 +418,6 @@ def _update_ends(path: Path, old: Baseline | None, new: Baseline | None, unfinis
         typer.echo(f"added: {run.name}")
     for run, fields in changed:
         typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
-    for each in unfinished:
+    for each in (run for run in unfinished if (run.role, run.model, run.seed) not in {held.who for held in new.runs}):
         typer.echo(f"not in it: {each.model} seed {each.seed}: {each.status}")
     typer.echo(f"{path}: {len(new.runs)} runs, {len(text.encode()) / 1000:.0f} kB")

@@ -27,12 +27,16 @@ METEOR_SEPARATOR: Final = "|||"
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Reference captions by image id, in the order of the file's images; domains and file names if it has them."""
+    """Reference captions by image id, in the order of the file's images; domains and file names if it has them.
+
+    `others` are ids of the file's images of other splits.
+    """
 
     name: str
     captions: dict[int, tuple[str, ...]]
     domains: dict[int, str] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+    others: frozenset[int] = frozenset()
 
 
 def read_references(path: Path, *, split: str | None = None) -> References:
@@ -58,9 +62,9 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
                 "which names no splits",
                 "leave --split out: all of its images are read",
             )
-        key, found = "id", _coco(path, images, content["annotations"])
+        key, everything, found = "id", images, _coco(path, images, content["annotations"])
     elif any("sentences" in image for image in images):
-        images = _of_split(path, images, _SPLIT if split is None else split)
+        everything, images = images, _of_split(path, images, _SPLIT if split is None else split)
         key = id_key(images)
         texts_of = [tuple(sentence["raw"] for sentence in sentences_of(image)) for image in images]
         found = dict(zip(image_ids(path, images, key), texts_of, strict=True))
@@ -75,7 +79,8 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
         raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
     domains = _texts(images, key, "domain")
     files = _texts(images, key, "file_name") | _texts(images, key, "filename")
-    return References(path.name.partition(".")[0], found, domains, files)
+    others = frozenset(image_ids(path, everything, key)).difference(found)
+    return References(path.name.partition(".")[0], found, domains, files, others)
 
 
 def read_image_ids(path: Path) -> list[int]:

@@ -33,6 +33,7 @@ _TEXTS: Final = ("caption", "prediction", "candidate", "text", "pred", "hypothes
 _FORMS: Final = (
     'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a list of captions in the references\' order'
 )
+_NO_TEXT: Final = "whose caption is no text"
 _TWICE: Final = "predicted more than once"
 _NO_IMAGE: Final = f"without a {WHOLE_NUMBER} or a file name as their image"
 EMPTY: Final = "with an empty caption"
@@ -49,11 +50,14 @@ class Predictions:
     by_place: bool = False
 
 
-def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int, str] | None = None) -> Predictions:
+def read_predictions(
+    path: Path, wanted: Iterable[int] = (), files: Mapping[int, str] | None = None, others: Collection[int] = ()
+) -> Predictions:
     """Read one caption of each image, in any of the forms above.
 
     `wanted` are the ids of the images to caption, in the references' order; ids of other images that count them from 0
-    are places in it. BenchError where the file cannot be read or has another form; faulty entries are in `problems`.
+    are places in it, unless all are among the `others`, those of another split. BenchError where the file cannot be
+    read or has another form; faulty entries are in `problems`.
     """
     entries, order = _entries(path), list(wanted)
     unnamed = all(image is None for image, _ in entries)
@@ -64,7 +68,9 @@ def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int,
         )
     names = _names(order, files or {})
     ids = list(range(len(order))) if unnamed else [_image(image, names) for image, _ in entries]
-    by_place = unnamed or (set(ids) == set(range(len(order))) and set(ids) != set(order))
+    by_place = unnamed or (
+        set(ids) == set(range(len(order))) and set(ids) != set(order) and not set(ids) <= set(others)
+    )
     if by_place:
         ids = [order[place] for place in ids if place is not None]
     problems: dict[str, list[str]] = {}
@@ -77,7 +83,7 @@ def read_predictions(path: Path, wanted: Iterable[int] = (), files: Mapping[int,
         elif counts[image_id] > 1:
             problems.setdefault(_TWICE, []).append(str(image_id))
         elif caption is None:
-            problems.setdefault("whose caption is no text", []).append(str(image_id))
+            problems.setdefault(_NO_TEXT, []).append(str(image_id))
         elif not caption.strip():
             problems.setdefault(EMPTY, []).append(str(image_id))
         else:
@@ -153,7 +159,11 @@ def check_predictions(
         hint = (
             f"name images by the ids of the references, as {', '.join(map(str, list(wanted)[:3]))}, or by their files"
         )
-        if shift:
+        if predictions.problems.keys() & {_TWICE, _NO_TEXT}:
+            hint = "give one caption of each image; several go to --more --sets"
+        elif references.others.issuperset(predictions.captions):
+            hint = "they are images of another split: bench evaluate FILE --references FILE --split SPLIT scores them"
+        elif shift:
             merged = "the file that `bench data nocaps` wrote"
             hint = f"score them against {merged}, with --split nocaps; or take the offset off"
         raise BenchError("no image has both a prediction and references: " + "; ".join(notes), hint)

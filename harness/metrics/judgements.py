@@ -8,6 +8,7 @@
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,16 +86,20 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
 
 def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, float]:
     """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order."""
-    values = [value for _, value in read_scores(path, name)]
-    if len(values) == len(judged.ratings):
-        return {number: value for (number, _), value in zip(judged.ratings, values, strict=True)}
-    if len(values) != len(judged.captions):
+    read = read_scores(path, name)
+    named, values = [str(image) for image, _ in read], [value for _, value in read]
+    each = len(values) == len(judged.ratings)
+    numbers = [number for number, _ in judged.ratings] if each else range(len(judged.captions))
+    if len(values) != len(numbers):
         rated = f", which were rated {len(judged.ratings):,} times" if judged.ratings else ""
         raise BenchError(
             f"{path} has {len(values):,} numbers for {len(judged.captions):,} captions of images{rated}",
             "give one for each, in the order of the judgements",
         )
-    return dict(enumerate(values))
+    expected = [judged.images[number] for number in numbers]
+    if named != expected and Counter(named) == Counter(expected):
+        raise BenchError(f"{path} names the images in another order than the judgements", "sort it as they are")
+    return dict(zip(numbers, values, strict=True))
 
 
 def agreements(judged: Judgements, scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[str, Agreement]]:

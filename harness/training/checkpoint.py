@@ -29,10 +29,8 @@ from zoo.weights.safety import refuse_not_finite
 
 PREFIX = "step-"
 MODEL, STATE = "model.safetensors", "state.pt"
-KEPT = 2
-"""Checkpoints: the last one, and the one before for the case that the last one is damaged on the disk."""
-MIN_FREE_BYTES = 2**20
-"""Bytes; a disk with less is full, whatever a library's exception says."""
+KEPT = 2  # checkpoints: the last one, and the one before for the case that the last one is damaged on the disk
+MIN_FREE_BYTES = 2**20  # bytes; a disk with less is full, whatever a library's exception says
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -41,8 +41,7 @@ T = TypeVar("T")
 CONTROL_TIMEOUT = timedelta(days=7)
 """How long rank 0 may validate, extract features or score, while the others wait for it."""
 GRADIENT_TIMEOUT = timedelta(minutes=30)
-JOIN_TIMEOUT = timedelta(minutes=10)
-"""How long the processes of a launch wait for each other when they start."""
+JOIN_TIMEOUT = timedelta(minutes=10)  # how long the processes of a launch wait for each other when they start
 BUCKET_BYTES = 32 * 2**20
 """Of gradients that are summed in one all-reduce: enough that starting it counts for little."""
 Work = Callable[["Distributed"], object]

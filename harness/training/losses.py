@@ -24,8 +24,7 @@ from harness.utils.precision import autocast
 from zoo import Captioner, Visual
 from zoo.layers.looped import exactly
 
-STEPS_BETWEEN_READINGS = {"cpu": 1, "cuda": 20}
-"""The CPU has nothing to wait for, and reads at every step."""
+STEPS_BETWEEN_READINGS = {"cpu": 1, "cuda": 20}  # the CPU has nothing to wait for, and reads at every step
 
 
 class TrainingDivergedError(Exception):

@@ -45,8 +45,7 @@ VALIDATION_INTERVAL_S = 10.0
 """A validation, which ends at once on Ctrl-C or SIGTERM, begins with a checkpoint of at most this age."""
 RANK_SEED = 1_000_003
 """Added to the seed once a rank, so that dropout differs between ranks; rank 0 draws what one process would."""
-CHECKPOINTS = "checkpoint"
-"""The folder of a run's checkpoints, inside its own; without it, training starts anew."""
+CHECKPOINTS = "checkpoint"  # the folder of a run's checkpoints, inside its own; without it, training starts anew
 TRUNK = ".trunk"
 """The folder of the one checkpoint that a longer training goes on from, inside the run's own; a storage gets none."""
 

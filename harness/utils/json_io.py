@@ -51,7 +51,9 @@ def parse_json(raw: bytes, path: Path) -> Any:
         raise BenchError(f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on") from error
     except ValueError as error:
         is_table = path.suffix.lower() in {".csv", ".tsv"}
-        hint = "a table becomes a data set by: bench data convert FILE" if is_table else None
+        hint = (
+            "captions to score are JSON; a table becomes a data set by: bench data convert FILE" if is_table else None
+        )
         raise BenchError(f"{path} is not valid JSON: {error}", hint) from error
 
 

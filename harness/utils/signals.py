@@ -8,8 +8,7 @@ from types import FrameType
 from typing import Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-_HELD = (*ENDING, signal.SIGUSR2)
-"""The last is how Slurm warns a job of submitit's before its time is over."""
+_HELD = (*ENDING, signal.SIGUSR2)  # the last is how Slurm warns a job of submitit's before its time is over
 _Handler = Callable[[int, FrameType | None], object] | int
 
 

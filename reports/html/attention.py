@@ -19,8 +19,7 @@ from results.runs.gallery import GalleryItem
 from results.runs.leaderboard import Group
 from results.store.store import Store
 
-BUDGET = 3_000_000
-"""Most bytes that the overlays of all images take."""
+BUDGET = 3_000_000  # most bytes that the overlays of all images take
 
 _HEAT = (255, 60, 0)
 _STRONGEST = 0.8

@@ -14,8 +14,7 @@ LABEL_HEIGHT = 15.0
 LINE_HEIGHT = 13.0
 LETTER_WIDTH = 6.6
 _LARGE_LETTER = 8.2
-LONGEST = 28
-"""Letters of a name at the end of a line; the rest of a longer one is left to what the mark says."""
+LONGEST = 28  # letters of a name at the end of a line; the rest of a longer one is left to what the mark says
 _AWAY = (0.0, 10.0, 22.0, 36.0, 52.0, 72.0, 96.0, 124.0)
 # Right of and below its point, or left of and above it, a label is clear of the front: these are tried first.
 _DIRECTIONS = ((1, 1), (-1, -1), (1, 0), (-1, 1), (1, -1), (-1, 0))

@@ -21,8 +21,7 @@ SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _MODEL = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)?")
 _LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[^\s<>\"'`{}|\\^]*)?|arXiv:(\d{4}\.\d{4,5})(?:v\d+)?")
-_TRAILING = ".,;:!?)"
-"""Signs that end a sentence rather than an address."""
+_TRAILING = ".,;:!?)"  # signs that end a sentence rather than an address
 
 
 def run_page(key: str) -> str:

@@ -36,8 +36,7 @@ from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
 from results.store.store import Store
 
-MARKER = ".captionbench-report"
-"""Makes a folder a report, and lists the files that were written into it."""
+MARKER = ".captionbench-report"  # makes a folder a report, and lists the files that were written into it
 _MARGIN = 32
 _LINE = 18
 

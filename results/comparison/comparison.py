@@ -385,7 +385,8 @@ def _captions(
         return (), ()
     counts, changes = [], []
     for split, captions in before.captions.items():
-        now = after.captions.get(split, {})
+        if not (now := after.captions.get(split)):
+            continue  # a published copy has none
         one, two = (run.by_image.get(split, {}).get(RANKING_METRIC, {}) for run in (before, after))
         both = [image for image in captions if image in now]
         other = [image for image in both if captions[image] != now[image]]

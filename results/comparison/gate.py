@@ -15,8 +15,7 @@ from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, Architectur
 from results.statistics.power import detectable_at_best, detectable_from
 from results.statistics.significance import ALPHA, RESAMPLES, Difference, matrix, mean_of_seeds
 
-TOLERANCE: Final = 0.5
-"""The least effect that counts, in points of a metric times 100."""
+TOLERANCE: Final = 0.5  # the least effect that counts, in points of a metric times 100
 IDENTICAL: Final = "identical scores of every image"
 """What `Tested.over` says where nothing differs, so that there is nothing to test."""
 
@@ -102,8 +101,7 @@ class GateResult:
         return 1 if self.failed else 2 if self.refused else 0
 
 
-FEWEST_IMAGES: Final = 6
-"""With fewer no sign-flip test reaches p < 0.05, and so none excludes anything."""
+FEWEST_IMAGES: Final = 6  # with fewer no sign-flip test reaches p < 0.05, and so none excludes anything
 Scores = tuple[ScoreChange, SeedsOfSides]
 
 

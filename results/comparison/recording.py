@@ -25,8 +25,7 @@ HEADROOM: Final = 20.0
 AHEAD: Final = 4
 """A tolerance is `HEADROOM` times what rounding was seen to change. Of steps it is the most up to `AHEAD` steps later,
 since the step at which a difference jumps is itself chance."""
-RUNS: Final = "it runs"
-"""What is recorded of a part that could be; else why it could not."""
+RUNS: Final = "it runs"  # what is recorded of a part that could be; else why it could not
 _DIGITS: Final = 9
 
 Layer = Literal["settings", "data", "metrics", "speaks", "starts"]

@@ -110,12 +110,15 @@ class Run:
     def variant(self) -> dict[str, str]:
         """What tells it from other runs of its model: dotted configuration fields but seeds, and the code version.
 
-        What only describes is none of it, nor are the members of an ensemble, which are its seed.
+        What only describes is none of it, nor are the members of an ensemble, which are its seed. Files of captions are
+        seeds of one system where a card names them.
         """
         described = {"card", "shipped_preset", "evaluated", "settings", "tuning", "members"}
         config = {name: value for name, value in self.config.items() if name not in described}
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
-        return {**dict(_flat(config, "")), **made_by}
+        card = self.config.get("card") or {}
+        file = {} if card.get("named", True) else {"captions": card["sha256"][:8]}
+        return {**dict(_flat(config, "")), **file, **made_by}
 
     @cached_property
     def learning(self) -> Learning | None:

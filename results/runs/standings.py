@@ -14,8 +14,7 @@ from results.statistics.learning import LEAST, mean_learning
 from results.statistics.significance import ALPHA, Array, holm, matrix, mean_of_seeds, sign_flip_columns
 
 FLOORS: Final = ("majority", "retrieval", "blind")
-_NO_PART: Final = "none"
-"""What a reference's signature says of conditions that it has no part in."""
+_NO_PART: Final = "none"  # what a reference's signature says of conditions that it has no part in
 _SEES_PIXELS: Final = "pixels["
 NOT_ABOVE: Final = "not above the floor"
 STILL_LEARNING: Final = "still learning: validation was rising when the training ended"

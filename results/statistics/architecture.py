@@ -177,8 +177,7 @@ def p_of_t(difference: Array, error: Array, degrees: Array) -> Array:
     return found
 
 
-LENT_AT_MOST: Final = 30.0
-"""Degrees of freedom; more would say that all models deviate exactly alike."""
+LENT_AT_MOST: Final = 30.0  # degrees of freedom; more would say that all models deviate exactly alike
 _LENDING_SEEDS = _LENDING_MODELS = 3
 
 

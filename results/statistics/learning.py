@@ -11,8 +11,7 @@ RISE: Final = 0.01
 LEAST: Final = 3
 CHANCE: Final = 0.01
 """A validation CIDEr-D of at most one point is the level of chance: the captions say nothing of their pictures yet."""
-IDLE_RATE: Final = 1e-3
-"""A learning rate below this share of its peak is near zero: next to nothing is learnt."""
+IDLE_RATE: Final = 1e-3  # a learning rate below this share of its peak is near zero: next to nothing is learnt
 IDLE_SHARE: Final = 0.1
 """How much of a stage may pass so before its end says nothing of what longer training would bring."""
 

@@ -29,8 +29,7 @@ from results.statistics.significance import LEVEL, Array
 
 POWER: Final = 0.8
 MAX_SEEDS: Final = 1000
-_MOST_TIMES: Final = 1000
-"""So many times the images are not searched beyond."""
+_MOST_TIMES: Final = 1000  # so many times the images are not searched beyond
 _MAX_IMAGES: Final = 2**40
 _NODES: Final = 100
 

@@ -76,12 +76,14 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
     key = run["key"]
     own = here.execute(select(RunRow.id, RunRow.status).where(RunRow.key == key)).mappings().one_or_none()
     if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
-        merged.kept.append(key)
-        if own["status"] == run["status"] == "finished":
-            difference = _difference(_results(here, own["id"]), _results(there, run["id"]))
-            if difference:
-                merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
-        return
+        both = own["status"] == run["status"] == "finished"
+        ours, theirs = (_results(here, own["id"]), _results(there, run["id"])) if both else ({}, {})
+        if difference := _difference(ours, theirs):
+            merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
+        captioned = any(len(name) == 2 for name in ours)  # as a published copy's is not
+        if difference or captioned or not ours.keys() < theirs.keys():
+            merged.kept.append(key)
+            return
     dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
     columns = {**_without(run, "id"), "dataset_id": dataset_id}
     if own is None:

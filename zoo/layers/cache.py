@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Cache = dict[str, Tensor]
-"""Tensors of one layer, (R, S, ...) for R beams, or of N layers, (R, S, N, ...)."""
+Cache = dict[str, Tensor]  # tensors of one layer, (R, S, ...) for R beams, or of N layers, (R, S, N, ...)
 _LAYERS = 2  # rows and streams, or heads, stay next to each other for products of all of them
 
 

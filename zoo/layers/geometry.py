@@ -15,8 +15,7 @@ from zoo.layers.attention import MultiHeadAttention, attend
 
 GEOMETRY_DIM = 64
 _WAVE_LENGTH, _STRETCH = 1000.0, 100.0
-_NEAREST = 1e-3
-"""Minimum relative offset: a box has an offset of 0 to itself, whose logarithm does not exist."""
+_NEAREST = 1e-3  # minimum relative offset: a box has an offset of 0 to itself, whose logarithm does not exist
 _THINNEST = 1e-6
 """Of the picture: boxes are checked when features are prepared, but rounding may still collapse a very thin one."""
 
@@ -72,8 +71,7 @@ class GeometricAttention(MultiHeadAttention):
 
 
 _LEAST_WEIGHT = 1e-6
-_AUTHORS_SCALE = 1 + 1e-6 / 7
-"""The authors divide row and column of their grid of 7 by 7 + 1e-6."""
+_AUTHORS_SCALE = 1 + 1e-6 / 7  # the authors divide row and column of their grid of 7 by 7 + 1e-6
 
 
 def grid_cells(height: int, width: int, *, like: Tensor) -> Tensor:

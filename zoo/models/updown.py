@@ -18,8 +18,7 @@ from zoo.layers.additive_attention import AdditiveAttention
 from zoo.layers.lstm import LSTMCell, LSTMGradient, LSTMTape
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
-_CHUNK = 10
-"""Positions for which the gradients of the attention's keys are computed at a time."""
+_CHUNK = 10  # positions for which the gradients of the attention's keys are computed at a time
 _ATTENTION_READS, _LANGUAGE_READS, _ATTENDED, _ATTENTION, _LANGUAGE = (0, 2), (1, 4), (2, 3), (3, 4), (4, 5)
 """First and last of a position's vectors in `_Windows`: what each LSTM reads, and what is written."""
 

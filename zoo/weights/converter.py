@@ -15,8 +15,7 @@ from zoo.registry import create_model, model_card
 Place = tuple[str, int]
 Tensors = dict[str, Tensor]
 UNKNOWN = "UNK"
-NEVER = -1e4
-"""Logit of what no caption holds: its probability is exactly 0 in every floating-point type."""
+NEVER = -1e4  # logit of what no caption holds: its probability is exactly 0 in every floating-point type
 _HINT = "the model must be the checkpoint's"
 _LSTM = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 

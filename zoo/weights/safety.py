@@ -11,8 +11,7 @@ from torch.nn.modules import module as hooks
 
 from zoo.errors import ZooError
 
-_TIMES = 2
-"""A tied tensor is stored once, and registered twice."""
+_TIMES = 2  # a tied tensor is stored once, and registered twice
 _MORE_TENSORS, _MORE_NUMBERS = 1_000, 2**24
 
 

@@ -106,6 +106,10 @@ def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder
     output = run(folder, f"captions:{folder / 'good.json'},captions:{folder}/goo*.json,captions:{folder / 'bad.json'}")
     assert [(row.model, row.seeds) for row in groups_in(folder / "ws")[0].rows] == [("good", (0,)), ("bad", (0,))]
     assert "2 finished" in output
+    (folder / "elsewhere").mkdir()
+    write(folder / "elsewhere" / "good.json", captions_of(0.3))
+    run(folder, f"captions:{folder}/elsewhere/good.json")
+    assert [(row.model, len(row.seeds)) for row in groups_in(folder / "ws")[0].rows] == [("good", 1)] * 2 + [("bad", 1)]
     write(folder / "good.beam5.json", captions_of(0.2))
     result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder}/good*.json")
     assert isinstance(result.exception, BenchError)
@@ -122,7 +126,6 @@ def test_a_card_beside_its_file_is_found_and_a_wrong_one_named(folder: Path) -> 
     assert groups_in(folder / "ws")[0].rows[0].model == "Mine"
     (folder / "good.json.card.yaml").write_text("nam: Mine\n")
     result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")
-    assert result.exit_code != 0
     assert "the card is wrong at nam" in str(result.exception)
 
 
@@ -132,7 +135,6 @@ def test_missing_images_are_refused_or_signed(folder: Path) -> None:
     write(folder / "some.json", some | {"7": "of no image"})
     files = f"captions:{folder / 'good.json'},captions:{folder / 'some.json'}"
     result = bench("run", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", files)
-    assert result.exit_code != 0
     for part in ("1 image missing (100)", "1 image without references (7)"):
         assert part in str(result.exception)
     run(folder, files, "--allow-subset")
@@ -146,7 +148,6 @@ def test_missing_images_are_refused_or_signed(folder: Path) -> None:
 def test_references_alone_train_nothing(folder: Path) -> None:
     for models in ("majority", "blind", f"retrieval,captions:{folder / 'good.json'}"):
         result = bench("run", "--data", folder / "refs.json", "--models", models, "--backbone", "filterbank")
-        assert result.exit_code != 0
         assert "refs has references alone, and no captions to train on" in str(result.exception)
 
 
@@ -161,5 +162,4 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "report" / "gallery").glob("*.jpg")) == ["1-100.jpg"]
     assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "images", "refs.json", "report"]
     refused = bench("evaluate", *files, "--references", folder / "refs.json", "--out", folder / "scores.json")
-    assert refused.exit_code != 0
     assert str(refused.exception).startswith("--out:")

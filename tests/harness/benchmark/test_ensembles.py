@@ -92,8 +92,7 @@ def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspa
     assert [*first.config["members"], *second.config["members"]] == [spec.key for spec in alone[:6]]
     assert (first.seed, second.seed, first.kind, first.signature) == (0, 1, "stored", alone[0].signature)
     [mixed] = plan("ensemble:show_tell+cgru", small, workspace)
-    assert mixed.config["members"][0] == alone[0].key
-    assert mixed.config["card"]["model"] == ""
+    assert (mixed.config["members"][0], mixed.config["card"]["model"]) == (alone[0].key, "")
     assert first.config["card"]["model"] == "show_tell"
 
 

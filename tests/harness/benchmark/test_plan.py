@@ -106,8 +106,7 @@ def test_published_weights_are_planned_from_where_they_lie(small: RunContext, wo
 def test_a_stored_run_keeps_its_own_decoding(small: RunContext, workspace: Workspace) -> None:
     save_run(workspace, "stored-run", small)
     [spec] = plan(["stored-run"], small, workspace)
-    assert spec.config["stored"]["decoding"]["max_len"] == 5
-    assert spec.signature["beam"] == "1"
+    assert (spec.config["stored"]["decoding"]["max_len"], spec.signature["beam"]) == (5, "1")
     assert spec.signature["vocab"].startswith("stored#")
     assert spec.signature["feat"] == small.signature["feat"]
     assert spec.config["card"]["family"] == "show_tell", "of the model that it is a run of"

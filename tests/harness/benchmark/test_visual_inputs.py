@@ -373,7 +373,6 @@ def test_options_that_cannot_be_meant_are_refused(
     data: Path, tmp_path: Path, options: tuple[object, ...], message: str
 ) -> None:
     done = bench(*run_words(data, tmp_path / "workspace", "sgae/graph", TINY), *options)
-    assert done.exit_code != 0
     assert message in str(done.exception)
 
 

@@ -94,8 +94,7 @@ def test_everything_is_kept_and_a_failure_is_told(asked: list[BenchmarkJob], tmp
     kept = json.loads(out.read_text(encoding="utf-8"))
     assert len(kept["answers"]) == 8
     assert kept["failures"] == {"m2": "m2 could not be measured: out of memory"}
-    assert kept["environment"] == ENVIRONMENT
-    assert asked[1].arguments["d_model"] == 64
+    assert (kept["environment"], asked[1].arguments["d_model"]) == (ENVIRONMENT, 64)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,6 @@ def test_lines_whose_references_lie_beside(tmp_path: Path) -> None:
     [
         ({"a": {"human_judgement": [{"caption": "", "rating": 1}], "ground_truth": ["b"]}}, (), "no judgements"),
         ({"x": 1}, (), "no judgements"),
-        ([], (), "no judgements"),
         (rated(), ("--references", "judged.json"), "its own"),
         (rated(), ("--allow-subset",), "--allow-subset"),
         (rated(), ("--clip", "openai/clip"), "--clip"),
@@ -102,6 +101,7 @@ def test_lines_whose_references_lie_beside(tmp_path: Path) -> None:
         (rated(), ("--scores", "CIDEr-D=judged.json"), "CIDEr-D"),
         (rated(), ("--scores", "short.json"), "short.json"),
         (rated(), ("--scores", "Own=short.json"), "2 numbers for 6 captions"),
+        (rated(), ("--scores", "Own=turned.json"), "in another order"),
         (rated(), ("--scores", "Own=none.json"), "none.json: entry 0 has no number Own"),
     ],
 )
@@ -110,6 +110,7 @@ def test_what_cannot_be_judged_is_one_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "short.json", [1, 2])
+    write(tmp_path / "turned.json", [{"image_id": image, "Own": 1.0} for image in reversed(SAID) for _ in range(3)])
     write(tmp_path / "none.json", {"per_item": None})
     words = ("evaluate", "--judgements", write(tmp_path / "judged.json", content), "--no-meteor", *options)
     with pytest.raises(BenchError, match=named):

@@ -87,6 +87,9 @@ def test_every_format_says_the_same(fill: Fill, tmp_path: Path, model: str) -> N
     table = [line for line in lines if line.startswith("|")][:4]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 7 for line in table), "a bar in a name is no column"
     assert "<script>" not in written[".md"]
+    with pytest.raises(BenchError):
+        regress("--baseline", file, "-w", tmp_path / "nowhere", "--findings", tmp_path / "found")
+    assert not list((tmp_path / "found").iterdir()), "an earlier verdict does not stand for this one"
 
 
 def test_an_update_does_not_lose_a_model_silently(baseline: Path, fill: Fill) -> None:

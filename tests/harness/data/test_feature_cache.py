@@ -246,8 +246,7 @@ def test_a_second_process_waits_says_so_and_reuses(dataset: Dataset, tmp_path: P
     backbone = CountingBackbone()
     extracted(dataset, tmp_path, backbone, reporter=Told(say=notify))
     child.join(20)
-    assert child.exitcode == 0
-    assert backbone.batches == []
+    assert (child.exitcode, backbone.batches) == (0, [])
     assert len(said) == 1
     assert "waiting" in said[0]
 

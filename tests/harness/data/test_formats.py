@@ -186,6 +186,8 @@ def test_one_form_says_what_another_does(write: Write, content: object) -> None:
     assert found.captions == CAPTIONS
     assert not found.problems
     assert not found.by_place
+    found = read_predictions(write([{"image_id": i, "caption": str(i)} for i in range(3)]), [7, 8, 9], others=range(7))
+    assert not found.by_place, "they are of another split"
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,7 @@ def test_a_finished_run_trains_no_more(tmp_path: Path) -> None:
     expected, summary = fit_tiny(tmp_path)
     records: list[EpochRecord] = []
     model, again = fit_tiny(tmp_path, records=records, kill_at=(0, 0))
-    assert records == []
-    assert again == summary
+    assert (records, again) == ([], summary)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in weights_of(expected).items())
 
 

@@ -13,7 +13,7 @@ from results import ImageRecord, Quantity, Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
 from results.store.merge import merge
-from results.store.schema import Base, Caption, DatasetRow, RunRow
+from results.store.schema import Base, Caption, DatasetRow, RunRow, Score
 
 
 @pytest.fixture
@@ -164,6 +164,11 @@ def test_what_one_side_lacks_is_no_disagreement(store: Store, other: Store, make
         connection.execute(delete(Caption))  # as a published copy has none
     merged = merge(store, str(other.url.database))
     assert (merged.kept, merged.conflicts) == (["same-1"], {})
+    with other.writing() as connection:
+        connection.execute(delete(Score).where(Score.metric == "CIDEr-D (df:domain)"))
+    here = store.url.render_as_string(hide_password=False)
+    assert [merge(other, here).completed for _ in range(2)] == [["same-1"], []]
+    assert contents(other)["captions"] == contents(store)["captions"] != []
 
 
 def test_what_is_missing_of_images_is_added(store: Store, other: Store, make: Any, tmp_path: Path) -> None:
