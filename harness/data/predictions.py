@@ -161,7 +161,7 @@ def check_predictions(
         )
         if predictions.problems.keys() & {_TWICE, _NO_TEXT}:
             hint = "give one caption of each image; several go to --more --sets"
-        elif references.others.issuperset(predictions.captions):
+        elif not references.others.isdisjoint(predictions.captions):
             hint = "they are images of another split: bench evaluate FILE --references FILE --split SPLIT scores them"
         elif shift:
             merged = "the file that `bench data nocaps` wrote"
