@@ -150,7 +150,8 @@ def regress(
     tolerances = _tolerances(tolerance or ())
     for earlier in [] if findings is None else [findings / f"findings.{ending}" for ending in _ENDINGS]:
         check_out(earlier, "--findings")
-        earlier.unlink(missing_ok=True)  # else it is read as this commit's, should it not be judged
+        if earlier.is_file():  # else it is read as this commit's, should it not be judged
+            earlier.resolve().unlink()
     load_plugins(plugin)
     recorded = (baseline / FILE).is_file()
     request = Recording.read(baseline).request if recorded else None

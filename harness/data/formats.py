@@ -55,6 +55,7 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
             f"{path} holds no reference captions",
             "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json)",
         )
+    listed = images
     if "annotations" in content:
         if split is not None:
             raise BenchError(
@@ -62,9 +63,9 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
                 "which names no splits",
                 "leave --split out: all of its images are read",
             )
-        key, everything, found = "id", images, _coco(path, images, content["annotations"])
+        key, found = "id", _coco(path, images, content["annotations"])
     elif any("sentences" in image for image in images):
-        everything, images = images, _of_split(path, images, _SPLIT if split is None else split)
+        images = _of_split(path, images, _SPLIT if split is None else split)
         key = id_key(images)
         texts_of = [tuple(sentence["raw"] for sentence in sentences_of(image)) for image in images]
         found = dict(zip(image_ids(path, images, key), texts_of, strict=True))
@@ -79,7 +80,7 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
         raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
     domains = _texts(images, key, "domain")
     files = _texts(images, key, "file_name") | _texts(images, key, "filename")
-    others = frozenset(image_ids(path, everything, key)).difference(found)
+    others = frozenset(image[key] for image in listed if is_image_id(image.get(key))).difference(found)
     return References(path.name.partition(".")[0], found, domains, files, others)
 
 

@@ -68,9 +68,8 @@ def read_predictions(
         )
     names = _names(order, files or {})
     ids = list(range(len(order))) if unnamed else [_image(image, names) for image, _ in entries]
-    by_place = unnamed or (
-        set(ids) == set(range(len(order))) and set(ids) != set(order) and not set(ids) <= set(others)
-    )
+    told = set(ids)
+    by_place = unnamed or (told == set(range(len(order))) and told != set(order) and not told <= set(others))
     if by_place:
         ids = [order[place] for place in ids if place is not None]
     problems: dict[str, list[str]] = {}
