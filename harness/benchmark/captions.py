@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -163,7 +164,9 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
 
 def _paths(word: str) -> list[Path]:
     path = expanded(word.removeprefix(CAPTIONS))
-    patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
+    patterns: list[Path] = []
+    with suppress(ValueError):  # no pattern
+        patterns = [] if path.is_file() else sorted(path.parent.glob(path.name))
     matching = [each for each in patterns if not each.name.endswith(CARD)]
     if not matching:
         require_file(

@@ -21,6 +21,7 @@ from harness.benchmark.run_config import RunConfig
 from harness.benchmark.saved_model import SavedModel, open_saved
 from harness.data.images import load_image
 from harness.data.vocabulary import as_read
+from harness.inference.generate import search_of
 from harness.measure.captioning_costs import Effort, Timed, time_captioning, time_generation, untimed
 from harness.measure.energy import missing
 from harness.measure.estimate import WEIGHT, DataShape, PassCosts, plan_stages
@@ -234,10 +235,7 @@ def time_model(model: Captioner, context: RunContext) -> Timed:
     return time_captioning(
         model,
         [source.visual([image_id], model.visual) for image_id in timed_images(image_ids, preset.latency_repeats)],
-        beam_size=context.inputs.decoding.beam_size,
-        max_len=context.inputs.decoding.max_len,
-        bos=context.inputs.vocabulary.bos,
-        eos=context.inputs.vocabulary.eos,
+        search_of(context.inputs.decoding, context.inputs.vocabulary),
         effort=Effort(ROUNDS, preset.energy_seconds),
         threads=THREADS,
         precision=context.execution.precision,

@@ -130,7 +130,7 @@ def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
 
 def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> MoreEvaluator:
     """What computes them on this data set; BenchError where a file of objects cannot be used."""
-    objects = None if settings.instances else objects_of_scenes(annotations_of(data.dataset.root))
+    objects = None if settings.instances else objects_of_scenes(annotations_of(data.dataset))
     return MoreEvaluator(settings, objects, device)
 
 
@@ -167,10 +167,15 @@ def add_facts(
     Those of photographs are judged by words of the references and, anew wherever they are given, by COCO's `objects`.
     """
     left = {spec.key: splits for spec in specs if (splits := missing_metrics(store, spec.key, {PARSED}))}
-    scenes = read_scenes(annotations_of(data.dataset.root)) if left else None
+    if not left:
+        return
+    try:
+        scenes = read_scenes(annotations_of(data.dataset))
+    except BenchError as error:
+        reporter.note(f"facts: by words of the references alone: {error}")
+        scenes = None
     if scenes is None:
-        if left:
-            _add_words(specs, data, store, objects)
+        _add_words(specs, data, store, objects)
         return
     unknown: Counter[str] = Counter()
     for key, splits in left.items():

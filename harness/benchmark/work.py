@@ -177,6 +177,7 @@ class Work(OwnServices):
                 reporter.note(f"  {spec.model}: re-used, finished before{missing}")
                 return "reused"
             if self.rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
+                self.workspace.fetch_run(key)  # so that what a remote storage has of it goes too
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
                 shutil.rmtree(folder / TRUNK, ignore_errors=True)
                 (folder / NOTE).unlink(missing_ok=True)

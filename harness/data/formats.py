@@ -79,6 +79,8 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
     if bare := [str(image_id) for image_id, texts in found.items() if not texts]:
         raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
     domains = _texts(images, key, "domain")
+    if strange := [str(image_id) for image_id, domain in domains.items() if not domain.isprintable()]:
+        raise BenchError(f"{path}: {named(strange, 'whose domain is not a plain text')}")
     files = _texts(images, key, "file_name") | _texts(images, key, "filename")
     others = frozenset(image[key] for image in listed if is_image_id(image.get(key))).difference(found)
     return References(path.name.partition(".")[0], found, domains, files, others)

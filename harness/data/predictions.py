@@ -11,7 +11,6 @@
 Images are named by id, as a number or as text, by file name, or by COCO's file names, which end in the id.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -119,7 +118,8 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
         if isinstance(said, dict):
             image = next((said[key] for key in _IDS if key in said), image)
         value = said.get(name) if isinstance(said, dict) else said
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        # A whole number may be too large for a float; so is no score.
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
             raise BenchError(
                 f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(said), 60)}",
                 'give [0.5, 0.7] in the order of the captions, {"1": 0.5} by image, or what capevalkit wrote',

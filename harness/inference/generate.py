@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -54,26 +55,10 @@ def caption_images(
         precision: that of `harness.utils.precision.autocast`; the search itself compares in float32.
         replayed: replay the search as a graph, on a GPU.
     """
-    banned = vocabulary.numbers_of(decoding.banned, "decoding.banned")
-    bad_endings = vocabulary.numbers_of(decoding.bad_endings, "decoding.bad_endings")
-    rules = SearchRules(bad_endings, decoding.trigram_penalty)
+    searched = search_of(decoding, vocabulary)
 
     def search(visual: Visual) -> tuple[Hypotheses]:
-        found = beam_search(
-            model,
-            model.encode(visual),
-            beam_size=decoding.beam_size,
-            max_len=decoding.max_len,
-            bos=vocabulary.bos,
-            eos=vocabulary.eos,
-            length_penalty=decoding.length_penalty,
-            count_bos=decoding.count_bos,
-            banned=banned,
-            release_finished=decoding.release_finished,
-            rules=rules,
-            to_the_end=replayed,
-        )
-        return (found,)
+        return (searched(model, model.encode(visual), to_the_end=replayed),)
 
     work = Replayed(search, reporter.note) if replayed else search
     found: dict[int, list[int]] = {}
@@ -91,6 +76,23 @@ def caption_images(
             task.advance(len(ids))
     captions = {image_id: vocabulary.decode(tokens) for image_id, tokens in found.items()}
     return Captions(captions, found, generated, seconds)
+
+
+def search_of(decoding: Decoding, vocabulary: Vocabulary) -> partial[Hypotheses]:
+    """The beam search of these settings; BenchError where they name words that the vocabulary lacks."""
+    bad_endings = vocabulary.numbers_of(decoding.bad_endings, "decoding.bad_endings")
+    return partial(
+        beam_search,
+        beam_size=decoding.beam_size,
+        max_len=decoding.max_len,
+        bos=vocabulary.bos,
+        eos=vocabulary.eos,
+        length_penalty=decoding.length_penalty,
+        count_bos=decoding.count_bos,
+        banned=vocabulary.numbers_of(decoding.banned, "decoding.banned"),
+        release_finished=decoding.release_finished,
+        rules=SearchRules(bad_endings, decoding.trigram_penalty),
+    )
 
 
 def in_parts(search: Callable[[Visual], Hypotheses], visual: Visual) -> list[Hypotheses]:

@@ -24,8 +24,7 @@ from harness.measure.model_modes import eval_mode
 from harness.utils.plugins import contain_exits
 from harness.utils.precision import autocast
 from results.records import Quantity
-from zoo.captioner import Captioner, Visual
-from zoo.decoding import beam_search
+from zoo.captioner import Captioner, Memory, Visual
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +105,25 @@ def count_mean_caption(
 def time_captioning(
     model: Captioner,
     visuals: Sequence[Visual],
+    search: Callable[[Captioner, Memory], object],
     *,
-    beam_size: int,
-    max_len: int,
-    bos: int,
-    eos: int,
     effort: Effort,
     threads: int | None = None,
     precision: str = "fp32",
-    full_length: bool = False,
 ) -> Timed:
     """Measure time and energy of captioning batches by beam search on the model's device, from features to tokens.
 
     Args:
         model: left as it was found, training flags included.
         visuals: the batches, of one size; batches of 1 give the latency of a single image.
-        full_length: never generate `eos`, so that all captions are `max_len` long, whatever the weights.
+        search: `beam_search` with its settings.
     """
     device = next(model.parameters()).device
     seen = [visual.to(device) for visual in visuals]
-    turns, banned = cycle(seen), (eos,) if full_length else ()
+    turns = cycle(seen)
 
     def caption() -> None:
-        memory = model.encode(next(turns))
-        beam_search(model, memory, beam_size=beam_size, max_len=max_len, bos=bos, eos=eos, banned=banned)
+        search(model, model.encode(next(turns)))
 
     with eval_mode(model), autocast(device, precision):
         return time_generation(caption, len(seen), device, effort=effort, threads=threads, batch=seen[0].batch_size)

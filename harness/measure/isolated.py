@@ -27,6 +27,7 @@ from harness.measure.memory import PeakMemory, create_within_memory
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugins
 from results.records import Quantity
+from zoo.decoding import beam_search
 
 _BOS, _EOS = 1, 2
 
@@ -99,10 +100,9 @@ def measure(job: BenchmarkJob) -> list[BenchmarkResult]:
     one = example_for(model, length=job.regions)
 
     def timed(precision: str, batch: int, width: int) -> Timed:
-        return time_captioning(
-            model, [batch_of(one, batch)], beam_size=width, max_len=job.max_len, bos=_BOS, eos=_EOS, effort=job.effort,
-            precision=precision, full_length=True,
-        )  # fmt: skip
+        # Without an end token all captions are `max_len` long, whatever the weights.
+        search = partial(beam_search, beam_size=width, max_len=job.max_len, bos=_BOS, eos=_EOS, banned=(_EOS,))
+        return time_captioning(model, [batch_of(one, batch)], search, effort=job.effort, precision=precision)
 
     return measure_all(job, lambda precision: partial(timed, precision))
 

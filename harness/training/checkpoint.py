@@ -176,9 +176,9 @@ def _writing(folder: Path, number: int) -> Iterator[Path]:
             raise
         _sync_folder(folder)
     kept = sorted(folder.glob(f"{PREFIX}*"))[-KEPT:]
-    for other in folder.iterdir():
+    for other in folder.glob(f"*{PREFIX}*"):  # another program may have left files of its own here
         if other not in kept:
-            shutil.rmtree(other)
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def last_checkpoint(folder: Path) -> Path | None:

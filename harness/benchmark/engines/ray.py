@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 RETRIES = 3
-_FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "OMP_", "PG", "XDG_CACHE_HOME")
+_FORWARDED = ("AWS_", "BENCH_", "GOOGLE_", "HF_", "MLFLOW_", "OMP_", "PG", "WANDB_", "XDG_CACHE_HOME")
 _START = "start one with `ray start --head` and write --on ray:HOST:6379; --on ray alone may use this machine"
 
 

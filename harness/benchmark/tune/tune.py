@@ -238,7 +238,7 @@ def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, 
     while left:
         mine = [model for model in left if not is_locked(_lock_of(files[model.name]))] or left[:1]
         with ExitStack() as held:
-            for model in mine:
+            for model in sorted(mine, key=lambda each: files[each.name]):  # an order that all commands have
                 said = f"{model.name}: another process works on its trials; waiting"
                 held.enter_context(locked(_lock_of(files[model.name]), lambda said=said: reporter.note(said)))  # type: ignore[misc]
             trials.do(mine)

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from harness.config.features import FeatureConfig
+from harness.config.limits import MAX_SIDE
 from harness.data.backbones.filterbank import FilterBank
 from harness.data.backbones.scenesnet import ScenesNet
 from harness.data.images import ImagePreprocessing
@@ -97,6 +98,7 @@ def _open_built_in(config: FeatureConfig) -> Backbone:
     grid = options.pop("grid", "8")
     if options:
         raise BenchError(f"the filterbank has no option {', '.join(sorted(options))}", hint="its only option is grid=8")
-    if not grid.isdecimal():
-        raise BenchError(f"the filterbank's grid must be a whole number, not {grid!r}", hint="for instance grid=8")
+    if not (grid.isdecimal() and len(grid) < 4 and 0 < int(grid) <= MAX_SIDE // 12):
+        fault = f"the filterbank's grid must be a whole number from 1 to {MAX_SIDE // 12}, not {shortened(grid)!r}"
+        raise BenchError(fault, hint="for instance grid=8")
     return FilterBank(int(grid), config.image_size or 12 * int(grid))

@@ -118,7 +118,7 @@ def noisy(graph: SceneGraph, rate: float, chance: Chance) -> SceneGraph:
 
 def scenes_graphs(dataset: Dataset, noise: float = 0.0, seed: int = 0) -> GraphSource:
     """The graphs of all images of a data set of drawn scenes; BenchError if this version did not draw it."""
-    file = annotations_of(dataset.root)
+    file = annotations_of(dataset)
     try:
         drawn_by = config_of(None if file is None else read_json(file))
     except ValueError as error:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.data.dataset import Dataset
 from harness.data.scenes.drawing import (
     BACKGROUND_COLOURS,
     OBJECT_COLOURS,
@@ -176,9 +177,12 @@ def _shifted(colour: Colour, shift: int) -> Colour:
     return red, green, blue
 
 
-def annotations_of(images: Path) -> Path | None:
-    """The annotations of drawn scenes, in the folder of their images or the one that holds it; None where none are."""
-    return next((folder / ANNOTATIONS for folder in (images, images.parent) if (folder / ANNOTATIONS).is_file()), None)
+def annotations_of(dataset: Dataset) -> Path | None:
+    """The annotations beside these images, if each is named as the scene of its id is; None of other data."""
+    if any(Path(sample.file).name != f"{sample.image_id:06d}.png" for sample in dataset.samples):
+        return None
+    folders = (dataset.root, dataset.root.parent)
+    return next((folder / ANNOTATIONS for folder in folders if (folder / ANNOTATIONS).is_file()), None)
 
 
 def read_scenes(file: Path | None) -> dict[int, Scene] | None:
@@ -193,6 +197,6 @@ def read_scenes(file: Path | None) -> dict[int, Scene] | None:
         raise BenchError(
             f"the file of scenes was not written by this generator ({error})", "let `bench run` generate it anew"
         ) from error
-    if found != {image_id: len(scene.items) for image_id, scene in scenes.items()}:
+    if not found.items() <= {image_id: len(scene.items) for image_id, scene in scenes.items()}.items():
         raise BenchError("the file of scenes was changed after it was generated", "let `bench run` generate it anew")
     return scenes

@@ -114,6 +114,9 @@ def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder
     result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder}/good*.json")
     assert isinstance(result.exception, BenchError)
     assert f"would both be called {folder.name}/good" in str(result.exception)
+    for word in ("x/**.json", ""):
+        result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{word}")
+        assert isinstance(result.exception, BenchError)
     for wrong in ('name: Mine\nyear: !!int ""\n', "name: Mine\nname: Yours\n"):
         (folder / "good.json.card.yaml").write_text(wrong)
         result = bench("run", "--data", folder / "refs.json", "--models", f"captions:{folder / 'good.json'}")

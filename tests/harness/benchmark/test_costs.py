@@ -1,6 +1,6 @@
 """What runs cost: passes, training, an A100's hours, and which captions are timed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,9 +217,14 @@ class Numbered:
 
 def timed_context(jobs: int = 1, **settings: Any) -> Any:
     preset = Preset.model_validate({**load_preset("smoke").model_dump(), **settings})
+    decoding = Decoding(beam_size=2, max_len=4, release_finished=True, banned=("a",), trigram_penalty=2.0)
+
+    def numbers_of(words: Sequence[str], _: str) -> tuple[int, ...]:
+        return (5,) * len(words)
+
     return SimpleNamespace(
         data=SimpleNamespace(evaluated={"test": [SimpleNamespace(image_id=image_id) for image_id in SPLIT]}),
-        inputs=SimpleNamespace(vocabulary=SimpleNamespace(bos=1, eos=2), decoding=Decoding(beam_size=2, max_len=4)),
+        inputs=SimpleNamespace(vocabulary=SimpleNamespace(bos=1, eos=2, numbers_of=numbers_of), decoding=decoding),
         execution=Execution(torch.device("cpu"), "bf16", ExecutionConfig(jobs=jobs)),
         preset=preset,
         source=lambda _: Numbered(),
@@ -229,8 +234,8 @@ def timed_context(jobs: int = 1, **settings: Any) -> Any:
 def test_each_image_is_timed_alone_twice_and_in_the_run_s_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
-    def measure(_model: object, visuals: list[Visual], **settings: Any) -> Timed:
-        asked.update(settings, images=[visual.features for visual in visuals])
+    def measure(_model: object, visuals: list[Visual], search: Any, **settings: Any) -> Timed:
+        asked.update(settings, images=[visual.features for visual in visuals], search=search.keywords)
         return Timed()
 
     monkeypatch.setattr(timing, "time_captioning", measure)
@@ -239,6 +244,8 @@ def test_each_image_is_timed_alone_twice_and_in_the_run_s_precision(monkeypatch:
     assert [features.shape for features in asked["images"]] == [(1, 1, 1)] * 50
     assert [int(features) for features in asked["images"]] == timed_images(SPLIT, 50)
     assert (asked["effort"].repeats, asked["precision"], asked["threads"]) == (2, "bf16", 1)
+    search = asked["search"]
+    assert (search["release_finished"], search["banned"], search["rules"].trigram_penalty) == (True, (5,), 2.0)
     time_model(model, timed_context(latency_repeats=7))
     assert len(asked["images"]) == 7
 

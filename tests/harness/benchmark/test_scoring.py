@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from harness.benchmark.scoring import (
     score_split,
 )
 from harness.data.dataset import Sample
+from harness.data.scenes.dataset import annotations_of
 from harness.metrics.chair import KnownObjects, coco_words
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import JavaError
@@ -227,12 +229,15 @@ def test_facts_of_finished_runs(store: Store, small: RunContext, monkeypatch: py
 def test_words_of_finished_runs_where_no_scenes_are_known(
     store: Store, small: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "read_scenes", lambda _: None)
+    # Pictures of scenes by other numbers than their own are those of other data.
+    ids = [replace(sample, image_id=sample.image_id + 1) for sample in small.data.dataset.samples]
+    data = replace(small.data, dataset=replace(small.data.dataset, samples=tuple(ids)))
+    assert annotations_of(small.data.dataset) is not None
     specs = [
         finish(store, make_spec("says"), small, "a red dog and an elephant"),
         finish(store, make_spec("people", "human", role="reference"), small),
     ]
-    add_facts(specs, small.data, store, quiet())
+    add_facts(specs, data, store, quiet())
     says, people = finished_with_images(store)
     facts = says.facts["test"]["overall"]
     assert (facts["facts-words"].value, facts["facts-words"].unit) == (1, "references")
@@ -243,11 +248,10 @@ def test_words_of_finished_runs_where_no_scenes_are_known(
     assert {depends_on(fact.metric) for fact in pair.facts} == {"object", "colour", "count", "relation"}
     # They are measured again only where objects are given, which then count as right.
     monkeypatch.setattr(scoring, "measure_words", lambda *_: pytest.fail("measured again"))
-    add_facts(specs, small.data, store, quiet())
+    add_facts(specs, data, store, quiet())
     monkeypatch.undo()
-    monkeypatch.setattr(scoring, "read_scenes", lambda _: None)
     images = {sample.image_id: frozenset({"dog"}) for sample in small.data.evaluated["test"]}
-    add_facts(specs, small.data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
+    add_facts(specs, data, store, quiet(), KnownObjects(coco_words(), images, "instances", True))
     facts = finished(store)[0].facts["test"]["overall"]
     assert (facts["facts-precision (object)"].value, facts["facts-words"].unit) == (0.5, "instances")
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_judged_is_one_error(
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "short.json", [1, 2])
     write(tmp_path / "turned.json", [{"image_id": image, "Own": 1.0} for image in reversed(SAID) for _ in range(3)])
-    write(tmp_path / "none.json", {"per_item": None})
+    write(tmp_path / "none.json", {"per_item": {"Own": 10**400}})
     words = ("evaluate", "--judgements", write(tmp_path / "judged.json", content), "--no-meteor", *options)
     with pytest.raises(BenchError, match=named):
         bench_or_raise(*words)

@@ -82,6 +82,10 @@ def test_karpathy_gives_one_split(write):
         ({"images": [{"id": "1"}], "annotations": []}, 'without a whole number of 64 bits as "id"'),
         (COCO | {"annotations": [{"id": 9, "image_id": 4, "caption": "x"}]}, r"no caption or no image \(9\)"),
         (COCO | {"annotations": [{"id": 9, "image_id": 7, "caption": None}]}, r"no caption or no image \(9\)"),
+        (
+            {"images": [{"id": 1, "domain": "\ud800"}], "annotations": [{"id": 1, "image_id": 1, "caption": "a"}]},
+            "domain",
+        ),
         ("{", "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
     ],

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.measure.isolated import BenchmarkJob, measure, run_isolated
 from harness.utils.errors import BenchError
 from results.records import Quantity
 from zoo.captioner import Captioner, DecodingState, Visual
+from zoo.decoding import beam_search
 
 QUESTION = BenchmarkJob(
     model="updown",
@@ -83,7 +85,8 @@ class Measured:
 
 def measured(model: Captioner, visual: Visual) -> Measured:
     counted = count_captioning(model, visual, beam_size=2, max_len=3)
-    timed = time_captioning(model, [visual], beam_size=2, max_len=3, bos=1, eos=2, effort=QUICK)
+    search = partial(beam_search, beam_size=2, max_len=3, bos=1, eos=2)
+    timed = time_captioning(model, [visual], search, effort=QUICK)
     return Measured(counted.costs | timed.costs, counted.operators, timed.state)
 
 

@@ -9,33 +9,28 @@ import numpy as np
 import pytest
 import torch
 
-from harness.measure import captioning_costs
 from harness.measure.captioning_costs import Effort, time_captioning
 from harness.measure.latency import OtherLoad, Timing, seconds_of
 from zoo.captioner import Captioner, Visual
+from zoo.decoding import beam_search
 
 CPU, CLOCK = torch.device("cpu"), 100
-SEARCH = {"beam_size": 3, "max_len": 9, "bos": 1, "eos": 2}
 
 
-def test_the_real_search_in_turn_in_evaluation_mode_on_threads(
-    tiny: Captioner, visual: Callable[..., Visual], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_search_in_turn_in_evaluation_mode_on_threads(tiny: Captioner, visual: Callable[..., Visual]) -> None:
     seen: list[tuple[Any, ...]] = []
-    search = captioning_costs.beam_search
 
-    def spy(model: Captioner, memory: Any, **settings: Any) -> Any:
+    def spy(model: Captioner, memory: Any) -> Any:
         cast = torch.is_autocast_enabled("cpu")
-        seen.append((memory.features.shape[1], model.training, torch.get_num_threads(), settings["beam_size"], cast))
-        return search(model, memory, **settings)
+        seen.append((memory.features.shape[1], model.training, torch.get_num_threads(), cast))
+        return beam_search(model, memory, beam_size=3, max_len=9, bos=1, eos=2)
 
-    monkeypatch.setattr(captioning_costs, "beam_search", spy)
     tiny.train()
     tiny.cell.eval()
     begin = time.perf_counter()
     images, effort = [visual(regions=count) for count in (2, 3)], Effort(repeats=2, energy_seconds=0.0)
-    found = time_captioning(tiny, images, **SEARCH, effort=effort, threads=2, precision="bf16")
-    assert seen == [(regions, False, 2, 3, True) for regions in (2, 3, 2, 3, 2)]
+    found = time_captioning(tiny, images, spy, effort=effort, threads=2, precision="bf16")
+    assert seen == [(regions, False, 2, True) for regions in (2, 3, 2, 3, 2)]
     assert found.costs["latency_threads"].value == found.state["threads"] == 2
     assert 0 < found.costs["latency_median"].value <= time.perf_counter() - begin
     assert (torch.get_num_threads(), tiny.training, tiny.cell.training) == (1, True, False)

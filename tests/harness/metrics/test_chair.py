@@ -98,6 +98,8 @@ def test_objects_of_scenes_are_those_drawn(tmp_path):
         assert all(set(each) <= objects.by_image[image_id] for each in named)
         assert any(set(each) == objects.by_image[image_id] for each in named)
     content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "images": content["images"][1:]}))
+    assert objects_of_scenes(file) == objects
     content["images"][0]["boxes"] = []
     file.write_text(json.dumps(content))
     with pytest.raises(BenchError, match="changed after it was generated"):

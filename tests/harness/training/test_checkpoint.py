@@ -42,12 +42,13 @@ def _names(folder: Path) -> list[str]:
 
 def test_what_was_saved_comes_back_and_all_but_the_last_two_go(tmp_path: Path) -> None:
     first, second, empty = _model(0), _model(1), _model(2)
+    (tmp_path / ".DS_Store").touch()
     save_checkpoint(tmp_path, 1, first.state_dict(), {"position": {"step": 1}})
     save_checkpoint(tmp_path, 2, first.state_dict(), {"position": {"step": 2}})
     save_checkpoint(tmp_path, 3, second.state_dict(), {"position": {"step": 3}})
     assert load_checkpoint(tmp_path, empty) == {"position": {"step": 3}}
     assert _equal(empty, second)
-    assert _names(tmp_path) == ["step-000000002", "step-000000003"]
+    assert _names(tmp_path) == [".DS_Store", "step-000000002", "step-000000003"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -138,6 +138,7 @@ def test_backbone_is_opened_by_name_and_cuts_cells_of_eight_pixels() -> None:
         ("scenesnet", {"weights": "random"}),
         ("filterbank", {"options": {"cells": "4"}}),
         ("filterbank", {"options": {"grid": "x"}}),
+        ("filterbank", {"options": {"grid": "999"}}),
         ("filterbank", {"weights": "random"}),
     ],
 )

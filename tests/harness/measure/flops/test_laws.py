@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from harness.measure.flops import PASSES, FlopCounts, count_caption, count_dispa
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.model_modes import eval_mode
 from zoo.captioner import Captioner, Visual
+from zoo.decoding import beam_search
 from zoo.registry import create_model, model_card
 
 CHANNELS, REGIONS, LENGTH, BEAM = 8, 6, 3, 2
@@ -92,7 +93,8 @@ def test_every_model_has_a_complete_row_without_a_gpu(architecture: str) -> None
     model, found = tiny(architecture), counted(architecture)
     visual = example(model)
     effort = Effort(repeats=2, energy_seconds=1.0)
-    timed = time_captioning(model, [visual], beam_size=BEAM, max_len=2, bos=1, eos=2, effort=effort)
+    search = partial(beam_search, beam_size=BEAM, max_len=2, bos=1, eos=2)
+    timed = time_captioning(model, [visual], search, effort=effort)
     said = apart(count_mean_caption, model, visual, beam_size=BEAM, length=LENGTH - 2.0)
     costs = found.costs | timed.costs | said
     assert set(costs) == {"parameters", *GMAC, *latency.COSTS, *energy.COSTS, *said}
