@@ -154,7 +154,7 @@ def runs(
     from results.runs.reading import finished
 
     with open_results(workspace, db) as store:
-        trained = [run for run in finished(store) if run.role == "model"]
+        trained = [run for run in finished(store) if run.kind == "trained"]
     header = ["Model", "Seed", "Time", "Images/s", "Wait", "A100, estimate"]
     typer.echo(format_table(header, list(map(_row, trained)), output), nl=False)
     print_notes(_notes(trained), output)
@@ -163,7 +163,7 @@ def runs(
         told = [score for score in scores() if score.metric in _HOURS]
         if printed := [_printed(score) for family in families for score in told if score.model == family]:
             header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
-            typer.echo("\n" + format_table(header, printed, output), nl=False)
+            typer.echo("\n" + format_table(header, printed, output, len(header)), nl=False)
 
 
 def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> str:

@@ -244,6 +244,8 @@ def _judge(
     rows = [(metric, *row) for metric, row in zip(told, cells, strict=True)]
     typer.echo(format_table(["metric", *(f"{name} [95 %]" for name in names)], rows, "table"), nl=False)
     known = [metric for metric in found if not isnan(found[metric][names[0]].value)]
+    if not known:
+        typer.echo("-: no two captions that are compared have different ratings")
     order = sorted(known, key=lambda metric: -found[metric][names[0]].value)
     both = gaps[names[0]]
     for above, below in (pair for pair in pairwise(order) if pair in both or pair[::-1] in both):

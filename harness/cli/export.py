@@ -109,7 +109,8 @@ def leaderboard(
     from results.runs.standings import Judging
 
     judging = Judging(margin, place_unfinished, same_machine)
-    names = markup.DEFAULT if columns is None else [name.strip() for name in columns.split(",")]
+    usual = list(dict.fromkeys((metric, "interval", "place", *markup.DEFAULT)))
+    names = usual if columns is None else [name.strip() for name in columns.split(",")]
     with open_results(workspace, db) as store:
         if format == "csv":
             text = markup.as_csv(Results(store).leaderboard(metric=metric, judging=judging))

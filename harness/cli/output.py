@@ -267,11 +267,11 @@ def _unwritable(path: Path, option: str, error: OSError | ValueError) -> BenchEr
 TableFormat = Literal["table", "markdown", "csv", "latex"]
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat) -> str:
-    """A table, of booktabs for `latex`, that ends with a line break: a column of names, the others of numbers."""
+def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat, texts: int = 1) -> str:
+    """A table, of booktabs for `latex`, that ends with a line break: columns of texts, the others of numbers."""
     from reports.text.grid import Grid
 
-    grid = Grid(header, rows)
+    grid = Grid(header, rows, texts)
     write = {"table": grid.terminal, "markdown": grid.markdown, "csv": grid.csv, "latex": grid.latex}
     return write[form]()
 

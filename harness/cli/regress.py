@@ -113,7 +113,7 @@ def regress(
     findings: Annotated[
         Path | None,
         typer.Option(help="Write what it finds into this folder too: findings.txt, .md, .xml for JUnit, and .json."),
-        OutFolder(),
+        OutFolder(rb'bench regress: |Baseline of |### |<\?xml|\{\s*"exit_code":'),
     ] = None,
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.

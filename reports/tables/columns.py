@@ -222,16 +222,21 @@ def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = 
     return Cell(show(value), value, deviation, interval, spread.reason, spread.reason or "", bounds)
 
 
-def interval_cell(spread: Spread | None, *, as_given: bool = False) -> Cell:
+def interval_cell(spread: Spread | None, row: Row, group: Group) -> Cell:
     """The 95 % interval of a score; that of one seed is marked, since it says nothing of other seeds.
 
-    That of captions `as_given` is not: the table says so of all of them.
+    That of captions as given is not: the table says so of all of them, but of a row of several files.
     """
     text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
     if spread is None or not text:
         return Cell("")
-    if spread.over != OVER_IMAGES or as_given:
-        return Cell(text, reason=AS_GIVEN if as_given else spread.over)
+    if spread.over != OVER_IMAGES:
+        several = f"{len(row.seeds)} files: the 95 % interval is {spread.over}"
+        return noted(text, several) if group.is_as_given else Cell(text, reason=spread.over)
+    if group.is_as_given:
+        return Cell(text, reason=AS_GIVEN)
+    if row.role == "reference":
+        return noted(text, "not trained: the 95 % interval is over images")
     return noted(text, f"one seed: the 95 % interval is of {OVER_IMAGES}")
 
 
@@ -319,7 +324,7 @@ _PLACE = Column(
 )
 _INTERVAL = Column(
     "95 % interval",
-    lambda row, group: interval_cell(row.scores.get(group.metric), as_given=group.is_as_given),
+    lambda row, group: interval_cell(row.scores.get(group.metric), row, group),
     "of the mean over seeds and images; see Method",
     "95 %",
     sortable=False,

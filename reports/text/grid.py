@@ -24,6 +24,7 @@ _LATEX: Final = {
     "^": r"\textasciicircum{}",
     "—": "---",
     "×": r"$\times$",
+    "→": r"$\to$",
     "–": "--",
     "±": r"$\pm$",
     "\u2212": "$-$",
@@ -64,7 +65,7 @@ class Grid:
         Narrow windows break lines themselves: a number that is cut is another number.
         """
         console = Console(highlight=False, color_system=None)  # control characters are not printed from strings
-        columns = list(zip(self.headings, *self.rows, strict=True))[1:]
+        columns = list(zip(self.headings, *self.rows, strict=True))[self.texts :]
         numbers = sum(2 + max(len(str(cell)) for cell in column) for column in columns)
         room = max(console.width - numbers, _NARROWEST_NAME)
         console.width = numbers + room

@@ -16,10 +16,10 @@ from reports.tables.facts import contamination
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH, printable
 from reports.tables.table import Cell, Line, Table, letters
-from reports.tables.verdict import verdict
+from reports.tables.verdict import AS_GIVEN, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
 from results.published.scores import nearest, told_by_card
-from results.runs.leaderboard import Group, Row
+from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.standings import STILL_LEARNING
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
         if group.separating:
             caption += f" Separated from other tables by {separated_by(group)}."
+        if group.is_as_given:
+            caption += f" {AS_GIVEN}"
         shown = [(caption, name, table)]
         for kind, beside in _beside(group, contents).items():
             said = " ".join((f"{_title(group)}. {beside.title}.", beside.note, *beside.table.sentences))
@@ -70,8 +72,8 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
 def _chosen_tables(contents: Contents, columns: Sequence[str]) -> list[tuple[Group, Table]]:
     """Each group's table with these columns, named in part and in any case; a table that lacks one does without."""
     whole = [(group, leaderboards([group], contents.runs, {})[0][0]) for group in contents.groups]
-    for column in () if tuple(columns) == (ALL,) else columns:
-        if whole and column not in DEFAULT and not any(_named(table, column) for _, table in whole):
+    for column in columns:
+        if whole and column not in (ALL, *DEFAULT) and not any(_named(table, column) for _, table in whole):
             known = dict.fromkeys(each.name for _, table in whole for each in table.columns)
             hint = f"choose from {', '.join(known)}, or all"
             raise ReportError(f"--columns {column} is no column of the leaderboard", hint)
@@ -109,7 +111,8 @@ def _beside(group: Group, contents: Contents) -> dict[str, Titled]:
 
 
 def _title(group: Group) -> str:
-    return group.name + (f", {group.track} track" if group.rows else "")
+    by = "" if group.metric == RANKING_METRIC else f", by {group.metric}"
+    return group.name + (f", {group.track} track{by}" if group.rows else "")
 
 
 def _described(line: Line) -> str:

@@ -245,7 +245,8 @@ def compare_stores(before: Iterable[Run], after: Iterable[Run], images: Images, 
         if len(alike[0]) == len(alike[1]) == 1:
             pairs.append((ours.pop(row), theirs.pop(alike[1][0])))
     found = _comparison([(_scored_sides(*pair), _common_seeds(*pair)) for pair in pairs], images, most)
-    return replace(found, only_before=_names(ours), only_after=_names(theirs))
+    left = _names(ours, theirs)
+    return replace(found, only_before=left[0], only_after=left[1])
 
 
 def _rows(runs: Iterable[Run]) -> dict[Row, _Runs]:
@@ -256,12 +257,14 @@ def _rows(runs: Iterable[Run]) -> dict[Row, _Runs]:
     return rows
 
 
-def _names(rows: Mapping[Row, _Runs]) -> tuple[str, ...]:
-    apart = distinguishing([runs[0] for runs in rows.values()])
-    return tuple(
-        f"{runs[0].model} seed {','.join(str(each.seed) for each in runs)}{f' ({told})' if told else ''}"
-        for runs, told in zip(rows.values(), apart, strict=True)
-    )
+def _names(*sides: Mapping[Row, _Runs]) -> list[tuple[str, ...]]:
+    """The rows of each side, and what distinguishes those of one model, of whichever side."""
+    apart = iter(distinguishing([runs[0] for rows in sides for runs in rows.values()]))
+    names = [
+        [f"{runs[0].model} seed {','.join(str(each.seed) for each in runs)}" for runs in rows.values()]
+        for rows in sides
+    ]
+    return [tuple(f"{name} ({told})" if (told := next(apart)) else name for name in of) for of in names]
 
 
 def _scored_sides(before: _Runs, after: _Runs) -> _Sides:

@@ -90,6 +90,10 @@ def test_every_format_says_the_same(fill: Fill, tmp_path: Path, model: str) -> N
     with pytest.raises(BenchError):
         regress("--baseline", file, "-w", tmp_path / "nowhere", "--findings", tmp_path / "found")
     assert not list((tmp_path / "found").iterdir()), "an earlier verdict does not stand for this one"
+    (tmp_path / "found" / "findings.md").write_text("my notes")
+    with pytest.raises(BenchError, match="no earlier version"):
+        regress("--baseline", file, "-w", worse, "--findings", tmp_path / "found")
+    assert (tmp_path / "found" / "findings.md").read_text() == "my notes"
 
 
 def test_an_update_does_not_lose_a_model_silently(baseline: Path, fill: Fill) -> None:

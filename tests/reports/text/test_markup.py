@@ -56,6 +56,7 @@ def test_markdown_has_a_table_a_group_with_notes_and_signature(shown: Contents) 
         ("a|b", r"a\|b", r"a\textbar{}b"),
         ("<script>&", r"\<script\>&", r"\textless{}script\textgreater{}\&"),
         ("50 % of $x_1$ #2", "50 % of $x_1$ #2", r"50 \% of \$x\_1\$ \#2"),
+        ("3 → 4", "3 → 4", r"3 $\to$ 4"),
         ("_plain_ {a}", "\\_plain\\_ {a}", r"\_plain\_ \{a\}"),
         ("\\b ~^", "\\\\b ~^", r"\textbackslash{}b \textasciitilde{}\textasciicircum{}"),
         ("two\nlines\r\n\u2028 \x1b", "two lines  \ufffd", "two lines  \ufffd"),
@@ -82,7 +83,7 @@ def test_latex_is_booktabs(shown: Contents) -> None:
 
 def test_columns_are_chosen_by_name(shown: Contents) -> None:
     assert heads(markdown(shown, ["parameters", "cider", "bleu-1"]))[0] == "| Model | Parameters | CIDEr-D | BLEU-1 |"
-    assert "| BLEU-3 |" in heads(markdown(shown, ["all"]))[0]
+    assert "| BLEU-3 |" in heads(markdown(shown, ["all", "place"]))[0]
     # A column may be of one table alone, as the place is, where other runs have one seed.
     assert {"| Model | Place | CIDEr-D |", "| Model | CIDEr-D |"} <= set(heads(markdown(shown, ["Place", "CIDEr-D"])))
     for columns, told in ((["bleu"], "BLEU-4, BLEU-1"), (["speed"], "speed is no"), ([""], "is no column")):
@@ -168,6 +169,10 @@ def test_the_command_prints_or_writes(store: Store, tmp_path: Path, format: str)
     assert (code, bool(printed)) == (0, True)
     assert bench_or_raise(*words, "--out", tmp_path / "out.txt")[0] == 0
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == printed
+    if format == "markdown":
+        printed = bench_or_raise(*words, "--metric", "ROUGE-L")[1]
+        assert heads(printed)[0].startswith("| Model | ROUGE-L | 95 % interval | Place | CIDEr-D | BLEU-4 |")
+        assert ", by ROUGE-L\n" in printed
 
 
 def test_columns_of_a_csv_cannot_be_chosen(store: Store) -> None:

@@ -59,7 +59,7 @@ def test_rows_that_may_belong_to_several_are_left_over(fill: Any) -> None:
     several = [("updown", 1, 0.2, {"signature": {**WIDE, "beam": beam}}) for beam in ("4", "5")]
     found = compared(fill(("updown", 1, 0.2, {})), fill(*several))
     assert found.pairs == ()
-    assert found.only_before == ("updown seed 1",)
+    assert found.only_before == ("updown seed 1 (beam: 3)",)
     assert found.only_after == ("updown seed 1 (beam: 4)", "updown seed 1 (beam: 5)")
 
 
