@@ -368,8 +368,7 @@ def _families(check: Check) -> list[str]:
 def toy(name: str, **changes: Any) -> Captioner:
     """A model at its tiny size, with the same weights every time."""
     torch.manual_seed(0)
-    card = model_card(name)
-    return create_model(name, vocab_size=len(_WORDS), visual_dim=CHANNELS, **{**card.tiny, **changes})
+    return create_model(name, vocab_size=len(_WORDS), visual_dim=CHANNELS, **{**model_card(name).tiny, **changes})
 
 
 def a_batch(
@@ -471,8 +470,7 @@ def _gradient(
 def _distance(found: Tensor, wanted: Tensor) -> float:
     """How far apart two tensors are, relative to the length of the second; infinite where one is not finite."""
     found, wanted = found.detach().double().cpu(), wanted.detach().double().cpu()
-    far = float((found - wanted).norm() / wanted.norm().clamp_min(1e-30))
-    return far if found.isfinite().all() else float("inf")
+    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-30)) if found.isfinite().all() else float("inf")
 
 
 def _waits(work: Callable[[], object], device: torch.device) -> list[str]:

@@ -25,7 +25,6 @@ from harness.cli.errors import explained, said_as_ours, say_error, say_interrupt
 from harness.training.launch import is_launched
 from harness.utils.errors import DEBUG_VARIABLE, BenchError
 from harness.utils.signals import end_on_sigterm
-from reports.errors import ReportError
 from results.errors import StoreError
 from zoo.errors import ZooError
 
@@ -357,7 +356,7 @@ def main() -> None:
         raise
     except KeyboardInterrupt as interrupt:
         sys.exit(say_interrupted(interrupt))
-    except (BenchError, ReportError, StoreError, ZooError) as error:
+    except (BenchError, StoreError, ZooError) as error:
         say_error(error, error)
         sys.exit(2)
     except BrokenPipeError:

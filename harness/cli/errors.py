@@ -23,7 +23,6 @@ from harness.utils.files import shortened
 from harness.utils.plugins import place_in_plugin
 from harness.utils.signals import Terminated
 from harness.utils.workspace import user_cache
-from reports.errors import ReportError
 from results.errors import StoreError, without_passwords
 from zoo.errors import ZooError
 
@@ -55,7 +54,7 @@ _LONG_VALUE = re.compile(r"[^\s/]{256,}")  # longer than a name can be
 _LONGEST = 300  # characters of an error's own message
 
 
-def say_error(message: BenchError | ReportError | StoreError | ZooError, error: BaseException) -> None:
+def say_error(message: BenchError | StoreError | ZooError, error: BaseException) -> None:
     """Print an error and what to do next on stderr, with --debug the traceback first; long names are cut."""
     from rich.console import Console
     from rich.markup import escape

@@ -272,8 +272,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], form: Tab
     from reports.text.grid import Grid
 
     grid = Grid(header, rows, texts)
-    write = {"table": grid.terminal, "markdown": grid.markdown, "csv": grid.csv, "latex": grid.latex}
-    return write[form]()
+    return {"table": grid.terminal, "markdown": grid.markdown, "csv": grid.csv, "latex": grid.latex}[form]()
 
 
 def print_notes(notes: Iterable[str], form: TableFormat, lead: str = "") -> None:

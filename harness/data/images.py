@@ -233,8 +233,7 @@ def _upright(image: Image.Image) -> Image.Image:
         warnings.simplefilter("ignore")
         try:
             # Pillow copies what is upright already, which takes half as long as decoding.
-            turned = image.getexif().get(_ORIENTATION) in _TURNED
-            return ImageOps.exif_transpose(image) if turned else image
+            return ImageOps.exif_transpose(image) if image.getexif().get(_ORIENTATION) in _TURNED else image
         except Exception:  # Pillow's EXIF reader raises nearly anything on damaged tags; the pixels are sound
             return image
 

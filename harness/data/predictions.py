@@ -118,8 +118,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
         if isinstance(said, dict):
             image = next((said[key] for key in _IDS if key in said), image)
         value = said.get(name) if isinstance(said, dict) else said
-        # A whole number may be too large for a float; so is no score.
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:  # a float holds it
             raise BenchError(
                 f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(said), 60)}",
                 'give [0.5, 0.7] in the order of the captions, {"1": 0.5} by image, or what capevalkit wrote',

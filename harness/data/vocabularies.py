@@ -181,8 +181,7 @@ class HubVocabulary(Vocabulary):
     def encode(self, caption: str, max_len: int) -> list[int]:
         """As `Vocabulary.encode`: the tokens of the prepared caption, cut to `max_len` and ended by `eos`."""
         text = " ".join(self.tokenize(caption))
-        pieces = self._library.encode(text, add_special_tokens=False).ids
-        return [*pieces[: max_len - 1], self.eos]
+        return [*self._library.encode(text, add_special_tokens=False).ids[: max_len - 1], self.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the tokens before the first `eos`, as the tokenizer joins them."""

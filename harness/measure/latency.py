@@ -83,8 +83,7 @@ class Timing:
         reach = _NORMAL_95 / 2 * math.sqrt(count * (1 + likeness) / (1 - likeness))
         ordered, median = sorted(self.seconds), self.median
         low = ordered[max(math.floor(count / 2 - reach) - 1, 0)]
-        high = ordered[min(math.ceil(count / 2 + reach), count - 1)]
-        return max(median - low, high - median)
+        return max(median - low, ordered[min(math.ceil(count / 2 + reach), count - 1)] - median)
 
     def _reach_of_several(self) -> float:
         """The same from resampled runs: the time of each piece, times the noise of a random timing."""

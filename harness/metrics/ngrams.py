@@ -46,8 +46,7 @@ class Tokenised:
     def of_words(cls, captions: Iterable[Sequence[str]], words: WordNumbers) -> Self:
         """From captions as lists of words; new words get the next numbers."""
         listed = list(captions)
-        numbers = map(words.__getitem__, chain.from_iterable(listed))
-        return cls._of(numbers, listed)
+        return cls._of(map(words.__getitem__, chain.from_iterable(listed)), listed)
 
     @classmethod
     def of_numbers(cls, captions: Iterable[Sequence[int]]) -> Self:

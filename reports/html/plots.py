@@ -157,8 +157,7 @@ def legend(
 
 
 def colours(runs: Iterable[Run]) -> dict[str, int]:
-    names = sorted({run.model for run in runs})
-    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(names)}
+    return {name: number % (COLOURS * SHAPES) for number, name in enumerate(sorted({run.model for run in runs}))}
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:

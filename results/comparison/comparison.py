@@ -184,8 +184,7 @@ def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[
     wide = architecture_difference(after, before) if score.no_interval is None else None
     if wide is None or wide.low is None or wide.high is None or wide.p is None:
         return replace(score, over=OVER_IMAGES), test
-    test = replace(test, low=wide.low, high=wide.high, p=wide.p)
-    return replace(score, over=OVER_SEEDS, architecture=wide), test
+    return replace(score, over=OVER_SEEDS, architecture=wide), replace(test, low=wide.low, high=wide.high, p=wide.p)
 
 
 def _correctable(wide: ArchitectureDifference | None, test: Difference, tests: int) -> float:
@@ -287,8 +286,7 @@ def _comparison(pairs: Sequence[tuple[_Sides, _Sides]], images: Images, most: in
         replace(_pair(scored, common, images, most), scores=of_scores, facts=of_facts, apart=told)
         for (scored, common), of_scores, of_facts, told in zip(pairs, scores, facts, apart, strict=True)
     ]
-    tests = sum(score.test is not None for of_pair in scores for score in of_pair)
-    return Comparison(tuple(found), (), (), tests)
+    return Comparison(tuple(found), (), (), sum(score.test is not None for of_pair in scores for score in of_pair))
 
 
 _Quantities = Callable[[Run], Mapping[str, Mapping[str, Quantity]]]

@@ -13,7 +13,7 @@ from results.comparison.comparison import CostChange, ScoreChange, SeedsOfSides,
 from results.runs.run import Run
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, ArchitectureDifference
 from results.statistics.power import detectable_at_best, detectable_from
-from results.statistics.significance import ALPHA, RESAMPLES, Difference, matrix, mean_of_seeds
+from results.statistics.significance import ALPHA, Difference, matrix, mean_of_seeds
 
 TOLERANCE: Final = 0.5  # the least effect that counts, in points of a metric times 100
 IDENTICAL: Final = "identical scores of every image"
@@ -76,7 +76,6 @@ class GateResult:
     before: str
     after: str
     tests: int
-    resamples: int = RESAMPLES
     alpha: float = ALPHA
 
     def least(self, metric: str) -> float:

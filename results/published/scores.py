@@ -254,8 +254,7 @@ def best_match(
         return None
     printed = {"overall": (None, "all")}.get(domain, (domain.removesuffix("-domain"),))
     found = [score for score in published_for(model, split=measured.split, metric=metric) if score.domain in printed]
-    matches = [_compare(score, measured) for score in found]
-    return min(matches, key=_distance, default=None)
+    return min([_compare(score, measured) for score in found], key=_distance, default=None)
 
 
 def nearest(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
-from typing import Final, Literal
+from typing import Final
 
 from results.runs.leaderboard import RANKING_METRIC, Group
 from results.runs.reading import image_scores
@@ -23,8 +23,6 @@ NEEDS_IMAGE_SCORES: Final = "needs the scores of single images: some are not sto
 _POINTS: Final = 100
 _HALVED: Final = 4
 
-Kind = Literal["seeds", "preprocessing"]
-
 
 @dataclass(frozen=True, slots=True)
 class ControlPair:
@@ -35,7 +33,6 @@ class ControlPair:
     """
 
     model: str
-    kind: Kind
     change: str | None
     difference: float
     low: float | None
@@ -119,13 +116,12 @@ def _pair(
     others: Sequence[Run],
     by_image: Mapping[tuple[int, str], ByImage],
 ) -> ControlPair:
-    kind: Kind = "seeds" if change is None else "preprocessing"
     model, seeds = changed[0].model, (len(changed), len(others))
     every = matrix([by_image[run.id, split] for run in (*changed, *others)])
     if every is None:
         means = [fmean(_score(run, split) or 0.0 for run in runs) for runs in (changed, others)]
         gap = _POINTS * (means[0] - means[1])
-        return ControlPair(model, kind, change, gap, None, None, None, NEEDS_IMAGE_SCORES, seeds)
+        return ControlPair(model, change, gap, None, None, None, NEEDS_IMAGE_SCORES, seeds)
     first, second = every[: seeds[0]], every[seeds[0] :]
     test = architecture_difference(_POINTS * first, _POINTS * second)
-    return ControlPair(model, kind, change, test.difference, test.low, test.high, test.p, test.reason, seeds)
+    return ControlPair(model, change, test.difference, test.low, test.high, test.p, test.reason, seeds)

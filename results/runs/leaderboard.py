@@ -215,10 +215,8 @@ def _gain(runs: Sequence[Run], split: str, margin: float, context: _Context) -> 
         )
         if not seeds or not len(own) == len(more) >= len(seeds):
             continue
-        steps = longer[0].costs.get("train_steps")
         times, gap = budget / runs[0].budget, fmean(more.values()) - fmean(own.values())
-        updates = None if steps is None or steps.value is None else round(steps.value)
-        return Gain(budget, updates, times, gap, finished=times >= 2 and gap <= margin)
+        return Gain(budget, times, gap, finished=times >= 2 and gap <= margin)
     return None
 
 

@@ -57,12 +57,11 @@ JUDGED_AS_USUAL: Final = Judging()
 class Gain:
     """What a longer training of a row gives: its mean on the group's metric less the row's, a fraction.
 
-    `updates` are those of the longer one, under `budget`, `times` the row's; the seeds are those that both have.
-    `finished`: twice the updates give no more than the margin.
+    `budget` is the longer one's, `times` the row's; the seeds are those that both have. `finished`: twice the updates
+    give no more than the margin.
     """
 
     budget: int
-    updates: int | None
     times: float
     difference: float
     finished: bool

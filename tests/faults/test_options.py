@@ -21,7 +21,6 @@ from PIL import Image
 from harness.cli.app import guard_streams
 from harness.cli.errors import explained, say_error
 from harness.utils.errors import BenchError
-from reports.errors import ReportError
 from results import DatasetRecord, ImageRecord, Store
 from results.errors import StoreError
 from tests.faults.option_values import CLASSES, COMMANDS, LEGAL, commands, placed
@@ -136,7 +135,7 @@ def _code(words: list[str]) -> int:
         root_command().main(args=words, prog_name="bench")
     except SystemExit as end:
         return int(end.code or 0)
-    except (BenchError, ReportError, StoreError, ZooError) as error:
+    except (BenchError, StoreError, ZooError) as error:
         say_error(error, error)
         return 2
     except Exception as error:

@@ -176,8 +176,7 @@ def test_what_is_apart_is_told() -> None:
     placed = {name: {"relation": 0.8, "count": 0.6} for name in ("gcn_lstm", "rstnet")}
     other = {"updown": {"relation": 0.6, "count": 0.6}, "m2": {"relation": 0.62, "count": 0.62}}
     pooled = {name: {"relation": 0.6, "count": 0.1} for name in ("show_tell", "cgru")}
-    found = table(placed | other | pooled)
-    assert verdicts(found)[:2] == ["yes", "yes"]
+    assert verdicts(table(placed | other | pooled))[:2] == ["yes", "yes"]
     assert verdicts(table({**placed, "updown": {"relation": 0.9}, "m2": {"relation": 0.7}}))[:2] == ["not known"] * 2
 
 

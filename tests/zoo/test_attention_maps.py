@@ -21,8 +21,7 @@ def attending(name):
 
 def test_a_model_attends_or_says_that_it_does_not(architecture):
     model = tiny(architecture)
-    found = attention_weights(model, look(model), words(IMAGES))
-    assert (found is None) == (model.visual.kind in SEE_NO_PLACES)
+    assert (attention_weights(model, look(model), words(IMAGES)) is None) == (model.visual.kind in SEE_NO_PLACES)
 
 
 def test_rows_are_shares_of_the_valid_places(architecture):
@@ -100,8 +99,7 @@ def test_an_image_with_nothing_to_see_has_no_weights(architecture):
     visual = look(model)
     if visual.mask is None:
         pytest.skip("sees whole pictures")
-    empty = replace(visual, mask=torch.zeros_like(visual.mask))
-    assert not attention_weights(model, empty, words(IMAGES)).any()
+    assert not attention_weights(model, replace(visual, mask=torch.zeros_like(visual.mask)), words(IMAGES)).any()
 
 
 @torch.no_grad()

@@ -176,8 +176,7 @@ def test_a_tiny_model_learns_eight_captions_by_heart(architecture):
 def test_every_parameter_learns(architecture):
     model = tiny(architecture)
     model(look(model), words(IMAGES)).square().sum().backward()
-    idle = [label for label, parameter in model.named_parameters() if parameter.grad is None]
-    assert not idle
+    assert not [label for label, parameter in model.named_parameters() if parameter.grad is None]
 
 
 def test_the_model_says_what_it_is(architecture):
@@ -229,5 +228,4 @@ def test_autocast_trains_and_decodes(architecture):
 
 
 def test_rows_of_zeros_stay_zeros_in_half_precision():
-    rows = torch.zeros(2, 3, dtype=torch.float16)
-    assert torch.equal(normalise(full_precision(rows), -1), torch.zeros(2, 3))
+    assert torch.equal(normalise(full_precision(torch.zeros(2, 3, dtype=torch.float16)), -1), torch.zeros(2, 3))

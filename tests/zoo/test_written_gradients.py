@@ -21,8 +21,7 @@ def numbers(*shape):
 
 
 def test_expansion_weights_and_gate():
-    streams = GatedStreams(3).double()
-    assert torch.autograd.gradcheck(streams.weigh, numbers(2, 3, 4))
+    assert torch.autograd.gradcheck(GatedStreams(3).double().weigh, numbers(2, 3, 4))
     positive = (numbers(2, 3, 6).detach().abs() + 0.1).requires_grad_()
     for arguments in ((-1,), ((1, 2),), (-1, (1, 3, 2)), (1, (), 3.0)):
         assert torch.autograd.gradcheck(lambda weights, given=arguments: normalise(weights, *given), positive)

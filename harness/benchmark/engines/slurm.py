@@ -163,5 +163,4 @@ def is_shared(folder: Path) -> bool:
         return True
     mounted = {Path(words[1].replace("\\040", " ")): words[2] for line in lines if len(words := line.split()) > 2}
     place = folder.resolve()
-    kind = next((mounted[above] for above in (place, *place.parents) if above in mounted), "")
-    return kind not in _OF_ONE_MACHINE
+    return next((mounted[above] for above in (place, *place.parents) if above in mounted), "") not in _OF_ONE_MACHINE

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "e6d836ec"
+SOURCES = "94890f13"
 
 
 @cache

@@ -99,6 +99,7 @@ def _open_built_in(config: FeatureConfig) -> Backbone:
     if options:
         raise BenchError(f"the filterbank has no option {', '.join(sorted(options))}", hint="its only option is grid=8")
     if not (grid.isdecimal() and len(grid) < 4 and 0 < int(grid) <= MAX_SIDE // 12):
-        fault = f"the filterbank's grid must be a whole number from 1 to {MAX_SIDE // 12}, not {shortened(grid)!r}"
-        raise BenchError(fault, hint="for instance grid=8")
+        raise BenchError(
+            f"the filterbank's grid must be 1 to {MAX_SIDE // 12}, not {shortened(grid)!r}", "write grid=8"
+        )
     return FilterBank(int(grid), config.image_size or 12 * int(grid))

@@ -204,8 +204,7 @@ def test_regions_from_files_are_told_apart_by_their_width(small: RunContext, wor
     context = replace(small, data=replace(small.data, feature_config=FILES))
     dim = small.data.visual_dim
     folder = save_run(workspace, "stored-run", small, features=FILES, backbone_digest="of no matter")
-    outcome = run(stored(), context, workspace)
-    assert outcome.checkpoint == str(folder / "best.safetensors")
+    assert run(stored(), context, workspace).checkpoint == str(folder / "best.safetensors")
     other: Any = SimpleNamespace(dim=dim + 1, digest=small.data.backbone.digest)
     context = replace(context, data=replace(context.data, features=None, backbone=other))
     with pytest.raises(BenchError, match=f"other regions: those of .*att, of {dim} channels"):

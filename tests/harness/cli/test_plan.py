@@ -165,8 +165,7 @@ def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
     assert found is not None
     assert found.image_deviation is not None
     of_seeds = seed_deviation_over(200, found.seed_deviation, found.interaction_deviation, 50)
-    more = detectable(3, 200, of_seeds, found.image_deviation)
-    assert rows(said, 2)[3] == pytest.approx(more, abs=0.005)
+    assert rows(said, 2)[3] == pytest.approx(detectable(3, 200, of_seeds, found.image_deviation), abs=0.005)
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,7 @@ def absent(tmp_path, monkeypatch):
 
 
 def test_scores_go_to_their_images(stand_in, installed, tmp_path):
-    scores = run_spice(REFERENCES, CANDIDATES, java=stand_in())
-    assert scores.tolist() == [0.03, 0.004, 0.1]
+    assert run_spice(REFERENCES, CANDIDATES, java=stand_in()).tolist() == [0.03, 0.004, 0.1]
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["cwd"] == str(installed)
     assert "-Xmx8192m" in record["argv"]

@@ -152,8 +152,8 @@ def test_json_and_method_have_the_controls_of_each_group(store: Store) -> None:
     contents = Contents.read(store)
     [test, nocaps, *others] = json.loads(as_json(contents))
     [pair] = test["controls"]["pairs"]
-    found = [pair[name] for name in ("model", "kind", "change", "seeds", "low", "p")]
-    assert found == ["show_tell_lstm", "preprocessing", "bicubic", [1, 2], None, None]
+    found = [pair[name] for name in ("model", "change", "seeds", "low", "p")]
+    assert found == ["show_tell_lstm", "bicubic", [1, 2], None, None]
     assert "needs seeds" in pair["reason"]
     assert test["controls"]["largest"] == pytest.approx(104.86 - 62.0)
     assert [found["change"] for found in nocaps["controls"]["pairs"]] == ["bicubic"]

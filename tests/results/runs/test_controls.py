@@ -47,7 +47,7 @@ def test_the_second_half_of_the_seeds_is_against_the_first(store: Store, count: 
     [only] = found(store)
     [pair] = only.pairs
     expected = architecture_difference(scores[half:], scores[:half])
-    assert (pair.model, pair.kind, pair.change, pair.reason) == ("m2", "seeds", None, None)
+    assert (pair.model, pair.change, pair.reason) == ("m2", None, None)
     assert pair.seeds == (count - half, half)
     assert (pair.difference, pair.low, pair.high, pair.p) == pytest.approx(
         (expected.difference, expected.low, expected.high, expected.p)
@@ -67,7 +67,7 @@ def test_another_preprocessing_is_a_pair_of_the_group_without_it(store: Store) -
     first, second = found(store)
     [pair] = first.pairs
     expected = architecture_difference(other, own)
-    assert (pair.kind, pair.change, pair.seeds, pair.reason) == ("preprocessing", "bicubic", (2, 3), None)
+    assert (pair.change, pair.seeds, pair.reason) == ("bicubic", (2, 3), None)
     assert (pair.difference, pair.low, pair.p) == pytest.approx((expected.difference, expected.low, expected.p))
     assert second.pairs == ()
 

@@ -107,8 +107,7 @@ def test_speed_of_a_stage(store: Store, add: Add, make: Any) -> None:
     for stage, name, epoch, cider, seconds, speed in of:
         told = {"stage_name": name, "val_cider": cider, "seconds": seconds, "images_per_second": speed}
         store.record_epoch(key, make.epoch(epoch, stage=stage, **told))
-    run = reading.one_run(store, key)
-    assert run.stage_speeds() == {"xe": pytest.approx(70.0), "scst": pytest.approx(5.0)}
+    assert reading.one_run(store, key).stage_speeds() == {"xe": pytest.approx(70.0), "scst": pytest.approx(5.0)}
 
 
 BOXES = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))

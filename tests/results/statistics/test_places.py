@@ -47,8 +47,7 @@ def test_a_model_better_on_every_image_and_seed_is_alone(seed: int, models: int,
 def test_three_in_a_row_overlap_where_only_the_ends_differ() -> None:
     base = drawn(1, 3, 4, spread=0)
     step = next(step for step in np.linspace(0, 100, 400) if _ends_alone([base[0] + 2 * step, base[1] + step, base[2]]))
-    found = places([base[0] + 2 * step, base[1] + step, base[2]])[1]
-    assert found == [Place(1, 2), Place(1, 3), Place(2, 3)]
+    assert places([base[0] + 2 * step, base[1] + step, base[2]])[1] == [Place(1, 2), Place(1, 3), Place(2, 3)]
 
 
 @settings(max_examples=30)

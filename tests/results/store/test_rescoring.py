@@ -88,5 +88,4 @@ def test_costs_put_off_are_found_and_replaced(store: Store, add: Callable[..., s
     assert runs_without_cost(store, LATER) == set()
     assert after.costs == before.costs | timed | power
     assert after.environment == {**before.environment, "measurement": {"noise": []}}
-    unchanged = replace(after, costs=before.costs, environment=before.environment)
-    assert unchanged == before
+    assert replace(after, costs=before.costs, environment=before.environment) == before

@@ -176,8 +176,7 @@ def test_deleting_a_data_set_takes_everything_along(store: Store, add: Callable[
     store.record_epoch(add("blind"), make.epoch(1))
     with store.reading() as connection:
         connection.execute(text("DELETE FROM datasets"))
-    left = [table.__tablename__ for table in Base.__subclasses__() if count(store, table)]
-    assert left == []
+    assert [table.__tablename__ for table in Base.__subclasses__() if count(store, table)] == []
 
 
 def test_unplanned_runs_are_refused(store: Store, make: Any) -> None:

@@ -112,8 +112,7 @@ def objects(scenes: Scenes) -> Tensor:
 def test_linear_classifier_reads_each_objects_attributes(
     scenes: Scenes, objects: Tensor, question: str, least: float
 ) -> None:
-    wanted = torch.cat(scenes.answers)[:, list(QUESTIONS).index(question)]
-    assert accuracy(objects, wanted, ridge=1) > least
+    assert accuracy(objects, torch.cat(scenes.answers)[:, list(QUESTIONS).index(question)], ridge=1) > least
 
 
 def test_features_have_about_unit_scale_on_objects(objects: Tensor) -> None:

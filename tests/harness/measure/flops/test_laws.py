@@ -188,8 +188,7 @@ def _check_growth(architecture: str) -> None:
     positions = range(max(0, last - 1 - steps), max(0, last - 1 - steps) + steps + 2)
     by_position = step_macs(model, seen, {*positions} - {last}) | {last: counts.step.macs}
     assert degree([by_position[position] for position in positions]) == steps
-    wide = count_caption(model, seen, LENGTH, BEAM + 1)
-    assert degree([counts.greedy.macs, counts.beam.macs, wide.macs]) == 1
+    assert degree([counts.greedy.macs, counts.beam.macs, count_caption(model, seen, LENGTH, BEAM + 1).macs]) == 1
     if model.visual.kind in {"grid", "regions", "regions+grid"}:
         encoder = documented(architecture, ENCODER)
         longer = [example(model, REGIONS + more) for more in range(1, encoder + 2)]
