@@ -52,8 +52,7 @@ def open_gate(folder: Path, request: Request = REQUEST) -> Gate:
 
 def findings(folder: Path, request: Request = REQUEST) -> tuple[Finding, ...]:
     expected = Recording.read(folder)
-    found = record(open_gate(folder, request), folder, silent(), expected)
-    return judge_recording(expected, found, 0.0).findings
+    return judge_recording(expected, record(open_gate(folder, request), folder, silent(), expected), 0.0).findings
 
 
 def test_untouched_code_is_as_before(baseline: Path) -> None:

@@ -68,8 +68,7 @@ def test_images_stay_in_memory_as_far_as_it_is_meant_to_go(dataset: Dataset, mon
     first = source.visual([0, 1, 2, 0], PIXELS)
     for number in (0, 1):
         (dataset.root / f"{number}.png").unlink()
-    again = source.visual([1, 2, 0, 0], PIXELS)
-    assert torch.equal(again.pixels, first.pixels[[1, 2, 0, 3]])
+    assert torch.equal(source.visual([1, 2, 0, 0], PIXELS).pixels, first.pixels[[1, 2, 0, 3]])
     (dataset.root / "2.png").unlink()
     with pytest.raises(BenchError, match=r"2\.png"):
         source.visual([2], PIXELS)

@@ -77,8 +77,7 @@ def test_a_paired_test_over_images_finds_what_it_detects() -> None:
 
 def test_without_seed_variance_it_is_the_paired_t_tests() -> None:
     found = detectable_at_best(200, 30.0)
-    shift = found / (30.0 / 200**0.5)
-    assert stats.nct.sf(stats.t.ppf(0.975, 199), 199, shift) == pytest.approx(POWER, abs=0.002)
+    assert stats.nct.sf(stats.t.ppf(0.975, 199), 199, found / (30.0 / 200**0.5)) == pytest.approx(POWER, abs=0.002)
     assert detectable(2, 200, 0.0, 30.0) == found
     assert detectable(2, 200, 0.0, 0.0) == 0
 

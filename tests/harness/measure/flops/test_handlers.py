@@ -100,8 +100,7 @@ def test_packed_recurrent_layer_counts_only_valid_rows() -> None:
     layer = nn.LSTM(4, 6, batch_first=True)
 
     def call(x: Tensor) -> Tensor:
-        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3, 1]), batch_first=True)
-        return layer(packed)[0].data
+        return layer(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3, 1]), batch_first=True))[0].data
 
     assert count(call, torch.randn(3, 5, 4), inner=layer) == {"lstm": 9 * 4 * 6 * (4 + 6)}
 
