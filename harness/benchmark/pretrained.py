@@ -95,10 +95,10 @@ class Pretrained:
 
 
 def folder_name(where: str) -> str:
-    """A folder's name with a digest over the sizes and times of its files; `where` itself if it is no folder."""
+    """A folder's name with a digest over the sizes and times of its files; a repository with its commit if known."""
     folder = expanded(where)
     if not folder.is_dir():
-        return where
+        return where if (found := cached_snapshot(where, None)) is None else f"{where}@{found.name[:12]}"
     files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
     return f"{folder.resolve().name}#{digest(files, 6)}"
 

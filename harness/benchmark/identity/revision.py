@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "94890f13"
+SOURCES = "fa40f5c5"
 
 
 @cache
