@@ -90,8 +90,8 @@ def test_deviations_are_told_setting_by_setting() -> None:
 
 
 def test_control_pairs_stand_beside_the_table_s_differences() -> None:
-    seeds = ControlPair("m2", "seeds", None, 3.12, -10.04, 16.4, 0.4321, None, (2, 2))
-    changed = ControlPair("m2", "preprocessing", "bicubic", -1.23, None, None, None, "needs seeds: why", (1, 4))
+    seeds = ControlPair("m2", None, 3.12, -10.04, 16.4, 0.4321, None, (2, 2))
+    changed = ControlPair("m2", "bicubic", -1.23, None, None, None, "needs seeds: why", (1, 4))
     rescaled = replace(changed, model="updown", change="rescaled:1.02", low=-2.0, high=-0.02, p=0.0002, reason=None)
     first, second = control_sentences(Controls((seeds, changed, rescaled), 40.21, 8.3))
     for part in ("m2", "3.1 points", "-10.0 to 16.4", "p 0.432", "2 against 2", "bicubic", "-1.2", "needs seeds: why"):
@@ -104,7 +104,7 @@ def test_control_pairs_stand_beside_the_table_s_differences() -> None:
 
 def test_many_models_with_further_seeds_are_summed_up() -> None:
     several = [
-        ControlPair(name, "seeds", None, gap, -9.0, 9.0, 0.5, None, (3, 2))
+        ControlPair(name, None, gap, -9.0, 9.0, 0.5, None, (3, 2))
         for name, gap in zip("abcd", (1.0, -2.0, 4.0, -6.0), strict=True)
     ]
     [said] = control_sentences(Controls(tuple(several), 40.2, 8.3))

@@ -14,7 +14,7 @@ from tests.reports.examples import group, row
 
 
 def placed(model: str, mean: float, best: int, worst: int, steps: float, gain: float | None = None) -> Row:
-    found = None if gain is None else Gain(2, 1008, 2.0, gain, finished=gain < 0.02)
+    found = None if gain is None else Gain(2, 2.0, gain, finished=gain < 0.02)
     return replace(
         row(model),
         scores={"CIDEr-D": Spread(mean, 0.01, 3)},
