@@ -110,13 +110,8 @@ class HubModel(HubPlace):
         return choose_prompt(checkpoint.family, self.prompt)
 
     def name(self) -> str:
-        """The repository with its commit, or a folder's name with a digest over the sizes and times of its files."""
-        if self.is_folder:
-            return folder_name(self.where)
-        try:
-            return f"{self.where}@{self.located().name[:12]}"
-        except WeightsMissing:
-            return self.asked
+        """See `folder_name`."""
+        return folder_name(self.where, self.revision)
 
     def signature(self, conditions: Mapping[str, str]) -> dict[str, str]:
         """The conditions of its row: its own processor, tokenizer and search, its prompt, and what its weights saw."""

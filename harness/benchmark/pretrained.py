@@ -94,11 +94,13 @@ class Pretrained:
         return folder
 
 
-def folder_name(where: str) -> str:
+def folder_name(where: str, revision: str | None = None) -> str:
     """A folder's name with a digest over the sizes and times of its files; a repository with its commit if known."""
     folder = expanded(where)
     if not folder.is_dir():
-        return where if (found := cached_snapshot(where, None)) is None else f"{where}@{found.name[:12]}"
+        found = cached_snapshot(where, revision)
+        known = revision if found is None else found.name[:12]
+        return f"{where}@{known}" if known else where
     files = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.glob("*.*"))
     return f"{folder.resolve().name}#{digest(files, 6)}"
 

@@ -222,11 +222,12 @@ def score_cell(spread: Spread | Quantity | None, show: Callable[[float], str] = 
     return Cell(show(value), value, deviation, interval, spread.reason, spread.reason or "", bounds)
 
 
-def interval_cell(spread: Spread | None, row: Row, group: Group) -> Cell:
-    """The 95 % interval of a score; that of one seed is marked, since it says nothing of other seeds.
+def interval_cell(row: Row, group: Group) -> Cell:
+    """The 95 % interval of the score that ranks; that of one seed is marked, since it says nothing of other seeds.
 
     That of captions as given is not: the table says so of all of them, but of a row of several files.
     """
+    spread = row.scores.get(group.metric)
     text = numbers.bounds(spread.low, spread.high, numbers.percent) if spread else ""
     if spread is None or not text:
         return Cell("")
@@ -324,7 +325,7 @@ _PLACE = Column(
 )
 _INTERVAL = Column(
     "95 % interval",
-    lambda row, group: interval_cell(row.scores.get(group.metric), row, group),
+    interval_cell,
     "of the mean over seeds and images; see Method",
     "95 %",
     sortable=False,

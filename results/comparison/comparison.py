@@ -259,11 +259,12 @@ def _rows(runs: Iterable[Run]) -> dict[Row, _Runs]:
 def _names(*sides: Mapping[Row, _Runs]) -> list[tuple[str, ...]]:
     """The rows of each side, and what distinguishes those of one model, of whichever side."""
     apart = iter(distinguishing([runs[0] for rows in sides for runs in rows.values()]))
-    names = [
-        [f"{runs[0].model} seed {','.join(str(each.seed) for each in runs)}" for runs in rows.values()]
-        for rows in sides
-    ]
-    return [tuple(f"{name} ({told})" if (told := next(apart)) else name for name in of) for of in names]
+
+    def name(runs: _Runs) -> str:
+        told, seeds = next(apart), ",".join(str(each.seed) for each in runs)
+        return f"{runs[0].model} seed {seeds}{f' ({told})' if told else ''}"
+
+    return [tuple(map(name, rows.values())) for rows in sides]
 
 
 def _scored_sides(before: _Runs, after: _Runs) -> _Sides:
