@@ -17,7 +17,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.errors import ReportError
 from reports.html.attention import attention_pages, stored_maps
 from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
@@ -31,6 +30,7 @@ from reports.tables.contents import Contents
 from reports.tables.facts import card, contamination, deviations
 from reports.tables.scene_facts import fact_sections
 from reports.tables.verdict import PAIRS_MEANING, needs_longer_training, no_places
+from results.errors import StoreError
 from results.runs.leaderboard import RANKING_METRIC
 from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
@@ -86,10 +86,10 @@ def replaced(folder: Path) -> Iterator[Path]:
     """
     folder = folder.absolute()
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ReportError(f"{folder} is not a folder", "choose another with --out DIR")
+        raise StoreError(f"{folder} is not a folder", "choose another with --out DIR")
     if folder.is_dir() and not (folder / MARKER).is_file() and any(folder.iterdir()):
         why = "holds files that are not a report; writing one would delete them"
-        raise ReportError(f"{folder} {why}", "choose a new or empty folder with --out DIR")
+        raise StoreError(f"{folder} {why}", "choose a new or empty folder with --out DIR")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(folder)
@@ -248,5 +248,5 @@ def _swap(new: Path, folder: Path, old: Path) -> None:
         raise
 
 
-def _unwritable(folder: Path, error: OSError) -> ReportError:
-    return ReportError(f"cannot write the report {folder}: {error.strerror or error}", "choose another with --out DIR")
+def _unwritable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot write the report {folder}: {error.strerror or error}", "choose another with --out DIR")

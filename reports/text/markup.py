@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from reports.errors import ReportError
 from reports.tables.boards import separated_by, signature_text
 from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
@@ -18,6 +17,7 @@ from reports.tables.numbers import DASH, printable
 from reports.tables.table import Cell, Line, Table, letters
 from reports.tables.verdict import AS_GIVEN, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
+from results.errors import StoreError
 from results.published.scores import nearest, told_by_card
 from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.standings import STILL_LEARNING
@@ -76,7 +76,7 @@ def _chosen_tables(contents: Contents, columns: Sequence[str]) -> list[tuple[Gro
         if whole and column not in (ALL, *DEFAULT) and not any(_named(table, column) for _, table in whole):
             known = dict.fromkeys(each.name for _, table in whole for each in table.columns)
             hint = f"choose from {', '.join(known)}, or all"
-            raise ReportError(f"--columns {column} is no column of the leaderboard", hint)
+            raise StoreError(f"--columns {column} is no column of the leaderboard", hint)
     return [(group, _chosen(table, columns)) for group, table in whole]
 
 
@@ -86,7 +86,7 @@ def _chosen(table: Table, columns: Sequence[str]) -> Table:
         found = list(range(len(table.columns))) if column == ALL else _named(table, column)
         if len(found) > 1 and column != ALL:
             several = ", ".join(table.columns[place].name for place in found)
-            raise ReportError(f"--columns {column} may be each of: {several}", "write more of its name")
+            raise StoreError(f"--columns {column} may be each of: {several}", "write more of its name")
         places += found
     table = table.only([place for place in dict.fromkeys(places) if table.shows(place)])
     references = []

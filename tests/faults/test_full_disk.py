@@ -15,7 +15,6 @@ import torch
 from sqlalchemy import func, select
 
 from harness.utils.errors import BenchError
-from reports.errors import ReportError
 from reports.html.report import write_report
 from results import ImageRecord, Store, StoreError
 from results.records import EpochRecord
@@ -131,7 +130,7 @@ def test_a_report_on_a_full_disk_leaves_the_one_before(tmp_path: Path, source: P
     with Store(source, read_only=True) as store:
         page = write_report(store, tmp_path / "report")
         before = page.read_bytes()
-        with no_file_beyond(limit), pytest.raises(ReportError) as caught:
+        with no_file_beyond(limit), pytest.raises(StoreError) as caught:
             write_report(store, tmp_path / "report")
         assert str(tmp_path / "report") in str(caught.value)
         assert page.read_bytes() == before

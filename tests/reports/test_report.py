@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness.utils.errors import BenchError
-from reports.errors import ReportError
 from reports.html.report import MARKER, replaced, write_report
 from reports.tables.contents import Contents
 from reports.text.markup import markdown
+from results.errors import StoreError
 from results.records import DatasetRecord, EpochRecord, ImageRecord, Outcome, Quantity, RunSpec, SplitResult
 from results.store.publish import publish
 from results.store.rescoring import add_scores
@@ -72,7 +72,7 @@ def test_the_report_is_opened_or_its_link_told(
         (["--terminal", "--out", "elsewhere"], BenchError, "--terminal"),
         (["--terminal", "--open"], BenchError, "--open"),
         (["--workspace", "nowhere"], BenchError, "nowhere"),
-        (["--out", "thesis"], ReportError, "thesis"),
+        (["--out", "thesis"], StoreError, "thesis"),
         (["--out", "thesis/chapter.tex"], BenchError, "--out"),
         (["--metric", "CIDER"], Exception, "CIDER"),
     ],

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from harness.utils.errors import BenchError
-from reports.errors import ReportError
 from reports.html.sections import method
 from reports.tables.contents import Contents
 from reports.text.grid import escape_latex, escape_markdown
 from reports.text.markup import as_csv, as_json, latex, markdown
 from results import Results
+from results.errors import StoreError
 from results.store.store import Store
 from tests.harness.conftest import bench_or_raise
 from tests.reports.conftest import outcome, spec
@@ -87,7 +87,7 @@ def test_columns_are_chosen_by_name(shown: Contents) -> None:
     # A column may be of one table alone, as the place is, where other runs have one seed.
     assert {"| Model | Place | CIDEr-D |", "| Model | CIDEr-D |"} <= set(heads(markdown(shown, ["Place", "CIDEr-D"])))
     for columns, told in ((["bleu"], "BLEU-4, BLEU-1"), (["speed"], "speed is no"), ([""], "is no column")):
-        with pytest.raises(ReportError, match=told):
+        with pytest.raises(StoreError, match=told):
             latex(shown, columns)
 
 
