@@ -18,7 +18,6 @@ import pytest
 from scipy.special import stdtrit
 
 from harness.metrics.bleu import BLEU
-from harness.metrics.contract import Statistics
 from results.statistics.architecture import (
     EstimatedDifference,
     ScoreSummary,
@@ -28,7 +27,7 @@ from results.statistics.architecture import (
     summary,
     table_variances,
 )
-from results.statistics.significance import ALPHA, Array, holm, pseudo_values
+from results.statistics.significance import ALPHA, Array, Statistics, holm, pseudo_values
 from tests.results.statistics.simulated import IMAGES, simulated
 
 SEEDS = (2, 3, 5, 10)

@@ -31,12 +31,13 @@ from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 from harness.data.formats import read_references
 from harness.data.predictions import check_predictions, read_predictions
 from harness.metrics.cider import cider_rewards
-from harness.metrics.contract import OVERALL, Array
+from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluator
 from harness.metrics.java import bundled_java
 from harness.metrics.ngrams import DocumentFrequencies, Tokenised
 from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import SPICE_JAR, packaged_spice
+from results.statistics.significance import Array
 
 IMAGES, REFERENCES, WORDS = 5_000, 5, 9_000
 REWARD_IMAGES, SAMPLES, TRAINING_IMAGES = 48, 5, 113_287

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_serializer
+from pydantic import Field
 
 from harness.benchmark.context import BenchmarkData, ModelInputs, RunContext
 from harness.benchmark.identity.run_key import key_name
@@ -61,14 +61,6 @@ class SavedModel(Strict):
     pretraining: Pretraining | None = None
     graph_entries: tuple[str, ...] | None = None
     members: tuple[str, ...] = ()
-
-    @field_serializer("preprocessing", mode="wrap")
-    def _without_control(
-        self, preprocessing: ImagePreprocessing | HubPreprocessing, dump: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        """Only the runs of a control have the field, so that the files of all others are as they were before it."""
-        content: dict[str, Any] = dump(preprocessing)
-        return {name: value for name, value in content.items() if (name, value) != ("control", "none")}
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one instant."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -374,32 +374,21 @@ def _measure(
 
 
 def _print_more(found: Measured) -> None:
-    """A line a metric: its value with the interval, which direction is better, and what it measures; then reasons."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """A line a metric: its value with the interval, and which direction is better; then what it measures, or lacks."""
     from reports.tables.numbers import bounds
     from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
 
-    table = Table(title="More metrics", title_justify="left")
-    for heading in ("metric", "value", "95 % interval", "better"):
-        numbers = heading in ("value", "95 % interval")
-        table.add_column(heading, justify="right" if numbers else "left", no_wrap=True)
-    table.add_column("what it is")
-    order = more_order(found.values)
-    for name in order:
+    rows, notes = [], []
+    for name in (order := more_order(found.values)):
         quantity, metric = found.values[name], MORE_METRICS[base_name(name)]
         show = "{:.4g}".format if not metric.share else lambda share: f"{100 * share:.2f}"
         value = "-" if quantity.value is None else show(quantity.value)
-        interval = bounds(quantity.low, quantity.high, show)
-        table.add_row(base_name(name), value, interval, BETTER[metric.better], metric.meaning)
-    Console(highlight=False).print(table)
+        rows.append([base_name(name), BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])
+        notes.append(f"{name}: {quantity.reason}" if quantity.reason else f"{base_name(name)}: {metric.meaning}")
+    typer.echo(format_table(["metric", "better", "value", "95 % interval"], rows, "table", texts=2))
     for model in dict.fromkeys(filter(None, map(depends_on, order))):
-        typer.echo(f"{', '.join(base_name(name) for name in order if depends_on(name) == model)} by {model}")
-    for name in order:
-        if (reason := found.values[name].reason) is not None:
-            typer.echo(f"{name}: {reason}")
-    typer.echo("fractions x100, words and vocabulary as counted")
+        notes.append(f"{', '.join(base_name(name) for name in order if depends_on(name) == model)} by {model}")
+    typer.echo("\n".join([*notes, "fractions x100, words and vocabulary as counted"]))
 
 
 def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:
@@ -409,7 +398,11 @@ def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> di
     if not folder.is_dir():
         raise BenchError(f"--images {folder} is no folder", "name the folder of the images")
     paths = PicturePaths(folder.resolve())
+    named = {image_id: PurePosixPath(wanted.files.get(image_id, "")) for image_id in images}
     try:
-        return {image_id: paths.root / paths.claim(wanted.files.get(image_id), None, image_id) for image_id in images}
+        return {
+            image_id: paths.root / paths.claim(file.name, str(file.parent), image_id)
+            for image_id, file in named.items()
+        }
     except RefusedPath as error:
         raise BenchError(f"--images {folder}: {error}", "give references that name a file for each image") from error

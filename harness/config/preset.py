@@ -173,6 +173,13 @@ class Preset(Strict):
     def _keep_tracks_apart(self) -> Self:
         if self.recipe is None and (found := self.paper_deviations()):
             raise ValueError(f"{', '.join(found)}: only for presets with a recipe (the paper track)")
+        longest = {"decoding": self.decoding.max_len}
+        for number, stage in enumerate(self.schedule.stages):
+            if (sampling := getattr(stage, stage.objective, None)) is not None:  # of captions for their rewards
+                longest[f"schedule.stages.{number}.{stage.objective}"] = sampling.max_len
+        for place, length in longest.items():
+            if length > self.size.get("max_len", MAX_TOKENS):
+                raise ValueError(f"{place}.max_len {length} is above size.max_len {self.size['max_len']}")
         return self
 
     def paper_deviations(self) -> tuple[str, ...]:

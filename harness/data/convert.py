@@ -79,7 +79,7 @@ class Source:
         picture.usable = False
 
     def add_boxes(self, picture: Picture, given: Iterable[Any]) -> None:
-        """Add boxes that are given as x, y, width, height; those without area or numbers are complained of."""
+        """Add boxes given as x, y, width, height, each once; those without area or numbers are complained of."""
         picture.boxes = picture.boxes or []
         for box in given:
             try:
@@ -87,10 +87,10 @@ class Source:
                 sound = math.isfinite(x + y + width + height) and min(width, height) > 0
             except (OverflowError, TypeError, ValueError):
                 sound = False
-            if sound:
-                picture.boxes.append((x, y, x + width, y + height))
-            else:
+            if not sound:
                 self.complain("boxes that are no x, y, width, height", f"{picture.file}: {str(box)[:60]}")
+            elif (corners := (x, y, x + width, y + height)) not in picture.boxes:
+                picture.boxes.append(corners)
 
 
 def read_source(

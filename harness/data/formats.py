@@ -81,7 +81,10 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
     domains = _texts(images, key, "domain")
     if strange := [str(image_id) for image_id, domain in domains.items() if not domain.isprintable()]:
         raise BenchError(f"{path}: {named(strange, 'whose domain is not a plain text')}")
-    files = _texts(images, key, "file_name") | _texts(images, key, "filename")
+    folders = _texts(images, key, "filepath")
+    named_files = _texts(images, key, "filename").items()
+    files = {image_id: f"{folders[image_id]}/{file}" if image_id in folders else file for image_id, file in named_files}
+    files = _texts(images, key, "file_name") | files
     others = frozenset(image[key] for image in listed if is_image_id(image.get(key))).difference(found)
     return References(path.name.partition(".")[0], found, domains, files, others)
 

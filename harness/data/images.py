@@ -10,7 +10,7 @@ import stat
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -74,7 +74,9 @@ def load_image(path: Path) -> Image.Image:
 def image_size(path: Path) -> tuple[int, int]:
     """Width and height of the image at `path`, upright, from its header alone; BadImage as `load_image`."""
     with _reading(path, "read") as image:
-        turned = image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
+        turned = False
+        with suppress(Exception):  # as `_upright`; Pillow turns the size of a TIFF itself
+            turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
         return (image.height, image.width) if turned else (image.width, image.height)
 
 

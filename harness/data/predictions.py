@@ -58,14 +58,15 @@ def read_predictions(
     are places in it, unless all are among the `others`, those of another split. BenchError where the file cannot be
     read or has another form; faulty entries are in `problems`.
     """
-    entries, order = _entries(path), list(wanted)
+    order = list(wanted)
+    names = _names(order, files or {})
+    entries = _entries(path, names)
     unnamed = all(image is None for image, _ in entries)
     if unnamed and len(entries) != len(order):
         raise BenchError(
             f"{path} has {len(entries):,} captions that name no image, for {len(order):,} images",
             f"{_FORMS} of them all",
         )
-    names = _names(order, files or {})
     ids = list(range(len(order))) if unnamed else [_image(image, names) for image, _ in entries]
     told = set(ids)
     by_place = unnamed or (told == set(range(len(order))) and told != set(order) and not told <= set(others))
@@ -94,7 +95,7 @@ def read_predictions(
 def read_caption_sets(path: Path) -> dict[int, list[str]]:
     """The captions of each image, several entries or a list of them, in the file's order; BenchError as above."""
     found: dict[int, list[str]] = {}
-    for number, (image, said) in enumerate(_entries(path)):
+    for number, (image, said) in enumerate(_entries(path, {})):
         image_id = _image(image, {})
         texts = [_text(each) for each in (said if isinstance(said, list) else [said])]
         if image_id is None or None in texts:
@@ -103,7 +104,7 @@ def read_caption_sets(path: Path) -> dict[int, list[str]]:
     return found
 
 
-def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
+def read_scores(path: Path, name: str, names: Mapping[str, int]) -> list[tuple[Any, float]]:
     """A number for each caption, and what names its image, None where nothing does, in the file's order.
 
     A list of numbers, numbers by image, objects of an image and of `name`, any of these a line, or what capevalkit
@@ -116,7 +117,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Any, float]]:
     found = []
     for number, (image, said) in enumerate(entries):
         if isinstance(said, dict):
-            image = next((said[key] for key in _IDS if key in said), image)
+            image = _named(said, names) if any(key in said for key in _IDS) else image
         value = said.get(name) if isinstance(said, dict) else said
         if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:  # a float holds it
             raise BenchError(
@@ -131,8 +132,9 @@ def scores_by_image(
     path: Path, name: str, wanted: Iterable[int], files: Mapping[int, str] | None = None
 ) -> dict[int, float]:
     """As `read_scores`, of each of these images, BenchError if one has none; numbers that name none are in order."""
-    read, order = read_scores(path, name), list(wanted)
+    order = list(wanted)
     names = _names(order, files or {})
+    read = read_scores(path, name, names)
     unnamed = len(read) == len(order) and all(image is None for image, _ in read)
     found = dict(zip(order, (value for _, value in read), strict=True)) if unnamed else {}
     known = [(image_id, value) for image, value in read if (image_id := _image(image, names)) is not None]
@@ -191,7 +193,7 @@ def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:
     return offsets.pop() if len(offsets) == 1 else 0
 
 
-def _entries(path: Path) -> list[tuple[Any, Any]]:
+def _entries(path: Path, names: Mapping[str, int]) -> list[tuple[Any, Any]]:
     """What names the image of each caption, None where nothing does, and what stands for the caption."""
     content = read_json_or_lines(path)
     if isinstance(content, dict):
@@ -202,19 +204,32 @@ def _entries(path: Path) -> list[tuple[Any, Any]]:
     if not isinstance(content, list) or not content or all(isinstance(each, int | float | None) for each in content):
         found = "an empty list" if content == [] else f"{shortened(str(content), 60)}"
         raise BenchError(f"{path} holds no captions of images: it is {found}", _FORMS)
-    return [_entry(each) for each in content]
+    return [_entry(each, names) for each in content]
 
 
-def _entry(entry: Any) -> tuple[Any, Any]:
+def _entry(entry: Any, names: Mapping[str, int]) -> tuple[Any, Any]:
     if isinstance(entry, tuple):  # of an object by image
         return entry
     if not isinstance(entry, dict):
         return None, entry
-    image = next((entry[name] for name in _IDS if name in entry), None)
+    image = _named(entry, names)
     said = next((entry[name] for name in _TEXTS if name in entry), None)
     if image is None and said is None and len(entry) == 1:
         return next(iter(entry.items()))
     return image, said
+
+
+def _named(entry: Mapping[str, Any], names: Mapping[str, int]) -> Any:
+    """What names an entry's image: a file that is known, since ids may count rows; else the first of `_IDS`."""
+    given = [entry[key] for key in _IDS if key in entry]
+    files = (each for each in given if isinstance(each, str) and not each.isdecimal() and _known(each, names))
+    return next(files, given[0] if given else None)
+
+
+def _known(named_by: str, names: Mapping[str, int]) -> list[int]:
+    """The image that a text names, as one."""
+    path = PurePosixPath(named_by.strip())
+    return [names[name] for name in (str(path), path.name, path.stem) if name in names][:1]
 
 
 def _text(said: Any) -> str | None:
@@ -227,10 +242,13 @@ def _text(said: Any) -> str | None:
 
 
 def _names(order: Iterable[int], files: Mapping[int, str]) -> dict[str, int]:
-    """Every name of an image; an id goes before a file's name."""
+    """Every name of an image that no other has; an id goes before a file's name."""
     paths = {image_id: PurePosixPath(file) for image_id, file in files.items()}
-    found = {name: image_id for image_id, path in paths.items() for name in (path.stem, path.name, str(path))}
-    return found | {str(image_id): image_id for image_id in order}
+    found = [(name, image_id) for image_id, path in paths.items() for name in {path.stem, path.name, str(path)}]
+    times = Counter(name for name, _ in found)
+    return {name: image_id for name, image_id in found if times[name] == 1} | {
+        str(image_id): image_id for image_id in order
+    }
 
 
 def _image(named_by: Any, names: Mapping[str, int]) -> int | None:
@@ -239,9 +257,9 @@ def _image(named_by: Any, names: Mapping[str, int]) -> int | None:
         return named_by
     if not isinstance(named_by, str):
         return None
+    if known := _known(named_by, names):
+        return known[0]
     path = PurePosixPath(named_by.strip())
-    known = next((names[name] for name in (str(path), path.name, path.stem) if name in names), None)
     digits = _COCO_NAME.search(path.stem)
     told = digits[1] if digits else str(path)
-    number = int(told) if len(told) < 20 and told.removeprefix("-").isdecimal() else None
-    return known if number is None or known is not None else number
+    return int(told) if len(told) < 20 and told.removeprefix("-").isdecimal() else None

@@ -101,16 +101,16 @@ def prepare_features(
         reporter.note(
             f"{regions.source} has no boxes (NAME_box beside NAME_att, ID_boxes in HDF5): models that need them fail"
         )
-    bad |= found.bad
+    every = bad | found.bad  # maps are of the images that the regions were cut from, which are cached
     if "regions+grid" not in sees.values():
-        return Prepared(found, found.describe(), bad)
+        return Prepared(found, found.describe(), every)
     if needs_backbone(regions.source):
-        return Prepared(found, found.describe(), bad, maps())
-    grid = prepare_file_grid(dataset, regions, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage)
+        return Prepared(found, found.describe(), every, maps())
+    grid = prepare_file_grid(dataset, regions, cache_dir=cache_dir, skip=every, reporter=reporter, storage=storage)
     if grid is not None:
         skip_or_refuse(grid.bad, dataset, may_skip, reporter)
-        bad |= grid.bad
-    return Prepared(found, found.describe(), bad, grid)
+        every |= grid.bad
+    return Prepared(found, found.describe(), every, grid)
 
 
 def missing_features(

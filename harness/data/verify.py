@@ -74,7 +74,7 @@ def require_pictures(dataset: Dataset) -> None:
 
 
 def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
-    bad = {}
+    bad, expected = {}, any(sample.file for sample in dataset.samples)
     for sample in samples:
         reasons = [dataset.faults[sample.image_id]] if sample.image_id in dataset.faults else []
         if sample.file:
@@ -82,6 +82,8 @@ def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
                 load_image(dataset.path(sample))
             except BadImage as error:
                 reasons.append(f"{sample.file} {error.reason}")
+        elif expected and not reasons:
+            reasons.append("its annotation names no image file of its own that can be used")
         if reasons:
             bad[sample.image_id] = "; ".join(reasons)
     return bad

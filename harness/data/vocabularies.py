@@ -68,13 +68,13 @@ class SubwordVocabulary(Vocabulary):
         return cls(tuple(pieces), preparation=preparation, merges=tuple(learnt))
 
     def encode(self, caption: str, max_len: int) -> list[int]:
-        """As `Vocabulary.encode`; a caption that is too long loses whole words, never part of one."""
+        """As `Vocabulary.encode`; a caption that is too long loses whole words, and a part only of its first."""
         numbers: list[int] = []
         for word in self.tokenize(caption):
             pieces = self._pieces(word)
-            if len(numbers) + len(pieces) >= max_len:
+            if numbers and len(numbers) + len(pieces) >= max_len:
                 break
-            numbers += pieces
+            numbers += pieces[: max_len - 1]
         return [*numbers, self.eos]
 
     def words_of(self, ids: Iterable[int]) -> list[str | None]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageFont
 
 from harness.data.batches import VisualSource, evaluation_batches, pad_rows
 from harness.data.dataset import Dataset
@@ -181,7 +181,9 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
         BadImage: the image cannot be read.
         OSError: the file cannot be written.
     """
-    plain = ImageOps.contain(load_image(picture), (PANEL, PANEL), Image.Resampling.LANCZOS)
+    image = load_image(picture)
+    sides = [max(1, round(side * PANEL / max(image.size))) for side in image.size]
+    plain = image.resize((sides[0], sides[1]), Image.Resampling.LANCZOS)
     panels = [("", plain)] + [
         (word, _heated(plain, weights, record)) for word, weights in zip(record.words, record.weights, strict=True)
     ]

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.ngrams import CANDIDATE_SLOT, MAX_ORDER, Block, Corpus
+from results.statistics.significance import Array, Metric, Statistics
 
 _TINY, _SMALL = 1e-15, 1e-9  # coco-caption's, so that an empty caption has a score
 

@@ -22,11 +22,11 @@ import yaml
 from harness.data.formats import is_image_id, named
 from harness.data.scenes.dataset import read_scenes
 from harness.data.scenes.language import PLURALS, nouns
-from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.json_io import read_json
+from results.statistics.significance import Array, Metric, Statistics
 
 UNKNOWN = "what the images show is not known: name COCO's objects with --instances instances_val2014.json"
 _FORMAT = 'give COCO\'s instances_val2014.json: "images", "annotations" and "categories"'

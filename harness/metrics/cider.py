@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.metrics.contract import Array, require_same_images
+from harness.metrics.contract import require_same_images
 from harness.metrics.ngrams import MAX_ORDER, Block, Corpus, DocumentFrequencies, Ints
+from results.statistics.significance import Array
 
 SIGMA: Final = 6.0
 SCALE: Final = 10.0

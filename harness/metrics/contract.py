@@ -4,52 +4,18 @@ Scores of splits, domains and single images, bootstrap resamples and permutation
 statistics, without the captions.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.data.formats import named
 from harness.utils.errors import BenchError
-
-Array = NDArray[np.float64]
+from results.statistics.significance import Array, Metric, Statistics
 
 METRICS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
 OVERALL: Final = "overall"
 OTHER_CIDER_D: Final = {"all": "CIDEr-D (df:domain)", "subset": "CIDEr-D (df:split)"}
-
-
-@dataclass(slots=True)
-class Metric:
-    """A metric, or several that share their statistics (BLEU-1 to 4).
-
-    `score` gives corpus scores from summed statistics: (..., K) -> (..., len(names)), as fractions.
-    """
-
-    names: tuple[str, ...]
-    score: Callable[[Array], Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Sufficient statistics of one system: `values` (N, K) float64, a row per image."""
-
-    metric: Metric
-    values: Array
-
-    def corpus(self) -> dict[str, float]:
-        """Scores over all rows together, by name."""
-        return dict(zip(self.metric.names, self.metric.score(self.values.sum(axis=0)).tolist(), strict=True))
-
-    def of(self, rows: Sequence[int]) -> Self:
-        """The statistics of a subset of the images."""
-        return replace(self, values=self.values[rows])
-
-    def per_image(self) -> dict[str, Array]:
-        """Scores of each image alone, by name: (N,) each."""
-        return dict(zip(self.metric.names, self.metric.score(self.values).T, strict=True))
 
 
 def mean_of(name: str, scores: Array) -> Statistics:

@@ -16,7 +16,7 @@ import numpy as np
 from harness.data.formats import named
 from harness.metrics.bleu import bleu
 from harness.metrics.cider import cider_d
-from harness.metrics.contract import METRICS, OTHER_CIDER_D, OVERALL, Array, Statistics, mean_of, require_same_images
+from harness.metrics.contract import METRICS, OTHER_CIDER_D, OVERALL, mean_of, require_same_images
 from harness.metrics.java import JavaError, find_java
 from harness.metrics.meteor import MeteorSession, meteor
 from harness.metrics.ngrams import Corpus
@@ -26,7 +26,7 @@ from harness.metrics.signature import EvaluationSettings
 from harness.metrics.spice import run_spice
 from harness.utils.errors import BenchError
 from results.records import Quantity
-from results.statistics.significance import RESAMPLES, SEED, SUMS, bootstrap, pseudo_values
+from results.statistics.significance import RESAMPLES, SEED, SUMS, Array, Statistics, bootstrap, pseudo_values
 
 DEFAULT_SETTINGS: Final = EvaluationSettings()
 TIMEOUT_S: Final = 180.0

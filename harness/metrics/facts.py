@@ -22,7 +22,7 @@ from harness.data.scenes.drawing import TEXTURES
 from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import IMAGE_SIZE, Item, Scene
 from harness.metrics.chair import ObjectWords, coco_words
-from harness.metrics.contract import OVERALL, Array, Metric, Statistics
+from harness.metrics.contract import OVERALL
 from results.records import Quantity, SplitResult
 from results.runs.facts import (
     FACT_METRICS,
@@ -37,7 +37,7 @@ from results.runs.facts import (
     undefined,
 )
 from results.runs.more_metrics import depends_on
-from results.statistics.significance import bootstrap
+from results.statistics.significance import Array, Metric, Statistics, bootstrap
 
 RESAMPLES: Final = 1_000  # of the bootstrap: a tenth of those of other metrics, so that facts cost a run nothing
 _COLOUR_OF: Final = colour_words()

@@ -86,7 +86,7 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
 
 def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, float]:
     """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order."""
-    read = read_scores(path, name)
+    read = read_scores(path, name, {})
     named, values = [str(image) for image, _ in read], [value for _, value in read]
     each = len(values) == len(judged.ratings)
     numbers = [number for number, _ in judged.ratings] if each else range(len(judged.captions))

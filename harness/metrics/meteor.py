@@ -37,12 +37,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.formats import METEOR_SEPARATOR, sanitise_meteor_field
-from harness.metrics.contract import Array, Metric, Statistics
 from harness.metrics.java import JavaError, java_command, java_environment
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.atomic import replacing
 from harness.utils.workspace import locked, user_cache
 from results.files import check_regular
+from results.statistics.significance import Array, Metric, Statistics
 
 STATISTICS: Final = 23
 _ALPHA, _BETA, _GAMMA, _DELTA = 0.85, 0.2, 0.6, 0.75

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from harness.metrics.contract import Statistics, mean_of
+from harness.metrics.contract import mean_of
+from results.statistics.significance import Statistics
 
 BETA: Final = 1.2
 

@@ -20,7 +20,6 @@ from urllib.request import url2pathname
 import numpy as np
 
 from harness.data.download import fetch
-from harness.metrics.contract import Array
 from harness.metrics.java import JavaError, java_command, run_java
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
@@ -31,6 +30,7 @@ from harness.utils.storage import sha256_of
 from harness.utils.workspace import user_cache
 from results.errors import without_passwords
 from results.files import check_regular
+from results.statistics.significance import Array
 
 SPICE_HEAP_MB: Final = 8192
 SPICE_JAR: Final = "spice-1.0.jar"

@@ -7,10 +7,10 @@ CIDEr-D upwards.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
-from typing import Final, Protocol
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,25 +24,35 @@ _NUMBERS_AT_ONCE: Final = 2_000_000  # 16 MB
 _NUMBERS_KEPT: Final = 10_000_000  # 20 MB, of a thousand images; each number is at most that of the images
 
 
-class ScoringOfSums(Protocol):
-    """A metric, or several that share their statistics (BLEU-1 to 4)."""
+@dataclass(slots=True)
+class Metric:
+    """A metric, or several that share their statistics (BLEU-1 to 4).
+
+    `score` gives corpus scores from summed statistics: (..., K) -> (..., len(names)), as fractions.
+    """
 
     names: tuple[str, ...]
-
-    def score(self, totals: Array, /) -> Array:
-        """Corpus scores of sums of statistics: (..., K) -> (..., len(names))."""
+    score: Callable[[Array], Array]
 
 
-class Summable(Protocol):
-    """Sufficient statistics of one system: `values` (N, K), a row per image, whose sum gives the corpus scores."""
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Sufficient statistics of one system: `values` (N, K) float64, a row per image."""
 
-    @property
-    def metric(self) -> ScoringOfSums:
-        """What scores the sums."""
+    metric: Metric
+    values: Array
 
-    @property
-    def values(self) -> Array:
-        """The statistics of every image."""
+    def corpus(self) -> dict[str, float]:
+        """Scores over all rows together, by name."""
+        return dict(zip(self.metric.names, self.metric.score(self.values.sum(axis=0)).tolist(), strict=True))
+
+    def of(self, rows: Sequence[int]) -> Self:
+        """The statistics of a subset of the images."""
+        return replace(self, values=self.values[rows])
+
+    def per_image(self) -> dict[str, Array]:
+        """Scores of each image alone, by name: (N,) each."""
+        return dict(zip(self.metric.names, self.metric.score(self.values).T, strict=True))
 
 
 def exchanges(images: int) -> Iterator[Array]:
@@ -167,7 +177,7 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     return found
 
 
-def bootstrap(statistics: Sequence[Summable], *, resamples: int = RESAMPLES) -> dict[str, tuple[float, float]]:
+def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES) -> dict[str, tuple[float, float]]:
     """95 % intervals of every metric, by resampling images with replacement.
 
     All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction

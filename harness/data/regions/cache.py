@@ -82,7 +82,8 @@ def regions_place(
 ) -> tuple[RegionSource, list[Any], Path]:
     """The source, what determines the regions of an image, and the folder of all; BenchError as `prepare_regions`."""
     source = open_source(config.source, dataset)
-    depends, made_by = [FORMAT, source.fingerprint, config.keep], list[str]()
+    told = [sorted(dataset.sizes.items())] if dataset.sizes else []  # boxes are fractions of them
+    depends, made_by = [FORMAT, source.fingerprint, config.keep, *told], list[str]()
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":
             raise BenchError(f"boxes do not match the input of the backbone {backbone.name}, which crops images")

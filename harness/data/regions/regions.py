@@ -6,8 +6,10 @@ more is an error, since such boxes belong to an image of another size.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,11 +129,21 @@ def size_of(sample: Sample, dataset: Dataset) -> Size:
         raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
 
 
+def _lies_on_its_side(picture: Path, size: Size) -> bool:
+    with suppress(BadImage):  # of pictures that are nowhere, maps cannot be made
+        return size[0] != size[1] and image_size(picture) == (size[1], size[0])
+    return False
+
+
 def _checked(raw: RawRegions, channels: int | None, sample: Sample, dataset: Dataset) -> Regions:
     features = None if raw.features is None else _sound_features(raw.features, channels)
     if raw.boxes is None:
         return Regions(features, None)
     size = raw.size or size_of(sample, dataset)
+    if features is None and raw.size is None and _lies_on_its_side(dataset.path(sample), size):
+        raise BadRegions(
+            f"upright it has {size[1]} x {size[0]} pixels, not {size[0]} x {size[1]}: its boxes lie elsewhere"
+        )
     if features is None and not len(raw.boxes):
         return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)
     if features is not None and len(features) != len(raw.boxes):

@@ -15,10 +15,10 @@ import torch
 
 from harness.data.hub import HubWeights, open_part
 from harness.data.images import load_image
-from harness.metrics.contract import Array
 from harness.metrics.more.measured import CLIP_NAMES, Measured, mean_measured, not_measured
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json
+from results.statistics.significance import Array
 from zoo.models.hub import load_network
 
 PROMPT: Final = "A photo depicts "

@@ -20,11 +20,11 @@ from typing import Final
 
 import numpy as np
 
-from harness.metrics.contract import Array
 from harness.metrics.more.measured import Measured, mean_measured, not_measured
 from harness.metrics.ngrams import MAX_ORDER
 from harness.metrics.ptb import tokenize_by_image, tokenize_ptb
 from results.records import Quantity
+from results.statistics.significance import Array
 
 NAMES = ("caption_words", "caption_words_sd", "distinct-1", "distinct-2", "vocabulary_used")
 SELF_CIDER: Final = "self-CIDEr"

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.metrics.contract import Array, Statistics, mean_of
+from harness.metrics.contract import mean_of
 from results.records import Quantity
-from results.statistics.significance import bootstrap
+from results.statistics.significance import Array, Statistics, bootstrap
 
 CLIP_NAMES: Final = ("CLIPScore", "RefCLIPScore")
 BERT_NAME: Final = "BERTScore"

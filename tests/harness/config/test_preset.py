@@ -34,6 +34,7 @@ def test_overrides_reach_nested_settings_and_lists() -> None:
         ("schedule.stages.-1={name: xe}", "no such setting"),
         ("schedule.stages.0.epoch=2", "schedule.stages.0.epoch"),
         ("size.d_model=wide", "size.d_model"),
+        ("decoding.max_len=99", "decoding.max_len 99 is above size.max_len"),
         ("decoding.beam_size=0", "decoding.beam_size"),
         ("decoding=[", "is not a YAML value"),
         ("schedule=null", "schedule: "),

@@ -105,7 +105,7 @@ def test_an_imagefolder_of_the_hub(tmp_path: Path) -> None:
         "train": [
             {"file_name": "a.png", "text": "a dog", "objects": {"bbox": [[1, 2, 3, 4]], "categories": [0]}},
             {"file_name": "b.png", "text": ["a cat", "one cat"]},
-            {"file_name": "a.png", "text": "one dog"},
+            {"file_name": "a.png", "text": "one dog", "objects": {"bbox": [[1, 2, 3, 4]]}},
         ],
         "validation": [{"file_name": "c.png", "text": "a cow"}],
         "test": [{"file_name": "d.png", "text": "a gnu"}],

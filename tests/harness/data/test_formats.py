@@ -45,6 +45,15 @@ def test_coco_keeps_the_order_of_the_images(write, name):
     assert found.domains == {}
 
 
+def test_files_of_two_folders_may_have_one_name(write):
+    images = [{"cocoid": n, "filepath": part, "filename": "a.jpg", "sentences": [{"raw": part}], "split": "test"}
+              for n, part in enumerate("xy")]  # fmt: skip
+    files = read_references(write({"images": images})).files
+    content = [{"image": f"{part}/a.jpg", "caption": part} for part in "yx"] + [{"image": "a.jpg", "caption": "either"}]
+    found = read_predictions(write(content), files, files)
+    assert (found.captions, sum(map(len, found.problems.values()))) == ({0: "x", 1: "y"}, 1)
+
+
 def test_nocaps_has_domains(write):
     images = [{"id": 7, "domain": "in-domain"}, {"id": 3, "domain": "out-domain"}]
     assert read_references(write(COCO | {"images": images})).domains == {7: "in-domain", 3: "out-domain"}
@@ -183,6 +192,7 @@ PAIRS = list(CAPTIONS.items())
         },  # NeuralTalk
         {"annotations": [{"image_id": i, "id": n, "caption": c} for n, (i, c) in enumerate(PAIRS)]},
         "\n".join(json.dumps({"image": Path(FILES[i]).stem, "text": c}) for i, c in PAIRS),  # JSON lines
+        [{"id": n, "file_name": FILES[i], "caption": c} for n, (i, c) in enumerate(reversed(PAIRS))],  # row numbers
     ],
 )
 def test_one_form_says_what_another_does(write: Write, content: object) -> None:

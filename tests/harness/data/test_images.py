@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harness.data.images import MAX_PIXELS, BadImage, load_image
+from harness.data.images import MAX_PIXELS, BadImage, image_size, load_image
 
 
 def photo(width: int = 40, height: int = 30) -> Image.Image:
@@ -125,11 +125,14 @@ def test_exif_rotation_is_undone(tmp_path: Path, orientation: int, suffix: str) 
     exif[274] = orientation
     stored.save(tmp_path / f"turned.{suffix}", exif=exif)
     np.testing.assert_array_equal(np.asarray(load_image(tmp_path / f"turned.{suffix}")), np.asarray(upright))
+    assert image_size(tmp_path / f"turned.{suffix}") == upright.size
 
 
-def test_unreadable_exif_leaves_the_pixels_alone(tmp_path: Path) -> None:
-    photo().save(tmp_path / "odd.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff garbage")
-    assert load_image(tmp_path / "odd.jpg").size == (40, 30)
+@pytest.mark.parametrize("exif", [b"Exif\0\0II*\0\xff\xff\xff\xff garbage", b"Exif\0\0garbage"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_unreadable_exif_leaves_the_pixels_alone(tmp_path: Path, suffix: str, exif: bytes) -> None:
+    photo().save(tmp_path / f"odd.{suffix}", exif=exif)
+    assert load_image(tmp_path / f"odd.{suffix}").size == image_size(tmp_path / f"odd.{suffix}") == (40, 30)
 
 
 def test_what_cannot_be_used_is_refused_with_file_and_reason(tmp_path: Path) -> None:

@@ -251,6 +251,15 @@ def test_a_servers_list_of_images_is_one_split(tmp_path: Path) -> None:
     ]
 
 
+def test_references_whose_picture_cannot_be_used_are_named(tmp_path: Path) -> None:
+    names = {1: "a.png", 2: "a.png", 3: "../b.png"}
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    images = [{"id": number, "file_name": name} for number, name in names.items()]
+    annotations = [{"id": number, "image_id": number, "caption": "a dog"} for number in names]
+    (tmp_path / "refs.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    assert list(find_bad_images(opened(tmp_path / "refs.json"), cache_dir=tmp_path, reporter=Told())) == [2, 3]
+
+
 @pytest.fixture
 def damaged(entry: Make, folder: Make, tmp_path: Path) -> Dataset:
     """Bad images and bad annotations among good ones."""

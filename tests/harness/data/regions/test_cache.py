@@ -1,8 +1,10 @@
 """Region features converted once: right, ragged, restarted after a kill, bounded in memory, open about damage."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
-from harness.data.regions.cache import prepare_regions
+from harness.data.regions.cache import prepare_regions, regions_place
 from harness.data.regions.features import META, RegionFeatures
 from harness.measure.memory import PeakMemory
 from harness.utils.errors import BenchError
@@ -94,6 +96,14 @@ def test_the_digest_is_of_the_content(dataset: Dataset, folder: Path, tmp_path: 
     assert converted(dataset, folder, tmp_path / "one").digest == before
     assert len(list((tmp_path / "one" / "regions").iterdir())) == 2
     assert converted(dataset, folder, tmp_path / "one", keep="fixed:2").digest != before
+
+
+def test_boxes_of_corrected_sizes_have_another_digest(make_dataset: Make, tmp_path: Path) -> None:
+    dataset, found = make_dataset((1, 2), b1=((0.0, 0.0, 20.0, 15.0),)), set()
+    for sizes in ({}, {1: (40, 30)}, {1: (80, 60)}):
+        told = replace(dataset, sizes=sizes)
+        found.add(json.dumps(regions_place(told, RegionConfig(source="boxes"), BACKBONE, tmp_path, ())[1]))
+    assert len(found) == 3
 
 
 def test_a_finished_conversion_is_used_again(dataset: Dataset, folder: Path, tmp_path: Path) -> None:

@@ -116,6 +116,14 @@ def test_sizes_come_from_source_then_annotations_then_image(make_dataset: Make) 
     assert edges == {1: 0.125, 2: 0.25, 3: 0.5}
 
 
+def test_boxes_of_a_picture_that_was_turned_are_refused(make_dataset: Make) -> None:
+    dataset = make_dataset((1, 2))
+    told = Dataset("tiny", dataset.root, dataset.samples, "f1ea", sizes={1: (30, 40), 2: (40, 30)})
+    box = RawRegions(None, np.array([[0, 0, 20, 30]], np.float32))
+    found = dict(read_regions(Told({1: box, 2: box}), told))
+    assert (str(found[1]).partition(":")[0], isinstance(found[2], str)) == ("image 1", False)
+
+
 @pytest.mark.parametrize(
     ("keep", "scores", "chosen"),
     [
