@@ -70,8 +70,7 @@ def test_what_holds_under_every_budget(ladders: dict[str, dict[int, Rung]]) -> N
     others = names - ONE_VECTOR
     assert {test[min(a, b), max(a, b)] for a in ONE_VECTOR for b in others} == others
     assert {test[min(a, b), max(a, b)] for a in ONE_LSTM for b in others - ONE_LSTM} == others - ONE_LSTM
-    beaten = {name for rung in rungs for best in names for name in rung.worse_than(best)}
-    assert names - beaten == {"puret"}
+    assert names - {name for rung in rungs for best in names for name in rung.worse_than(best)} == {"puret"}
     worse = sum(better == "puret" for better in test.values())
     assert f"a model that is better than `puret`, and every budget tells {worse} that are worse" in PAGE
 

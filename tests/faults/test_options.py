@@ -160,8 +160,7 @@ def test_values_that_nobody_means(
         measured = False
     held = _memory_mb("VmRSS") if measured else 0.0
     code, said = _answer(placed(command, {parameter.name: CLASSES[name]}))
-    took = _memory_mb("VmHWM") - held if measured else 0.0
-    assert took < LIMIT_MB
+    assert (_memory_mb("VmHWM") - held if measured else 0.0) < LIMIT_MB
     option = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
     assert (code == 0) == (name in LEGAL.get(f"{command} {option}", set())), said[-500:]
     assert said

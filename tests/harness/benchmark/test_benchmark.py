@@ -77,8 +77,7 @@ def test_kills_at_any_moment_leave_the_same_results(undisturbed: Path, data: Pat
     for plugin, moment in killers:
         killed = bench_forked(*words(data, tmp_path, MODELS, *plugin), **moment)
         assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
-    finished = bench_ok(*words(data, tmp_path, MODELS, *killers[0][0]))
-    assert "re-used" in finished.stdout
+    assert "re-used" in bench_ok(*words(data, tmp_path, MODELS, *killers[0][0])).stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
 
 
@@ -194,8 +193,7 @@ def test_captions_that_a_kill_left_untimed_are_timed_later(data: Path, tmp_path:
     for row in rows(tmp_path).values():
         assert "not timed yet" in (row.costs["latency_median"].reason or "")
         assert row.costs["train_seconds"].value
-    again = bench(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin))
-    assert "2 re-used" in again.stdout
+    assert "2 re-used" in bench(*tiny_words(data, tmp_path, "blind,transformer_base", *plugin)).stdout
     for row in rows(tmp_path).values():
         assert row.costs["latency_median"].value
     with Store(tmp_path / "bench.sqlite") as store:

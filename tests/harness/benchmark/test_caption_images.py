@@ -63,8 +63,7 @@ def test_captions_do_not_depend_on_the_other_pictures(pictures: list[Path], make
 
 
 def test_the_same_picture_twice_is_captioned_once(pictures: list[Path], make_run: MakeRun) -> None:
-    done = caption(pictures[0], pictures[0], "--run", make_run())
-    assert len(done.stdout.splitlines()) == 1
+    assert len(caption(pictures[0], pictures[0], "--run", make_run()).stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize("model", ["transformer_base", "blind", "git/small"])
@@ -182,11 +181,9 @@ def test_a_split_becomes_predictions_that_can_be_scored(
     [annotations] = data.glob("dataset*.json")
     assert predictions.captions.keys() <= read_references(annotations).captions.keys()
     assert len(json.loads(out.read_text())) == 3
-    listed = caption("--data", data, "--split", "val", "--run", make_run())
-    assert len(listed.stdout.splitlines()) == 1
+    assert len(caption("--data", data, "--split", "val", "--run", make_run()).stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("a.png", "--data", "scenes")])
 def test_either_pictures_or_data(arguments: tuple[str, ...]) -> None:
-    done = caption(*arguments, "--run", "x")
-    assert "either pictures or --data" in str(done.exception)
+    assert "either pictures or --data" in str(caption(*arguments, "--run", "x").exception)

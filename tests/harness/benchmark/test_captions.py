@@ -57,8 +57,7 @@ def run(folder: Path, models: str, *options: object) -> str:
 
 def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
     files = ",".join(f"captions:{folder / name}" for name in ("good.json", "bad.json"))
-    output = run(folder, f"{files},human")
-    assert "architectures needs seeds" in " ".join(output.split())
+    assert "architectures needs seeds" in " ".join(run(folder, f"{files},human").split())
     [group] = groups_in(folder / "ws")
     assert [(row.model, row.standings["CIDEr-D"].best, row.seeds) for row in group.rows] == [
         ("good", 1, (0,)),
@@ -143,8 +142,7 @@ def test_missing_images_are_refused_or_signed(folder: Path) -> None:
     whole, partial = sorted(groups_in(folder / "ws"), key=lambda group: len(group.signature))
     assert "subset" not in whole.signature
     assert partial.signature["subset"].startswith("test=39/40#")
-    captions = results.open(folder / "ws").captions()
-    assert len(captions) == 40 + 39
+    assert len(results.open(folder / "ws").captions()) == 40 + 39
 
 
 def test_references_alone_train_nothing(folder: Path) -> None:

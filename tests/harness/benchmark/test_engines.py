@@ -277,8 +277,7 @@ def test_the_command_ends_with_its_rows(
     monkeypatch.setattr(SlurmEngine, "check", rehearse)
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "majority,human", {})
     words += ["--backbone", "filterbank"]
-    said = bench_ok(*words, "--on", "slurm").output
-    assert "2 finished, 0 re-used, 0 failed" in said
+    assert "2 finished, 0 re-used, 0 failed" in bench_ok(*words, "--on", "slurm").output
     assert "0 finished, 2 re-used" in bench_or_raise(*words)[1]
 
 

@@ -174,8 +174,7 @@ def test_an_imported_run_is_scored_but_never_ranked_with_others(
     assert group.signature["recipe"] == "ranking=count-bos,unfinished=cut"
     assert group.signature["pretraining"] == "captions of COCO", "the authors trained it on them"
 
-    elsewhere = bench(*command, "--backbone", "filterbank")
-    assert elsewhere.exit_code == 1
+    assert bench(*command, "--backbone", "filterbank").exit_code == 1
     [failure] = failures_in(tmp_path / "ws")
     assert "sees the features of test_resnet, not those of filterbank" in (failure.reason or "")
 

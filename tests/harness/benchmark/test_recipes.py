@@ -79,8 +79,7 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
     assert row.scores["CIDEr-D"].mean is not None
 
     [run] = (tmp_path / "runs").iterdir()
-    vocabulary = json.loads((run / "vocabulary.json").read_text())
-    assert vocabulary["preparation"] == "expansionnet"
+    assert json.loads((run / "vocabulary.json").read_text())["preparation"] == "expansionnet"
     assert json.loads((run / "run.json").read_text())["preprocessing"]["non_rgb"] == "black"
     images = sorted((data / "images").glob("*.png"))[:3]
     captioned = bench_ok("caption", *images, "--run", run.name, "--workspace", tmp_path)
@@ -99,8 +98,7 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
     assert group.signature["vocab"].startswith("words,bpe40,min2#")
     assert group.signature["reward"].endswith("linear[nspi1]")
     [run] = (tmp_path / "runs").iterdir()
-    vocabulary = json.loads((run / "vocabulary.json").read_text())
-    assert len(vocabulary["merges"]) == 40
+    assert len(json.loads((run / "vocabulary.json").read_text())["merges"]) == 40
     [image] = sorted((data / "images").glob("*.png"))[:1]
     bench_ok("caption", image, "--run", run.name, "--workspace", tmp_path)
 

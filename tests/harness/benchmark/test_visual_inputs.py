@@ -201,8 +201,7 @@ def test_models_that_need_more_than_there_is_fail_alone(data: Path, tmp_path: Pa
         (("--regions", att), {"dlct", "image_transformer"}),
     ):
         workspace = tmp_path / str(len(models))
-        done = bench(*words(data, workspace, ",".join(("updown", *models)), *shown))
-        assert done.exit_code == 1
+        assert bench(*words(data, workspace, ",".join(("updown", *models)), *shown)).exit_code == 1
         with Store(workspace / "bench.sqlite", read_only=True) as store:
             [row] = leaderboard(store)[0].rows
             assert row.model == "updown"

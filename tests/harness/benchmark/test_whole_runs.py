@@ -32,8 +32,7 @@ def scored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_run_is_scored_costed_and_reported_once(scored: Path, data: Path) -> None:
     before = scores_and_captions(scored)
-    again = bench_ok(*words(data, scored, MODELS))
-    assert "0 finished, 5 re-used, 0 failed" in again.stdout
+    assert "0 finished, 5 re-used, 0 failed" in bench_ok(*words(data, scored, MODELS)).stdout
     assert scores_and_captions(scored) == before
     found = rows(scored)
     assert set(found) == {"blind", "transformer_base", "human", "retrieval", "majority"}

@@ -89,8 +89,7 @@ def test_the_papers_recipe_names_every_deviation_in_its_signature() -> None:
 
 
 def test_a_recipe_that_is_not_its_authors_says_whose() -> None:
-    borrowed = load_preset("object-relation-luo")
-    assert "by=luo" in model_signature(borrowed, **CONDITIONS)["recipe"].split(",")
+    assert "by=luo" in model_signature(load_preset("object-relation-luo"), **CONDITIONS)["recipe"].split(",")
     assert "by" not in load_preset("noam-paper").model_dump()["recipe"]
 
 

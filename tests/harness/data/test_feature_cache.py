@@ -280,8 +280,7 @@ def test_cell_boxes_cover_the_image_in_reading_order(features: Features) -> None
     assert np.allclose(boxes[0], [0, 0, 1 / 3, 1 / 2])
     assert np.allclose(boxes[1], [1 / 3, 0, 2 / 3, 1 / 2])
     assert np.allclose(boxes[-1], [2 / 3, 1 / 2, 1, 1])
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    assert np.isclose(areas.sum(), 1)
+    assert np.isclose(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum(), 1)
     assert len({tuple(box) for box in boxes.tolist()}) == 6
 
 

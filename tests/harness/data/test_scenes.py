@@ -114,8 +114,7 @@ def test_boxes_hold_what_is_drawn(tiny: Dataset) -> None:
             assert 0 <= x1 < x2 <= 96
             assert 0 <= y1 < y2 <= 96
             inside = pixels[int(y1) : int(y2), int(x1) : int(x2)].reshape(-1, 3)
-            away = np.abs(inside - np.median(pixels[0], axis=0)).max(axis=1)
-            assert (away > 45).mean() > 0.1
+            assert (np.abs(inside - np.median(pixels[0], axis=0)).max(axis=1) > 45).mean() > 0.1
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

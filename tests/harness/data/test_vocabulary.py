@@ -95,8 +95,7 @@ def test_rare_words_are_unknown() -> None:
 
 
 def test_words_of_settings_are_found_by_number() -> None:
-    vocabulary = Vocabulary(("a", "b"))
-    assert vocabulary.numbers_of(["b", "zebra", "<unk>", "b"], "decoding.banned") == (5, UNK)
+    assert Vocabulary(("a", "b")).numbers_of(["b", "zebra", "<unk>", "b"], "decoding.banned") == (5, UNK)
     pieces = SubwordVocabulary.build(["a b"], 1)
     assert pieces.numbers_of(["<unk>"], "decoding.banned") == (UNK,)
     with pytest.raises(BenchError, match=r"decoding.banned names a, but this vocabulary is of subwords"):
@@ -270,8 +269,7 @@ def context(data: Path, tmp_path: Path, *overrides: str, preset: str = "updown-p
 
 def test_tokens_are_counted_over_all_splits_and_signed(data: Path, tmp_path: Path) -> None:
     found = context(data, tmp_path)
-    words = found.inputs.vocabulary.words
-    assert {"only-train", "only-val", "only-test"} <= set(words)
+    assert {"only-train", "only-val", "only-test"} <= set(found.inputs.vocabulary.words)
     assert found.signature["vocab"].startswith("karpathy-tokens,min1#")
     assert "captions=karpathy-tokens" in found.signature["recipe"]
     others = context(data, tmp_path, "recipe.captions=words")

@@ -77,8 +77,7 @@ def test_where_memory_runs_out_a_batch_is_captioned_in_parts() -> None:
         return Hypotheses(visual.features[:, :1, :1].long(), *[torch.zeros(visual.batch_size, 1)] * 3)
 
     most, visual = 2, Visual(torch.arange(5.0).view(5, 1, 1))
-    found = in_parts(search, visual)
-    assert torch.cat([each.tokens for each in found]).flatten().tolist() == [0, 1, 2, 3, 4]
+    assert torch.cat([each.tokens for each in in_parts(search, visual)]).flatten().tolist() == [0, 1, 2, 3, 4]
     assert asked == [5, 2, 3, 1, 2]
     most = 0
     with pytest.raises(BenchError, match="a single image"):

@@ -75,8 +75,7 @@ def test_weights_have_to_fit(monkeypatch: pytest.MonkeyPatch, name: str) -> None
     parameters = counted_parameters(name, **arguments)
     assert torch.equal(torch.get_rng_state(), state), "the weights of a seed stay what they are"
     monkeypatch.setattr(memory, "free_memory", lambda _: 4 * parameters)
-    built = create_within_memory(name, **arguments)
-    assert sum(each.numel() for each in built.parameters()) == parameters
+    assert sum(each.numel() for each in create_within_memory(name, **arguments).parameters()) == parameters
     monkeypatch.setattr(memory, "free_memory", lambda _: 4 * parameters - 1)
     with pytest.raises(BenchError, match=f"{name} would have {parameters:,} parameters"):
         create_within_memory(name, **arguments)

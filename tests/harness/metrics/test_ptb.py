@@ -27,8 +27,7 @@ def test_captions(expected):
 
 def test_probes(expected):
     probes, tokens = zip(*expected["probe_pairs_each_followed_by_empty_line"], strict=True)
-    lines = [line for probe in probes for line in (probe, "")]
-    assert tokenize_ptb(lines)[::2] == list(tokens)
+    assert tokenize_ptb([line for probe in probes for line in (probe, "")])[::2] == list(tokens)
 
 
 def test_a_final_full_stop_depends_on_the_next_caption(expected):

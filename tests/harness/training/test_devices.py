@@ -149,8 +149,7 @@ def test_what_is_stored_short_is_widened_on_the_gpu() -> None:
         here = fake_visual(stored, "cpu")
         with Copies() as watch:
             seen = here.to(CUDA)
-    short = [torch.half, torch.bool, torch.uint8, torch.float]
-    assert copied == [(dtype, dtype) for dtype in short]
+    assert copied == [(dtype, dtype) for dtype in [torch.half, torch.bool, torch.uint8, torch.float]]
     assert (watch.reads, watch.copies) == (0, 0)
     assert seen.pixels is not None
     assert seen.features is not None

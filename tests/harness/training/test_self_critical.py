@@ -119,8 +119,7 @@ def test_rewards_are_those_of_words_whatever_pieces_they_are_made_of(merges: int
 def test_more_words_than_numbers_share_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_critical, "LAST_NUMBER", 9)
     images = training_images([[" ".join(f"w{at}" for at in range(20))], ["a dog"]])
-    rewards = CaptionRewards(images, Vocabulary.build(["a dog"], 1))
-    assert rewards([1], hypotheses([[[4, 5, 2]]])).item() > 0
+    assert CaptionRewards(images, Vocabulary.build(["a dog"], 1))([1], hypotheses([[[4, 5, 2]]])).item() > 0
 
 
 def test_the_token_average_is_that_of_luos_code(losses: dict[str, Tensor]) -> None:

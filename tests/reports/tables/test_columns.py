@@ -106,8 +106,7 @@ def test_a_noisy_latency_is_marked_instead_of_a_column() -> None:
     assert names(told) == ["Latency", "× least"]
     assert [line.cells[0].text for line in told.lines] == ["250\u202fms", "~250\u202fms"]
     assert [bool(line.cells[0].note) for line in told.lines] == [False, True]
-    listed = cost_list({NOISY: Quantity(0.5)})
-    assert [cell.text for _, _, cell in listed] == ["yes"]
+    assert [cell.text for _, _, cell in cost_list({NOISY: Quantity(0.5)})] == ["yes"]
 
 
 def test_an_estimate_is_a_range_whose_assumption_is_a_note() -> None:

@@ -101,8 +101,7 @@ def test_the_page_shows_what_its_code_gives() -> None:
     assert len(blocks) == 7
     names: dict[str, Any] = {}
     for block in blocks:
-        shown = run(block["code"], names)
-        assert stripped(shown) == stripped(block["shown"] or ""), block["code"]
+        assert stripped(run(block["code"], names)) == stripped(block["shown"] or ""), block["code"]
 
 
 @pytest.mark.usefixtures("workspace")

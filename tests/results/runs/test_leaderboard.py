@@ -100,8 +100,7 @@ def test_the_order_of_a_signature_separates_nothing(store: Store, add: Add) -> N
 def test_each_split_is_its_own_group(store: Store, make: Any) -> None:
     test = make.outcome().splits[0]
     make.run(store, make.outcome(splits=(test, replace(test, split="nocaps"))))
-    groups = leaderboard(store)
-    assert [(group.split, group.separating) for group in groups] == [("test", ()), ("nocaps", ())]
+    assert [(group.split, group.separating) for group in leaderboard(store)] == [("test", ()), ("nocaps", ())]
 
 
 def test_variants_of_one_model_are_rows_of_their_own(store: Store, add: Add) -> None:

@@ -49,8 +49,7 @@ def test_the_first_trial_is_the_untuned_preset() -> None:
 def test_all_models_explore_the_same_points() -> None:
     drawn, bad = ([trial.values for trial in work(fresh(), judge=each).trials] for each in (score, lambda *_: 0.0))
     assert drawn[:3] == bad[:3]
-    other = work(fresh(BUDGET.model_copy(update={"seed": 1})), 2)
-    assert other.trials[1].values != drawn[1]
+    assert work(fresh(BUDGET.model_copy(update={"seed": 1})), 2).trials[1].values != drawn[1]
 
 
 def test_interrupted_trials_go_on_with_the_same_values(tmp_path: Path) -> None:

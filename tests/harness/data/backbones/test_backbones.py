@@ -246,7 +246,6 @@ def test_a_configuration_beside_the_weights_goes_first(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     weights = tmp_path / "model.safetensors"
     chosen = FeatureConfig(backbone="efficientnet_b0.ra_in1k", weights=weights)
-    said = preprocessing_doubts(chosen)
-    assert [doubt.rpartition("add ")[2] for doubt in said] == [PADDING, HALF]
+    assert [doubt.rpartition("add ")[2] for doubt in preprocessing_doubts(chosen)] == [PADDING, HALF]
     (tmp_path / "config.json").write_text("[1]")
     assert preprocessing_doubts(chosen) == []

@@ -80,8 +80,7 @@ def test_every_kind_sees_the_regions(features: RegionFeatures, written: Arrays) 
     means = np.stack([written[image_id][0].astype(np.float16).mean(0, dtype=np.float32) for image_id in (3, 10)])
     np.testing.assert_allclose(pooled.features[:, 0], means, atol=1e-5)
     assert pooled.mask.all()
-    nothing = features.visual([3, 10], VisualSpec("none", 0))
-    assert not nothing.features.any()
+    assert not features.visual([3, 10], VisualSpec("none", 0)).features.any()
     with pytest.raises(BenchError, match="pixels"):
         features.visual([3], VisualSpec("pixels", 0))
     with pytest.raises(BenchError, match="expects 5 visual channels"):
