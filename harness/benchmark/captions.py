@@ -145,14 +145,12 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     named: dict[str, list[tuple[Path, str]]] = {}
     for path, word in of_word.items():
         beside, stem = path.with_name(path.name + CARD), path.name.partition(".")[0]
-        plain = path.name.removesuffix(".gz")
-        card = shared.get(path.name, shared.get(plain, SystemCard()))
+        card = shared.get(path.name, shared.get(path.name.removesuffix(".gz"), SystemCard()))
         if beside.is_file():
             card = _card(_yaml(beside), beside)
         name = card.name or (stem if stems[stem] == 1 else f"{path.parent.name}/{stem}")
         seeds = named.setdefault(name, [])
-        checksum = hashlib.sha256(read_file(path)).hexdigest()
-        found[word].append(CaptionsFile(path, checksum, card, name, len(seeds)))
+        found[word].append(CaptionsFile(path, hashlib.sha256(read_file(path)).hexdigest(), card, name, len(seeds)))
         seeds.append((path, card.name))
         if len(seeds) > 1 and not all(said for _, said in seeds):
             raise BenchError(

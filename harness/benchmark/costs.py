@@ -99,10 +99,10 @@ def members_training(keys: Sequence[str], store: Store) -> dict[str, Quantity]:
     return found
 
 
-def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunContext) -> float | None:
-    """Mean multiply-accumulates of one presentation of an image, over all stages but validation; None if uncounted."""
+def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunContext) -> list[float]:
+    """Mean multiply-accumulates of a presentation of an image in each stage, but validation; none if uncounted."""
     if counts is None:
-        return None
+        return []
     length = min(usual_length(context), model.max_len)
     if isinstance(model, HasBackbone):  # a backbone of its own is counted
         costs, _ = pass_costs(model, cells=1, caption_length=length)
@@ -124,11 +124,11 @@ def macs_per_image(model: Captioner, counts: FlopCounts | None, context: RunCont
         caption_length=length,
     )
     stages = plan_stages(stages_for(model, context.preset.schedule), costs, data, context.inputs.decoding.max_len)
-    return sum(stage.training + stage.decoding for stage in stages) / sum(stage.images for stage in stages)
+    return [(stage.training + stage.decoding) / stage.images for stage in stages]
 
 
 def training_costs(
-    summary: TrainState, memory: PeakMemory, macs_per_image: float | None, context: RunContext
+    summary: TrainState, memory: PeakMemory, macs_per_image: Sequence[float], context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
     elapsed = summary.seconds + summary.data_wait_seconds
@@ -144,13 +144,14 @@ def training_costs(
     return {name: replace(values[name], unit=unit) for name, unit in COSTS.items()}
 
 
-def _work(summary: TrainState, macs_per_image: float | None, context: RunContext) -> dict[str, Quantity]:
+def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunContext) -> dict[str, Quantity]:
     """Multiply-accumulates of the training, the device's utilisation, and an A100's time for the same work."""
     device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
-    if macs_per_image is None:
+    if len(macs_per_image) != len(summary.ends):
         return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted"))
-    macs = summary.images * macs_per_image
+    seen = (end - start for start, end in pairwise([0, *summary.ends]))  # a stage may have stopped early
+    macs = sum(images * each for images, each in zip(seen, macs_per_image, strict=True))
     rate = macs / summary.seconds
     found = {"train_gmac": Quantity(macs / 1e9), "train_gmac_per_second": Quantity(rate / 1e9)}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
@@ -292,16 +293,14 @@ def time_hub(captioner: HubCaptioner, context: RunContext) -> Timed:
     def work() -> None:
         captioner.generate(next(turns), context.inputs.decoding)
 
-    effort = Effort(ROUNDS, preset.energy_seconds)
-    return time_generation(work, len(seen), device, effort=effort, threads=THREADS)
+    return time_generation(work, len(seen), device, effort=Effort(ROUNDS, preset.energy_seconds), threads=THREADS)
 
 
 def _time_stored(spec: RunSpec, services: Services) -> Timed:
     folder = weights_folder(spec, services.workspace)
     try:
         config = RunConfig.of(spec)
-        alone = replace(config.execution, jobs=1)
-        context = services.context(config.model_copy(update={"execution": alone}))
+        context = services.context(config.model_copy(update={"execution": replace(config.execution, jobs=1)}))
         with contain_exits():
             if spec.kind == "hub":
                 model = HubModel.stored(spec.config["hub"])

@@ -413,8 +413,7 @@ class _Recorder:
 
     def _sampled(self, model: Captioner, stage: Stage) -> Iterator[Series]:
         context, vocabulary, settings = self.gate.context, self.gate.context.inputs.vocabulary, stage.self_critical
-        shown = context.data.train[:8]
-        ids = [each.image_id for each in shown]
+        ids = [each.image_id for each in context.data.train[:8]]
         memory = model.encode(context.source(model.visual).visual(ids, model.visual).to("cpu"))
         torch.manual_seed(SEED)
         drawn = sample(

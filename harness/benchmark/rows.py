@@ -312,8 +312,7 @@ def _hub(model: HubModel, context: RunContext) -> RunSpec:
         "card": model.card(),
     }
     settings = {"decoding": context.preset.decoding.model_dump(mode="json")}
-    signature = model.signature(context.signature)
-    return _spec(model.row, "hub", 0, config, settings, signature, code_of_hub(), context)
+    return _spec(model.row, "hub", 0, config, settings, model.signature(context.signature), code_of_hub(), context)
 
 
 def _reference(model: str, context: RunContext) -> RunSpec:
@@ -352,8 +351,7 @@ def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
     )
     signature |= pretraining_field(pretraining) | _graph_field(card, context.data)
     config = {"arguments": run.arguments, "stored": run.model_dump(mode="json"), "card": _card(run.model, pretraining)}
-    code = code_of_model(run.model, run.arguments)
-    return _spec(model, "stored", 0, config, {}, signature, code, context)
+    return _spec(model, "stored", 0, config, {}, signature, code_of_model(run.model, run.arguments), context)
 
 
 def _ensemble(

@@ -124,8 +124,7 @@ def _references(split: str, data: BenchmarkData) -> dict[int, Sequence[str]]:
 
 
 def _domains(split: str, data: BenchmarkData) -> dict[int, str] | None:
-    samples = data.evaluated[split]
-    return {sample.image_id: sample.domain for sample in samples if sample.domain is not None} or None
+    return {sample.image_id: sample.domain for sample in data.evaluated[split] if sample.domain is not None} or None
 
 
 def more_evaluator(settings: MoreSettings, data: BenchmarkData, device: str) -> MoreEvaluator:

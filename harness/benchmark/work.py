@@ -105,8 +105,7 @@ class Services(ExitStack):
 
     def context(self, config: RunConfig, spread: Spread | None = None) -> RunContext:
         """Data, features and vocabulary of a run, on the device and with the jobs of its configuration."""
-        opening = config.opening.resolved()
-        name = opening.model_dump_json()
+        name = config.opening.resolved().model_dump_json()
         if name not in self._contexts:
             while len(self._contexts) > 1:  # the runs of a benchmark share one, its control runs another
                 del self._contexts[next(iter(self._contexts))]
@@ -375,13 +374,17 @@ def _of_stages(config: dict[str, Any], signature: dict[str, str]) -> Any:
 
 def _after(epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
     """Where training stands after all stages of a run; `finished`: none follows."""
-    last = epochs[-1].stage
+    last, ends = epochs[-1].stage, [0]
+    for stage in range(last + 1):
+        seen = (round(epoch.images_per_second * epoch.seconds) for epoch in epochs if epoch.stage == stage)
+        ends.append(ends[-1] + sum(seen))
     return TrainState(
         stage=last,
         best=max(epoch.val_cider or 0.0 for epoch in epochs if epoch.stage == last),
         total_steps=epochs[-1].step,
         seconds=sum(epoch.seconds for epoch in epochs),
-        images=sum(round(epoch.images_per_second * epoch.seconds) for epoch in epochs),
+        images=ends[-1],
+        ends=ends[1:-1],
         saves=1,
     ).next_stage(last=finished)
 

@@ -63,8 +63,7 @@ def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> 
     from results.store.revisions import upgrade as upgrade_database
     from results.store.schema import RELEASE
 
-    place = Workspace(workspace, db).database
-    found = upgrade_database(place)
+    found = upgrade_database(Workspace(workspace, db).database)
     if found == RELEASE:
         typer.echo(f"nothing to do: the tables are of captionbench {release(found)} already")
     else:

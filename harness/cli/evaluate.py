@@ -155,7 +155,7 @@ def evaluate(
     with (
         Reporter() as reporter,
         Evaluator(settings=settings) as evaluator,
-        reporter.task("scoring", len(chosen)) as task,
+        reporter.task("scoring", len(chosen)),
     ):
         for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
             reporter.note(note, style="yellow")
@@ -164,7 +164,6 @@ def evaluate(
             captions,
             {image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
             others={name: scores_by_image(file, name, captions, wanted.files) for name, file in others.items()},
-            progress=lambda done, _: task.reach(done),
         )
         count, groups = len(wanted.captions), evaluation.domains
         signature = evaluation_signature(settings, chosen, name=wanted.name, of=count, domains=groups)

@@ -159,14 +159,9 @@ def regress(
     ends: GateResult | None = None
     if against is not None:
         _tell(None, _against(against, _asked(request, models, preset or "gate", change, plugin), seeds), findings)
-    if update and (models or request or not train):
-        wanted = _asked(request, models, preset, change, plugin)
-        if init:
-            _write_workflow(baseline, plugin or [])
-        _record_anew(baseline, wanted, request)
-        if init:
-            typer.echo(f"Commit {baseline} and {_WORKFLOW}: every pull request is judged from then on.")
-    elif not update and (recorded or not train):
+    anew = update and (models or request or not train)
+    wanted = _asked(request, models, preset, change, plugin) if anew else None
+    if not update and (recorded or not train):
         judged = _judge(baseline, plugin or [])
     if train:
         from results.comparison.baseline import baseline_of, newest_runs, read_baseline, row_of
@@ -190,9 +185,15 @@ def regress(
             raise BenchError(f"--tolerance {unknown[0]}: {why}", f"it has: {', '.join(metrics)}")
         if update:
             _update_ends(file, expected, measured, unfinished)
-            return
-        assert expected is not None
-        ends = judge(expected, measured, unfinished, tolerances)
+        else:
+            assert expected is not None
+            ends = judge(expected, measured, unfinished, tolerances)
+    if wanted is not None:
+        if init:
+            _write_workflow(baseline, plugin or [])
+        _record_anew(baseline, wanted, request)
+        if init:
+            typer.echo(f"Commit {baseline} and {_WORKFLOW}: every pull request is judged from then on.")
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline), *_options("--plugin", plugin or ())]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []

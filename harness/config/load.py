@@ -114,8 +114,7 @@ def nearest_settings(word: str, preset: str = "quick") -> list[str]:
     names = {path.rpartition(".")[2] for path in shipped}
     near = [word] if word in names else difflib.get_close_matches(word, sorted(names), n=3, cutoff=0.7)
     found = [path for name in near for path in shipped if path.rpartition(".")[2] == name or path == name]
-    first = [path for path in found if not path.startswith("schedule.stages.") or ".stages.0." in path]
-    return first[:3]
+    return [path for path in found if not path.startswith("schedule.stages.") or ".stages.0." in path][:3]
 
 
 def _settings(node: object, path: str) -> Iterator[tuple[str, object]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from harness.config.limits import MAX_BATCH, MAX_BEAM, MAX_COUNT, MAX_RATE, MAX_STEPS, MAX_TOKENS
+from harness.utils.errors import BenchError
 from results.statistics.learning import IDLE_RATE, IDLE_SHARE
 
 
@@ -432,9 +433,15 @@ class Schedule(Strict):
         return self.model_copy(update={"stages": (first, *self.stages[1:])})
 
     def idle_stages(self, images: int, captions: int) -> Iterator[str]:
-        """A warning of each stage over so many images and captions whose rate is near zero for more than its end."""
+        """A warning of each stage over so many images and captions whose rate is near zero for more than its end.
+
+        BenchError for a stage without a batch.
+        """
         for number, stage in enumerate(self.stages):
             rate, steps = stage.learning_rate, stage.steps_per_epoch(images, captions)
+            if not steps:
+                said = f"stage {stage.name}: {images} training images do not fill a batch of {stage.batch_size}"
+                raise BenchError(said, f"choose a smaller one: --set schedule.stages.{number}.batch_size=...")
             if (share := rate.idle_share(steps, stage.epochs * steps)) > IDLE_SHARE:
                 every = "every_epochs" if rate.every_share is None else "every_share"
                 setting = every if rate.annealing == "step" else "minimum"

@@ -142,8 +142,7 @@ class Vocabulary:
         if len(set(entries)) != len(entries):
             raise BenchError("the vocabulary lists a word twice")
         pad, bos, eos, unk = map(entries.index, names)
-        words = tuple(word for word in entries if word not in names)
-        return cls(words, pad, bos, eos, unk, preparation)
+        return cls(tuple(word for word in entries if word not in names), pad, bos, eos, unk, preparation)
 
     def __len__(self) -> int:
         """Count the words and the four special tokens."""

@@ -36,7 +36,6 @@ NOT_ASKED_FOR: Final = {
 }
 
 Tokens = dict[int, list[str]]
-Progress = Callable[[int, int], None]
 Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 Answered = dict[tuple[str, str], Array]
 
@@ -101,7 +100,6 @@ class Evaluator:
         domains: Mapping[int, str] | None = None,
         *,
         others: Mapping[str, Mapping[int, float]] | None = None,
-        progress: Progress | None = None,
     ) -> Evaluation:
         """Score one caption per image against its references, all as written (tokenised here).
 
@@ -121,9 +119,7 @@ class Evaluator:
             raise BenchError("there is no caption to score")
         if bare := [str(image_id) for image_id, texts in sorted(references.items()) if not texts]:
             raise BenchError(named(bare, "with no reference caption"))
-        return self.evaluate_rounds(
-            references, candidates, domains, lambda *tokens: [Round(*tokens)], others=others, progress=progress
-        )
+        return self.evaluate_rounds(references, candidates, domains, lambda *tokens: [Round(*tokens)], others=others)
 
     def evaluate_rounds(
         self,
@@ -134,7 +130,6 @@ class Evaluator:
         *,
         without: Mapping[str, str] | None = None,
         others: Mapping[str, Mapping[int, float]] | None = None,
-        progress: Progress | None = None,
     ) -> Evaluation:
         """The mean over rounds of scoring, built from tokenised references and candidates; arguments as in `evaluate`.
 
@@ -155,7 +150,7 @@ class Evaluator:
         rounds = make_rounds(tokenized_references, captions)
         ids = list(rounds[0].references)
         groups = {OVERALL: ids, **_by_domain(ids, domains or {})}
-        statistics, reasons = self._statistics(rounds, without or {}, progress)
+        statistics, reasons = self._statistics(rounds, without or {})
         for metric, of in (others or {}).items():
             statistics += (mean_of(metric, np.array([of[image_id] for image_id in ids])),)
         rows = {image_id: row for row, image_id in enumerate(ids)}
@@ -186,12 +181,12 @@ class Evaluator:
         self._meteor.close()
 
     def _statistics(
-        self, rounds: Sequence[Round], without: Mapping[str, str], progress: Progress | None
+        self, rounds: Sequence[Round], without: Mapping[str, str]
     ) -> tuple[tuple[Statistics, ...], dict[str, str]]:
         """Statistics of every metric that could be computed, and the reason for each that could not."""
         bleus, rouges, ciders = [], [], []
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(self._java_statistics, rounds, without, progress)
+            pending = pool.submit(self._java_statistics, rounds, without)
             for each in rounds:
                 corpus = _corpus(each)
                 bleus.append(bleu(corpus))
@@ -228,14 +223,14 @@ class Evaluator:
         return self._references[key]
 
     def _java_statistics(
-        self, rounds: Sequence[Round], without: Mapping[str, str], progress: Progress | None
+        self, rounds: Sequence[Round], without: Mapping[str, str]
     ) -> tuple[list[Statistics], dict[str, str]]:
         """Statistics of the metrics that need Java, and reasons for missing ones; restarts METEOR after a failure."""
         found: list[Statistics] = []
         reasons = {**NOT_ASKED_FOR, **without}
         if self.settings.meteor and "METEOR" not in without:
             try:
-                ask = partial(self._meteor.statistics, progress=progress)
+                ask = self._meteor.statistics
                 answers = meteor_answers(rounds, ask, self._answered)
                 found.append(mean_of_rounds(list(map(meteor, answers))))
             except JavaError as error:

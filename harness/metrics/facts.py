@@ -274,8 +274,7 @@ def _closed_words() -> ObjectWords:
 def words_of(caption: str) -> frozenset[str]:
     """What a caption of a photograph names, as kind and meaning: COCO's objects, colours, numbers and relations."""
     words = _WORD.findall(caption.lower())
-    objects = (f"object {name}" for name in coco_words().among(words))
-    return frozenset((*objects, *_closed_words().among(words)))
+    return frozenset((*(f"object {name}" for name in coco_words().among(words)), *_closed_words().among(words)))
 
 
 Expected = tuple[frozenset[str], frozenset[str]]

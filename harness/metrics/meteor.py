@@ -56,7 +56,6 @@ _HEAP_MB: Final = 1024  # half of it suffices for captions, all of it for thousa
 # Java's quick compiler alone: 5,000 captions take a third less time, and 20,000 the same as with its thorough one.
 _COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _GRACE_S: Final = 5.0
-_PROGRESS_EVERY: Final = 100
 
 
 def meteor(answers: Array) -> Statistics:
@@ -290,13 +289,10 @@ class MeteorProcess:
         self,
         references: Mapping[int, Sequence[str]],
         candidates: Mapping[int, str],
-        *,
-        progress: Callable[[int, int], None] | None = None,
     ) -> Array:
         """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
 
-        `progress` is called with (done, total) captions. JavaError where the process has ended, gives no answer for
-        `timeout_s` or an unexpected one; it is then closed.
+        JavaError where the process has ended, gives no answer for `timeout_s` or an unexpected one; it is then closed.
         """
         questions = (_question(references[image_id], caption) for image_id, caption in candidates.items())
         self._writer = _start_thread(self._write, questions)
@@ -304,8 +300,6 @@ class MeteorProcess:
         try:
             for number in range(len(candidates)):
                 answers[number] = self._answer()
-                if progress and (number + 1) % _PROGRESS_EVERY == 0:
-                    progress(number + 1, len(candidates))
         except JavaError:
             self.close()
             raise
@@ -396,13 +390,11 @@ class MeteorSession:
         self,
         references: Mapping[int, Sequence[str]],
         candidates: Mapping[int, str],
-        *,
-        progress: Callable[[int, int], None] | None = None,
     ) -> Array:
         """As `MeteorProcess.statistics`; JavaError too where there is no working Java. The next call starts another."""
         process = self.start([*chain.from_iterable(references.values()), *candidates.values()])
         try:
-            return process.statistics(references, candidates, progress=progress)
+            return process.statistics(references, candidates)
         except JavaError:
             self._process = None
             raise

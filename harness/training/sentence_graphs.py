@@ -75,8 +75,7 @@ def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
     """The schedule without its stages of sentence graphs, where the model has no part for them."""
     if has_sentences(model):
         return schedule
-    kept = tuple(stage for stage in schedule.stages if stage.gives_ciders)
-    return schedule.model_copy(update={"stages": kept})
+    return schedule.model_copy(update={"stages": tuple(stage for stage in schedule.stages if stage.gives_ciders)})
 
 
 def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ class TrainState:
     epoch_images: int = 0
     seconds: float = 0.0
     images: int = 0
+    ends: list[int] = field(default_factory=list)
+    """The images that training had seen at the end of each stage."""
     data_wait_seconds: float = 0.0
     """In which no step was made since the next batch was not there yet."""
     finished: bool = False
@@ -91,6 +93,7 @@ class TrainState:
             best=self.best if last else -math.inf,
             finished=last,
             stage_start_score=self.best,
+            ends=[*self.ends, self.images],
             **{name: getattr(self, name) for name in kept},
         )
 

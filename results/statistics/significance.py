@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Interval = tuple[float, float] | tuple[None, None]
 RESAMPLES: Final = 10_000
 SEED: Final = 2_024
 ALPHA: Final = 0.05
@@ -177,15 +178,17 @@ def _p_values(extreme: NDArray[np.int64], differences: Array) -> Array:
     return found
 
 
-def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES) -> dict[str, tuple[float, float]]:
-    """95 % intervals of every metric, by resampling images with replacement.
+def bootstrap(statistics: Sequence[Statistics], *, resamples: int = RESAMPLES) -> dict[str, Interval]:
+    """95 % intervals of every metric, by resampling images with replacement; of one image alone there are none.
 
     All `statistics` are of the same images in the same order. Percentile method: Efron and Tibshirani, "An Introduction
     to the Bootstrap", 1993, chapter 13.
     """
     values = np.concatenate([each.values for each in statistics], axis=1)
+    if len(values) < 2:
+        return {name: (None, None) for each in statistics for name in each.metric.names}
     totals = np.concatenate([drawn @ values for drawn in draws(len(values), resamples=resamples)])
-    found, column = {}, 0
+    found, column = dict[str, Interval](), 0
     for each in statistics:
         width = each.values.shape[1]
         scores = each.metric.score(totals[:, column : column + width])

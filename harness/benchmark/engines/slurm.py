@@ -104,8 +104,13 @@ class SlurmEngine(Engine):
         executor.update_parameters(**self.parameters)
         jobs = {item: job for item in items if (job := self._known(executor.job_class, item)) is not None}
         if new := [item for item in items if item not in jobs]:
-            with executor.batch():
-                submitted = [executor.submit(_Job(call, Path.cwd(), int(self._resources.cpus)), item) for item in new]
+            try:
+                with executor.batch():
+                    threads = int(self._resources.cpus)
+                    submitted = [executor.submit(_Job(call, Path.cwd(), threads), item) for item in new]
+            except submitit.core.utils.FailedJobError as refused:
+                hint = "ask sinfo and sacctmgr what there is; SBATCH_ACCOUNT and SBATCH_PARTITION choose"
+                raise BenchError(f"Slurm takes no job of {self.parameters}: {first_line(refused)}", hint) from refused
             for item, job in zip(new, submitted, strict=True):
                 jobs[item] = job
                 content = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder)}

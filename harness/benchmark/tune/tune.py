@@ -169,6 +169,8 @@ def _check(preset: Preset, space: SearchSpace) -> None:
             "tune a preset of the controlled track, as --preset quick",
         )
     if space.width:
+        if isinstance(preset.parameters, int):
+            raise BenchError("--tune-width changes nothing: the preset's `parameters` decide the width", "leave it out")
         scaled(preset, 1.0)
     if space.stage is None:
         return

@@ -134,6 +134,8 @@ def test_a_rate_that_stays_near_zero_is_measured() -> None:
     assert f"{rate}.every_epochs" in warning
     assert list(load_preset("quick", ("schedule.stages.0.epochs=20",)).schedule.idle_stages(1500, 7500)) == []
     assert LearningRate(peak=1.0, warmup_steps=90, warmup="hyperbolic").idle_share(10, 100) == 0
+    with pytest.raises(BenchError, match="8 training images do not fill a batch"):
+        list(load_preset("quick", ("schedule.stages.0.drop_last=true",)).schedule.idle_stages(8, 40))
 
 
 @pytest.mark.parametrize("share", LearningRate.SHARES)

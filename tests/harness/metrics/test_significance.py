@@ -161,5 +161,6 @@ def test_rounds_that_agree_are_as_certain_as_one() -> None:
     scores = np.random.default_rng(3).random(50)
     one, mirrored = mean_of("CIDEr-D", scores), mean_of("CIDEr-D", 1 - scores)
     assert mean_of_rounds([one]) is one
+    assert bootstrap([one.of([0])]) == {"CIDEr-D": (None, None)}
     assert bootstrap([mean_of_rounds([one, one])], resamples=300) == bootstrap([one], resamples=300)
     assert bootstrap([mean_of_rounds([one, mirrored])], resamples=300)["CIDEr-D"] == pytest.approx((0.5, 0.5))

@@ -182,6 +182,7 @@ def test_the_signature_tells_space_budget_and_preset(small: RunContext) -> None:
         (("--preset", "scenes-scst", "--stage", "rl"), "--stage 'rl' is no stage of the preset 'scenes-scst'"),
         (("--preset", "quick-sentences", "--stage", "xe"), "--stage xe: not every model trains"),
         (("--preset", "scenes-scst", "--stage", "scst", "--tune-width"), "--stage and --tune-width contradict"),
+        (("--preset", "small", "--set", "parameters=2000000", "--tune-width"), "--tune-width changes nothing"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(options: Sequence[str], message: str, tmp_path: Path) -> None:
