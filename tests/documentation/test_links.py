@@ -109,8 +109,7 @@ def test_options_in_the_prose_exist(page: str) -> None:
     spans = [" ".join(span.split()) for span in _SPAN.findall(prose_of(page))]
     usage = " ".join(" ".join(block.code.split()) for block in blocks_of(page, ["text"]))
     shown = [*spans, *(f"bench {rest}" for rest in usage.split("bench ")[1:])]
-    wrong = {text: found for text in shown if text.startswith("bench ") and (found := unknown_options(text))}
-    assert not wrong
+    assert not {text: found for text in shown if text.startswith("bench ") and (found := unknown_options(text))}
 
 
 @pytest.mark.skipif(find_spec("zensical") is None, reason="zensical is not installed: uv sync --group docs")

@@ -102,7 +102,8 @@ class SlurmEngine(Engine):
         # A long run times out as often as it must.
         executor = submitit.AutoExecutor(self._folder / "%j", cluster=self._cluster, slurm_max_num_timeout=1000)
         executor.update_parameters(**self.parameters)
-        jobs = {item: job for item in items if (job := self._known(executor.job_class, item)) is not None}
+        anew = getattr(call, "rerun", False)  # which a job that trains to go on does not do
+        jobs = {item: job for item in items if (job := self._known(executor.job_class, item, anew)) is not None}
         if new := [item for item in items if item not in jobs]:
             try:
                 with executor.batch():
@@ -113,8 +114,8 @@ class SlurmEngine(Engine):
                 raise BenchError(f"Slurm takes no job of {self.parameters}: {first_line(refused)}", hint) from refused
             for item, job in zip(new, submitted, strict=True):
                 jobs[item] = job
-                content = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder)}
-                write_text(self._note(item), json.dumps(content))
+                told = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder), "anew": anew}
+                write_text(self._note(item), json.dumps(told))
         by_job = {job.job_id: item for item, job in jobs.items()}
         for job in as_completed(list(jobs.values()), poll_frequency=ASK_S if self._cluster == "slurm" else 0.2):
             error = job.exception()
@@ -127,12 +128,13 @@ class SlurmEngine(Engine):
     def _note(self, item: Any) -> Path:
         return self._folder / f"{item}.json"
 
-    def _known(self, job_class: Any, item: Any) -> Any:
+    def _known(self, job_class: Any, item: Any, anew: bool) -> Any:
         """The job of an item that an earlier command submitted, where Slurm has it still; else None."""
         try:
             known = json.loads(self._note(item).read_text(encoding="utf-8"))
             job = job_class(folder=known["folder"], job_id=known["job"])
-            return job if known["cluster"] == self._cluster and job.state in _ALIVE else None
+            same = (known["cluster"], known["anew"]) == (self._cluster, anew)
+            return job if same and job.state in _ALIVE else None
         except (OSError, ValueError, KeyError):
             return None
 

@@ -105,8 +105,7 @@ def test_parallel_models_end_with_the_command_that_started_them(
     assert kill.returncode == -signal.SIGKILL, kill.stderr
     assert most.exit_code == 0, most.output
     monkeypatch.setenv("BENCH_JAVA", "/no/java")  # new processes would start METEOR, which takes seconds
-    again = bench_ok(*words(data, tmp_path, MODELS, *plugin, jobs=2))
-    assert "another process works on it" not in again.stdout
+    assert "another process works on it" not in bench_ok(*words(data, tmp_path, MODELS, *plugin, jobs=2)).stdout
     assert scores_and_captions(tmp_path) == scores_and_captions(undisturbed)
     assert {row.costs["train_beside"].value for row in rows(tmp_path).values() if row.model == "expansionnet_v2"} == {1}
     assert {row.costs["latency_median"].reason for row in rows(tmp_path).values() if row.role == "model"} == {None}

@@ -249,10 +249,25 @@ def test_jobs_of_an_earlier_command_are_waited_for(
     engine.slots(2, CPU, 1, lambda: 0)
     (tmp_path / "slurm").mkdir()
     for item, job in (("a", "alive"), ("b", "lost")):
-        text = f'{{"cluster": "local", "job": "{job}", "folder": "{tmp_path}"}}'
+        text = f'{{"cluster": "local", "job": "{job}", "folder": "{tmp_path}", "anew": false}}'
         (tmp_path / "slurm" / f"{item}.json").write_text(text)
     found = answers(engine, Tenfold(), ["a", "b"])
     assert (found["a"], found["b"].error_class, "out of memory" in found["b"].reason) == ("finished", LOST_WORKER, True)
+
+
+def test_a_job_that_slurm_does_not_take_is_one_error(
+    submitit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise submitit.core.utils.FailedJobError("sbatch: error: Invalid account\nand more")
+
+    monkeypatch.setattr(submitit.AutoExecutor, "submit", refuse)
+    monkeypatch.setenv(slurm.CLUSTER, "local")
+    engine = SlurmEngine(Resources(), 0)
+    engine.check(Workspace(tmp_path))
+    engine.slots(1, CPU, 1, lambda: 0)
+    with pytest.raises(BenchError, match="Invalid account"):
+        answers(engine, Tenfold(), ["a"])
 
 
 @pytest.mark.usefixtures("submitit")

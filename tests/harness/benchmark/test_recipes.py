@@ -82,8 +82,7 @@ def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> N
     assert json.loads((run / "vocabulary.json").read_text())["preparation"] == "expansionnet"
     assert json.loads((run / "run.json").read_text())["preprocessing"]["non_rgb"] == "black"
     images = sorted((data / "images").glob("*.png"))[:3]
-    captioned = bench_ok("caption", *images, "--run", run.name, "--workspace", tmp_path)
-    assert len(captioned.stdout.splitlines()) == 3
+    assert len(bench_ok("caption", *images, "--run", run.name, "--workspace", tmp_path).stdout.splitlines()) == 3
 
 
 def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_path: Path) -> None:
@@ -92,8 +91,7 @@ def test_pieces_of_words_and_reinforce_train_score_and_caption(data: Path, tmp_p
         **{f"schedule.stages.{at}.epochs": 1 for at in range(2)}, "schedule.stages.1.reinforce.max_len": 12,
     }  # fmt: skip
     words = run_words(data, tmp_path, "cgru", small)
-    done = bench_ok(*words, "--preset", "cgru-paper", "--backbone", "filterbank")
-    assert "reinforce epoch 1" in done.stdout
+    assert "reinforce epoch 1" in bench_ok(*words, "--preset", "cgru-paper", "--backbone", "filterbank").stdout
     [group] = [group for group in groups_in(tmp_path) if group.split == "test"]
     assert group.signature["vocab"].startswith("words,bpe40,min2#")
     assert group.signature["reward"].endswith("linear[nspi1]")

@@ -154,8 +154,7 @@ def test_objects_of_scenes_and_a_clip_model(
     ]
     before = [run.scores for run in finished(store)]
     settings = MoreSettings.parse(str(write_clip(tmp_path / "clip")), None, ())
-    evaluator = more_evaluator(settings, small.data, "cpu")
-    assert add_more_metrics(specs, evaluator, small.data, store, quiet()) == {}
+    assert add_more_metrics(specs, more_evaluator(settings, small.data, "cpu"), small.data, store, quiet()) == {}
     says, people = finished(store)
     assert [says.scores, people.scores] == before
     assert says.more["test"]["caption_words"].value == 3

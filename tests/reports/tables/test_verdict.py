@@ -109,8 +109,7 @@ def test_longer_training_comes_with_its_option(ended: Learning, named: bool, opt
 
 def test_a_training_of_few_updates_is_made_as_long_as_learning_takes() -> None:
     few = single("model_a", learning={1: replace(RISING, state="at chance", stage=0)})
-    said = needs_longer_training([group(replace(few, costs={"train_steps": Quantity(4.0)}))])
-    assert "--budgets 1,125" in said
+    assert "--budgets 1,125" in needs_longer_training([group(replace(few, costs={"train_steps": Quantity(4.0)}))])
 
 
 def test_models_without_a_place_are_counted_once_for_all_tables() -> None:

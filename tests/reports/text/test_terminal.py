@@ -80,8 +80,7 @@ def test_one_seed_s_interval_has_a_note_and_a_metric_that_was_not_run_none(store
 
 
 def test_another_metric_sorts_and_places(store: Store) -> None:
-    text = printed(store, metric="ROUGE-L")
-    assert header(text)[:4] == ["Place", "R", "95 %", "C"], "what sorts stands first"
+    assert header(printed(store, metric="ROUGE-L"))[:4] == ["Place", "R", "95 %", "C"], "what sorts stands first"
 
 
 def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> None:

@@ -97,8 +97,7 @@ def test_several_runs_are_read_as_each_alone(store: Store, add: Add, make: Any) 
     store.plan([make.spec("waiting")])
     keys = [add("blind", 1), add("blind", 2), "waiting-1"]
     store.record_epoch("waiting-1", make.epoch(1))
-    found = [*reading.finished(store), *reading.failures(store)]
-    assert found == [reading.one_run(store, key) for key in keys]
+    assert [*reading.finished(store), *reading.failures(store)] == [reading.one_run(store, key) for key in keys]
 
 
 def test_speed_of_a_stage(store: Store, add: Add, make: Any) -> None:

@@ -139,8 +139,7 @@ def test_without_any_size_boxes_must_be_in_the_pictures_own_pixels(
 
 
 def test_without_any_grid_there_is_none(write: Write, dataset: Dataset, tmp_path: Path) -> None:
-    config = write(without("1_grids", "2_grids", "3_grids"))
-    assert prepare_file_grid(dataset, config, cache_dir=tmp_path) is None
+    assert prepare_file_grid(dataset, write(without("1_grids", "2_grids", "3_grids")), cache_dir=tmp_path) is None
 
 
 def test_grids_without_regions_are_regions_of_cells(write: Write, dataset: Dataset, tmp_path: Path) -> None:
