@@ -75,7 +75,8 @@ def image_size(path: Path) -> tuple[int, int]:
     """Width and height of the image at `path`, upright, from its header alone; BadImage as `load_image`."""
     with _reading(path, "read") as image:
         turned = False
-        with suppress(Exception):  # as `_upright`; Pillow turns the size of a TIFF itself
+        with _quiet_lock, warnings.catch_warnings(), suppress(Exception):  # as `_upright`
+            warnings.simplefilter("ignore")  # Pillow turns the size of a TIFF itself
             turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION) in _ON_THEIR_SIDE
         return (image.height, image.width) if turned else (image.width, image.height)
 
