@@ -70,7 +70,7 @@ def run_benchmark(
 
         try:
             ending = stack.enter_context(closing(engine.perform(work, take)))
-            with limit_threads(RunConfig.of(specs[0]).execution.jobs):
+            with limit_threads(RunConfig.of(specs[0]).execution.jobs or 1):
                 for key, answer in ending:
                     ended[key] = "failed" if isinstance(answer, Failure) else answer
                     if isinstance(answer, Failure):  # its process died

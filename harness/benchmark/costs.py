@@ -131,13 +131,14 @@ def training_costs(
     summary: TrainState, memory: PeakMemory, macs_per_image: Sequence[float], context: RunContext
 ) -> dict[str, Quantity]:
     """What training came to; the A100's hours are an estimate with bounds (`harness.measure.speed`)."""
-    elapsed = summary.seconds + summary.data_wait_seconds
+    elapsed, jobs = summary.seconds + summary.data_wait_seconds, context.execution.config.jobs
+    beside = Quantity(float(jobs - 1)) if jobs else Quantity(None, "which runs shared its machine is not known")
     values = {
         "train_seconds": Quantity(summary.seconds),
         "train_images_per_second": Quantity(summary.images / summary.seconds),
         "train_steps": Quantity(float(summary.total_steps)),
         "train_data_wait": Quantity(100 * summary.data_wait_seconds / elapsed),
-        "train_beside": Quantity(float(context.execution.config.jobs - 1)),
+        "train_beside": beside,
         **_work(summary, macs_per_image, context),
         **memory.quantities("train"),
     }

@@ -23,7 +23,7 @@ from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
 from harness.benchmark.run_config import Opening, RunConfig
-from harness.config.execution import ExecutionConfig
+from harness.config.execution import AUTO, ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.schedule import Schedule
@@ -153,6 +153,8 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
     count = sum(spec.kind != "reference" for spec in (*specs, *changed))
     devices, room = execution.devices, partial(memory_bytes, specs, context)
     jobs = request.engine.slots(count, context.execution.device, devices, lambda: devices * room())
+    if not isinstance(request.engine, HereEngine):
+        jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
     planned = []
     for spec, its in [*((spec, asked.opening) for spec in specs), *((spec, opening) for spec in changed)]:
         tuning, longer = None, None

@@ -111,8 +111,7 @@ class SubwordVocabulary(Vocabulary):
 
     @cached_property
     def _encoder(self) -> Tokenizer:
-        numbers = {**self._ids, _UNKNOWN: self.unk}
-        return Tokenizer(BPE(vocab=numbers, merges=list(self.merges), unk_token=_UNKNOWN))
+        return Tokenizer(BPE(vocab={**self._ids, _UNKNOWN: self.unk}, merges=list(self.merges), unk_token=_UNKNOWN))
 
     @cached_property
     def _encoded(self) -> dict[str, list[int]]:

@@ -22,8 +22,7 @@ def bleu(corpus: Corpus) -> Statistics:
 def _score(totals: Array) -> Array:
     length, reference = totals[..., :1], totals[..., 1:2]
     guessed, correct = totals[..., 2 : 2 + MAX_ORDER], totals[..., 2 + MAX_ORDER :]
-    precision = np.cumprod((correct + _TINY) / (guessed + _SMALL), axis=-1)
-    scores = precision ** (1.0 / np.arange(1, MAX_ORDER + 1))
+    scores = np.cumprod((correct + _TINY) / (guessed + _SMALL), axis=-1) ** (1.0 / np.arange(1, MAX_ORDER + 1))
     ratio = (length + _TINY) / (reference + _SMALL)
     with np.errstate(over="ignore"):
         brevity = np.exp(1.0 - 1.0 / ratio)

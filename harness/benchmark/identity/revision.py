@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "4a786967"
+SOURCES = "d1804ab4"
 
 
 @cache
