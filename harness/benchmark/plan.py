@@ -126,6 +126,7 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
     trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
     workspace, budgets, tuned = request.workspace, request.budgets, None
     if trained:
+        context.preset.check_lengths()
         for warning in trained_whole(context.preset.schedule, budgets, *context.counts()):
             reporter.note(warning)
         for warning in context.preset.schedule.idle_stages(*context.counts()):

@@ -201,7 +201,7 @@ def _run_hub(spec: RunSpec, context: RunContext, evaluator: Evaluator, folder: P
     inputs = captioner.inputs([load_image(picture)])
     costs = counted(captioner.network, lambda: captioner.counts(inputs, decoding)).costs
     costs |= missing(COSTS, _NOT_TRAINED["pretrained"])
-    splits, jobs = [], execution.config.jobs or 1
+    splits, jobs = [], execution.config.jobs or 4  # of a cluster it is not known how many share a node
 
     def caption(image_ids: list[int], title: str) -> Captions:
         return caption_with_hub(captioner, data.dataset, image_ids, decoding, reporter=reporter, title=title, jobs=jobs)

@@ -155,7 +155,7 @@ def evaluate(
     with (
         Reporter() as reporter,
         Evaluator(settings=settings) as evaluator,
-        reporter.task("scoring", len(chosen)),
+        reporter.task("scoring", 1),
     ):
         for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
             reporter.note(note, style="yellow")

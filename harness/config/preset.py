@@ -173,14 +173,18 @@ class Preset(Strict):
     def _keep_tracks_apart(self) -> Self:
         if self.recipe is None and (found := self.paper_deviations()):
             raise ValueError(f"{', '.join(found)}: only for presets with a recipe (the paper track)")
+        return self
+
+    def check_lengths(self) -> None:
+        """BenchError where captions are decoded or sampled to more tokens than models of this `size` take."""
         longest = {"decoding": self.decoding.max_len}
         for number, stage in enumerate(self.schedule.stages):
             if (sampling := getattr(stage, stage.objective, None)) is not None:  # of captions for their rewards
                 longest[f"schedule.stages.{number}.{stage.objective}"] = sampling.max_len
         for place, length in longest.items():
             if length > self.size.get("max_len", MAX_TOKENS):
-                raise ValueError(f"{place}.max_len {length} is above size.max_len {self.size['max_len']}")
-        return self
+                said = f"{place}.max_len {length} is above size.max_len {self.size['max_len']}"
+                raise BenchError(said, f"type --set size.max_len={length}")
 
     def paper_deviations(self) -> tuple[str, ...]:
         """All settings known to be suboptimal, kept for parity with released code, by name, for the signature."""

@@ -222,14 +222,9 @@ def _entry(entry: Any, names: Mapping[str, int]) -> tuple[Any, Any]:
 def _named(entry: Mapping[str, Any], names: Mapping[str, int]) -> Any:
     """What names an entry's image: a file that is known, since ids may count rows; else the first of `_IDS`."""
     given = [entry[key] for key in _IDS if key in entry]
-    files = (each for each in given if isinstance(each, str) and not each.isdecimal() and _known(each, names))
-    return next(files, given[0] if given else None)
-
-
-def _known(named_by: str, names: Mapping[str, int]) -> list[int]:
-    """The image that a text names, as one."""
-    path = PurePosixPath(named_by.strip())
-    return [names[name] for name in (str(path), path.name, path.stem) if name in names][:1]
+    paths = {each: PurePosixPath(each) for each in given if isinstance(each, str)}
+    known = (each for each, path in paths.items() if path.suffix and {str(path), path.name} & names.keys())
+    return next(known, given[0] if given else None)
 
 
 def _text(said: Any) -> str | None:
@@ -257,9 +252,9 @@ def _image(named_by: Any, names: Mapping[str, int]) -> int | None:
         return named_by
     if not isinstance(named_by, str):
         return None
-    if known := _known(named_by, names):
-        return known[0]
     path = PurePosixPath(named_by.strip())
+    known = next((names[name] for name in (str(path), path.name, path.stem) if name in names), None)
     digits = _COCO_NAME.search(path.stem)
     told = digits[1] if digits else str(path)
-    return int(told) if len(told) < 20 and told.removeprefix("-").isdecimal() else None
+    number = int(told) if len(told) < 20 and told.removeprefix("-").isdecimal() else None
+    return known if number is None or known is not None else number

@@ -83,7 +83,7 @@ def _check(dataset: Dataset, samples: Sequence[Sample]) -> Mapping[int, str]:
             except BadImage as error:
                 reasons.append(f"{sample.file} {error.reason}")
         elif expected and not reasons:
-            reasons.append("its annotation names no image file of its own that can be used")
+            reasons.append("no image file of its own was found for it")
         if reasons:
             bad[sample.image_id] = "; ".join(reasons)
     return bad

@@ -52,8 +52,7 @@ def tokenize_expansionnet(caption: str) -> list[str]:
     Every symbol is a token, so words are split at apostrophes and hyphens; a short list of punctuation is dropped, but
     quotes, brackets, `&`, `#`, `$` and line breaks within the caption are kept as words.
     """
-    spaced = _SYMBOL.sub(r" \1 ", caption.lower().rstrip())
-    return [token for token in spaced.split(" ") if token not in _DROPPED]
+    return [token for token in _SYMBOL.sub(r" \1 ", caption.lower().rstrip()).split(" ") if token not in _DROPPED]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,7 @@ def recurrent(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noqa: AR
 
 def recurrent_cell(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noqa: ARG001 (fvcore's signature)
     """One step of an LSTM, GRU or RNN cell: inputs are x, the state, the input weights and the state's weights."""
-    rows = math.prod(_shape(inputs[0])[:-1])
-    return rows * sum(math.prod(_shape(weights)) for weights in inputs[2:4])
+    return math.prod(_shape(inputs[0])[:-1]) * sum(math.prod(_shape(weights)) for weights in inputs[2:4])
 
 
 def einsum(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:  # noqa: ARG001 (fvcore's signature)

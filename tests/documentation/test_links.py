@@ -68,8 +68,7 @@ def test_every_page_is_in_the_index_and_in_the_site() -> None:
 
 def test_pictures_are_small_and_shown() -> None:
     pictures = {path.name: path.stat().st_size for path in (ROOT / "docs/images").iterdir()}
-    shown = {Path(target).name for page in PAGES for target in links_of(page) if "images/" in target}
-    assert set(pictures) == shown
+    assert set(pictures) == {Path(target).name for page in PAGES for target in links_of(page) if "images/" in target}
     assert max(pictures.values()) < _LARGEST_KB * 1000
 
 

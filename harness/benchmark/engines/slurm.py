@@ -133,7 +133,7 @@ class SlurmEngine(Engine):
         try:
             known = json.loads(self._note(item).read_text(encoding="utf-8"))
             job = job_class(folder=known["folder"], job_id=known["job"])
-            same = (known["cluster"], known["anew"]) == (self._cluster, anew)
+            same = known["cluster"] == self._cluster and known.get("anew", False) >= anew
             return job if same and job.state in _ALIVE else None
         except (OSError, ValueError, KeyError):
             return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "d1804ab4"
+SOURCES = "ad35923e"
 
 
 @cache

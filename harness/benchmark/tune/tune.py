@@ -129,6 +129,7 @@ def tune(
         opening = opening_of(request, models)
         device = torch.device(opening.device)
         context = services.context(RunConfig(opening=opening), spread_over(engine, device, BASE_BYTES))
+        context.preset.check_lengths()
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.

@@ -82,7 +82,8 @@ def regions_place(
 ) -> tuple[RegionSource, list[Any], Path]:
     """The source, what determines the regions of an image, and the folder of all; BenchError as `prepare_regions`."""
     source = open_source(config.source, dataset)
-    told = [sorted(dataset.sizes.items())] if dataset.sizes else []  # boxes are fractions of them
+    # Boxes are fractions of the sizes that are told; windows are shares of whatever there is.
+    told = [sorted(dataset.sizes.items())] if dataset.sizes and not str(config.source).startswith("windows:") else []
     depends, made_by = [FORMAT, source.fingerprint, config.keep, *told], list[str]()
     if source.boxes_only:
         if backbone.preprocessing.resize != "squash":

@@ -59,8 +59,7 @@ def test_untouched_code_is_as_before(baseline: Path) -> None:
     expected = Recording.read(baseline)
     assert findings(baseline) == ()
     assert {each.layer for each in expected.series} == {"settings", "data", "metrics", "speaks", "starts"}
-    stages = {each.what.partition(":")[0] for each in expected.series if each.each == "step"}
-    assert stages == {"xe", "muon", "scst"}
+    assert {each.what.partition(":")[0] for each in expected.series if each.each == "step"} == {"xe", "muon", "scst"}
     assert not list(baseline.glob(".*")), "no temporary file stays"
 
 

@@ -125,8 +125,7 @@ def test_a_run_is_built_with_the_width_that_was_found(small: RunContext, workspa
     assert narrow.config["arguments"]["d_model"] > wide.config["arguments"]["d_model"]
     sizes = {"vocab_size": len(small.inputs.vocabulary), "visual_dim": small.data.visual_dim}
     for spec in (narrow, wide):
-        counted = count_parameters(spec.model, **sizes, **spec.config["arguments"])
-        assert counted == pytest.approx(300_000, rel=0.02)
+        assert count_parameters(spec.model, **sizes, **spec.config["arguments"]) == pytest.approx(300_000, rel=0.02)
 
 
 def test_all_is_the_models_and_then_the_reference_rows(workspace: Workspace) -> None:

@@ -108,8 +108,7 @@ def test_scenes_are_drawn_once_and_listed(tmp_path: Path, monkeypatch: pytest.Mo
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
     monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: config)
     assert "drawn on first use" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
-    output = bench_ok("data", "verify", "scenes", "--workspace", tmp_path).output
-    assert "train 2, val 1, test 1, nocaps 3" in output
+    assert "train 2, val 1, test 1, nocaps 3" in bench_ok("data", "verify", "scenes", "--workspace", tmp_path).output
     assert "drawn already" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
 
 

@@ -46,8 +46,7 @@ def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
 
 def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
-    output = bench_ok("db", "publish", "out.sqlite", "--db", "full.sqlite").output
-    assert output.startswith("out.sqlite: 1 runs, 0.")
+    assert bench_ok("db", "publish", "out.sqlite", "--db", "full.sqlite").output.startswith("out.sqlite: 1 runs, 0.")
     assert bench_or_raise("db", "check", "--db", "out.sqlite")[0] == 0
     assert bench_or_raise("compare", "full.sqlite", "out.sqlite")[0] == 0
 

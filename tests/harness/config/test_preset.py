@@ -34,7 +34,6 @@ def test_overrides_reach_nested_settings_and_lists() -> None:
         ("schedule.stages.-1={name: xe}", "no such setting"),
         ("schedule.stages.0.epoch=2", "schedule.stages.0.epoch"),
         ("size.d_model=wide", "size.d_model"),
-        ("decoding.max_len=99", "decoding.max_len 99 is above size.max_len"),
         ("decoding.beam_size=0", "decoding.beam_size"),
         ("decoding=[", "is not a YAML value"),
         ("schedule=null", "schedule: "),
@@ -55,6 +54,13 @@ def test_stages_are_kept_by_name_whatever_the_order_of_overrides() -> None:
         assert (stage.name, stage.epochs) == ("scst", 3)
     with pytest.raises(BenchError, match="'sct' is not a list of this schedule's stages"):
         load_preset("quick-scst", ("stages=sct",))
+
+
+def test_captions_are_no_longer_than_models_take() -> None:
+    with pytest.raises(BenchError, match=r"decoding\.max_len 99 is above size\.max_len 24"):
+        load_preset("quick", ("decoding.max_len=99",)).check_lengths()
+    with pytest.raises(BenchError, match=r"schedule\.stages\.1\.self_critical\.max_len 20 is above"):
+        load_preset("quick-scst", ("decoding.max_len=9", "size.max_len=19")).check_lengths()
 
 
 def test_model_arguments_add_what_a_glob_matches() -> None:

@@ -50,8 +50,7 @@ def test_the_untuned_preset_has_a_point_in_the_space(name: str) -> None:
     alone = default_params(preset, SearchSpace(stage=last.name), [400] * len(preset.schedule.stages))
     assert alone["warmup"] == min(last.learning_rate.warmup_of(400) / 400, 0.3)
     for setting, bounds in space.model_dump().items():
-        inside = point[setting] in bounds or (len(bounds) == 2 and bounds[0] <= point[setting] <= bounds[1])
-        assert inside, setting
+        assert point[setting] in bounds or (len(bounds) == 2 and bounds[0] <= point[setting] <= bounds[1]), setting
 
 
 @given(st.floats(0.05, 4), st.integers(1, 16), st.integers(1, 40))

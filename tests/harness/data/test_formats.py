@@ -52,6 +52,8 @@ def test_files_of_two_folders_may_have_one_name(write):
     content = [{"image": f"{part}/a.jpg", "caption": part} for part in "yx"] + [{"image": "a.jpg", "caption": "either"}]
     found = read_predictions(write(content), files, files)
     assert (found.captions, sum(map(len, found.problems.values()))) == ({0: "x", 1: "y"}, 1)
+    others = [{"image_id": i, "file_name": f"{i + 1}.jpg", "caption": str(i)} for i in (7, 8)]
+    assert read_predictions(write(others), (7, 8, 9)).captions == {7: "7", 8: "8"}, "no file of the references"
 
 
 def test_nocaps_has_domains(write):
