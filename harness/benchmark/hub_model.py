@@ -208,8 +208,7 @@ def caption_with_checkpoint(
     usable, unusable = readable(images)
     if not usable.samples:
         return Captioned({}, unusable)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    captioner = saved.model.open(device, "fp32")
+    captioner = saved.model.open(torch.device("cuda" if torch.cuda.is_available() else "cpu"), "fp32")
     decoding = saved.decoding if beam_size is None else saved.decoding.model_copy(update={"beam_size": beam_size})
     ids = [sample.image_id for sample in usable.samples]
     captions = caption_with_hub(captioner, usable, ids, decoding, reporter=reporter, title="captioning")

@@ -157,7 +157,7 @@ def _shape(context: RunContext) -> DataShape:
         train=len(data.train),
         val=len(data.val),
         test=sum(len(samples) for samples in data.evaluated.values()),
-        captions=fmean(len(sample.captions) for sample in data.train),
+        captions=fmean([len(sample.captions) for sample in data.train] or [0]),
         words=len(context.inputs.vocabulary),
         caption_length=usual_length(context),
         cells=cells,

@@ -71,7 +71,8 @@ class SavedModel(Strict):
         """Read what `save` wrote; BenchError where the folder holds no finished run, StoreError where a damaged one."""
         path = folder / FILE
         if not path.is_file():
-            raise BenchError(f"{folder / FILE} is missing: an older version made this run", AGAIN)
+            said = f"{path} is missing: the run has no model, as those of human, majority, retrieval and captions"
+            raise BenchError(said, "name a run of a trained model, or train it again")
         run = read_model(cls, path, "description of a run", AGAIN)
         if run.trained and not run.members and not (folder / WEIGHTS).is_file():
             raise BenchError(f"{folder} has no trained weights yet", "let `bench run` finish its training")

@@ -71,8 +71,7 @@ def say_error(message: BenchError | StoreError | ZooError, error: BaseException)
 def say_interrupted(interrupt: KeyboardInterrupt) -> int:
     """Say how to continue, where the command that was typed does; gives the exit code."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "run")
-    anew = "--reuse none" in " ".join(sys.argv).replace("=", " ")
-    continues = command in _CONTINUE and not anew
+    continues = command in _CONTINUE and "--reuse none" not in " ".join(sys.argv).replace("=", " ")
     sys.stderr.write(f"{INTERRUPTED if continues else INTERRUPTED.partition(';')[0]}\n")
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 

@@ -136,8 +136,7 @@ def plan(
         if store and not left:
             raise BenchError("--store: no run is left to do", "leave --store out")
         shape = replace(found.shape, cells=cells or found.shape.cells, channels=channels or found.shape.channels)
-        elsewhere = options.on != HERE or store
-        taken = estimates(request, asked, found, shape, reporter, elsewhere=elsewhere)
+        taken = estimates(request, asked, found, shape, reporter, elsewhere=(options.on != HERE or store))
     _show(request, asked, found, shape, taken, console)
     if store and found.record is not None:
         request.workspace.create()

@@ -231,8 +231,7 @@ class Evaluator:
         if self.settings.meteor and "METEOR" not in without:
             try:
                 ask = self._meteor.statistics
-                answers = meteor_answers(rounds, ask, self._answered)
-                found.append(mean_of_rounds(list(map(meteor, answers))))
+                found.append(mean_of_rounds(list(map(meteor, meteor_answers(rounds, ask, self._answered)))))
             except JavaError as error:
                 reasons["METEOR"] = str(error)
         if self.settings.spice and "SPICE" not in without:

@@ -23,7 +23,9 @@ TITLES: Final[dict[Layer, str]] = {
 _SHOWN: Final = 3
 _FILES: Final = 3
 _LONGEST: Final = 60
-_UPDATE: Final = "If it is meant, write a new baseline: bench regress --update."
+_UPDATE: Final = (
+    "If it is meant, write a new baseline: bench regress --update, with this command's --plugin and --baseline."
+)
 
 
 def conclusion(judged: Judged) -> str:

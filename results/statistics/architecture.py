@@ -272,14 +272,15 @@ class PairOfModels:
     def needed(self, seeds: int, images: int, margin: float) -> tuple[int | None, int | None]:
         """How many seeds, or else how many images, would tell the two apart, or the same within the margin.
 
-        Expected numbers, if the difference and all variances are as observed; None where no number of them does.
+        Expected numbers, above those that have not; the difference and all variances as observed. None: no number does.
         """
         gap, quantile = abs(self.difference), self.quantile + _POWER_QUANTILE
         target = max(gap / quantile, (margin - gap) / quantile, 0.0) ** 2
         left, falling = self.images_share * self.error**2, self.falls_with_images * self.error**2
         by_seeds = seeds * _times(self.error**2 - left, target - left)
         by_images = images * _times(falling, target - self.error**2 + falling)
-        return tuple(None if times > _FAR else max(2, ceil(times)) for times in (by_seeds, by_images))  # type: ignore[return-value]
+        wanted = ((seeds, by_seeds), (images, by_images))
+        return tuple(None if times > _FAR else max(has + 1, ceil(times)) for has, times in wanted)  # type: ignore[return-value]
 
 
 _POWER_QUANTILE: Final = 0.8416  # of four in five

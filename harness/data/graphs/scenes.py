@@ -223,5 +223,4 @@ class _Reading:
         if told is None:
             self.attributes.append((last, _PLACES[phrase]))
             return
-        head = next(thing for thing in reversed(self._heads) if thing != last)
-        self.relations.append((last, head, told))
+        self.relations.append((last, next(thing for thing in reversed(self._heads) if thing != last), told))

@@ -160,8 +160,7 @@ def _sound_features(features: Numbers, channels: int | None) -> Numbers:
         half = features.astype(np.float16)
     if not np.isfinite(half).all():
         rows = np.flatnonzero(~np.isfinite(half).all(axis=1))
-        beyond = np.isfinite(features[rows]).all()
-        what = "values beyond half precision" if beyond else "NaN or infinite values"
+        what = "values beyond half precision" if np.isfinite(features[rows]).all() else "NaN or infinite values"
         raise BadRegions(f"has {what} in {len(rows)} of {len(half)} regions")
     return half
 
