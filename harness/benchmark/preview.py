@@ -159,7 +159,7 @@ def _shape(context: RunContext) -> DataShape:
         test=sum(len(samples) for samples in data.evaluated.values()),
         captions=fmean([len(sample.captions) for sample in data.train] or [0]),
         words=len(context.inputs.vocabulary),
-        caption_length=usual_length(context),
+        caption_length=usual_length(context) if data.train else 0,
         cells=cells,
         channels=channels,
     )

@@ -50,9 +50,10 @@ def compare(
     from results.comparison.comparison import compare_models
     from results.runs import reading
 
-    stores = [
-        "://" in text or Path(text).is_file() or (Path(text) / "bench.sqlite").exists() for text in (before, after)
-    ]
+    texts = before, after
+    stores = ["://" in text or Path(text).exists() for text in texts]
+    if not all(stores):  # a folder without results may have the name of a model
+        stores = ["://" in text or Path(text).is_file() or Path(text, "bench.sqlite").exists() for text in texts]
     if stores[0] != stores[1]:
         key, store = (after, before) if stores[0] else (before, after)
         raise BenchError(

@@ -73,8 +73,7 @@ class UnreadLosses:
             flat = [loss for parts in losses for loss in parts]
             values = iter(torch.stack(flat).tolist() if flat else ())  # in one transfer from the device
             sums = collective.all_reduce_sum([sum((next(values) for _ in parts), 0.0) for parts in losses])
-            found = zip(steps, sums, torch.stack(norms).tolist(), rates, strict=True)
-            yield from (StepLoss(*each) for each in found)
+            yield from (StepLoss(*each) for each in zip(steps, sums, torch.stack(norms).tolist(), rates, strict=True))
 
 
 @contextmanager

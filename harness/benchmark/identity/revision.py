@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "43a812e3"
+SOURCES = "3c51955d"
 
 
 @cache

@@ -57,6 +57,7 @@ def run(folder: Path, models: str, *options: object) -> str:
 
 def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
     files = ",".join(f"captions:{folder / name}" for name in ("good.json", "bad.json"))
+    bench_ok("plan", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", f"{files},human")
     assert "architectures needs seeds" in " ".join(run(folder, f"{files},human").split())
     [group] = groups_in(folder / "ws")
     assert [(row.model, row.standings["CIDEr-D"].best, row.seeds) for row in group.rows] == [

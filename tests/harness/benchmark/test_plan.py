@@ -73,8 +73,7 @@ def test_what_is_trained_is_planned_budget_by_budget(small: RunContext, workspac
 
 def test_a_trained_row_has_the_conditions_of_the_run(small: RunContext, workspace: Workspace) -> None:
     [spec] = plan(["show_tell"], small, workspace)
-    shared = {name: value for name, value in small.signature.items() if name != "rev"}
-    assert shared.items() <= spec.signature.items()
+    assert {name: value for name, value in small.signature.items() if name != "rev"}.items() <= spec.signature.items()
     assert spec.config["arguments"] == small.preset.model_arguments("show_tell")
     assert spec.config["evaluated"] == {"test": 3, "nocaps": 3}
     assert spec.config["card"]["family"] == "show_tell"
