@@ -150,7 +150,7 @@ def _work(summary: TrainState, macs_per_image: Sequence[float], context: RunCont
     device, precision = context.execution.device, context.execution.precision
     names = ("train_gmac", "train_gmac_per_second", "train_utilisation", "train_a100_hours_estimate")
     if len(macs_per_image) != len(summary.ends):
-        return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted, or not by stage"))
+        return dict.fromkeys(names, Quantity(None, "its multiply-accumulates could not be counted for every stage"))
     seen = (end - start for start, end in pairwise([0, *summary.ends]))  # a stage may have stopped early
     macs = sum(images * each for images, each in zip(seen, macs_per_image, strict=True))
     rate = macs / summary.seconds

@@ -98,6 +98,8 @@ def resolve(request: Request, reporter: Reporter) -> Asked:
     for model in (each for row in models for each in row.models):
         if model.kind in {"trained", "pretrained", "hub"}:
             request.preset.check_model(model.name)  # before any work
+        if model.kind == "trained":
+            request.preset.check_lengths()
     opening = opening_of(request, models, spice=find_spice() is not None)
     if not request.engine.elsewhere:
         request.execution.check(torch.device(opening.device))
@@ -126,7 +128,6 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
     trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
     workspace, budgets, tuned = request.workspace, request.budgets, None
     if trained:
-        context.preset.check_lengths()
         for warning in trained_whole(context.preset.schedule, budgets, *context.counts()):
             reporter.note(warning)
         for warning in context.preset.schedule.idle_stages(*context.counts()):

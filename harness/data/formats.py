@@ -8,7 +8,7 @@ image, and METEOR separates the fields of a line by `|||`.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeGuard
 
 from harness.utils.errors import BenchError
@@ -82,8 +82,7 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
     if strange := [str(image_id) for image_id, domain in domains.items() if not domain.isprintable()]:
         raise BenchError(f"{path}: {named(strange, 'whose domain is not a plain text')}")
     folders = _texts(images, key, "filepath")
-    named_files = _texts(images, key, "filename").items()
-    files = {image_id: f"{folders[image_id]}/{file}" if image_id in folders else file for image_id, file in named_files}
+    files = {i: str(PurePosixPath(folders.get(i, ""), name)) for i, name in _texts(images, key, "filename").items()}
     files = _texts(images, key, "file_name") | files
     others = frozenset(image[key] for image in listed if is_image_id(image.get(key))).difference(found)
     return References(path.name.partition(".")[0], found, domains, files, others)

@@ -102,7 +102,7 @@ class SlurmEngine(Engine):
         # A long run times out as often as it must.
         executor = submitit.AutoExecutor(self._folder / "%j", cluster=self._cluster, slurm_max_num_timeout=1000)
         executor.update_parameters(**self.parameters)
-        anew = getattr(call, "rerun", False)  # which a job that trains to go on does not do
+        anew = getattr(call, "rerun", False)  # a job that goes on with a run does not train it anew
         jobs = {item: job for item in items if (job := self._known(executor.job_class, item, anew)) is not None}
         if new := [item for item in items if item not in jobs]:
             try:
@@ -110,8 +110,8 @@ class SlurmEngine(Engine):
                     threads = int(self._resources.cpus)
                     submitted = [executor.submit(_Job(call, Path.cwd(), threads), item) for item in new]
             except submitit.core.utils.FailedJobError as refused:
-                hint = "ask sinfo and sacctmgr what there is; SBATCH_ACCOUNT and SBATCH_PARTITION choose"
-                raise BenchError(f"Slurm takes no job of {self.parameters}: {first_line(refused)}", hint) from refused
+                hint = "sinfo lists the partitions; SBATCH_PARTITION and SBATCH_ACCOUNT choose one"
+                raise BenchError(f"Slurm refuses the job: {first_line(refused)}", hint) from refused
             for item, job in zip(new, submitted, strict=True):
                 jobs[item] = job
                 told = {"cluster": self._cluster, "job": job.job_id, "folder": str(job.paths.folder), "anew": anew}
@@ -133,7 +133,7 @@ class SlurmEngine(Engine):
         try:
             known = json.loads(self._note(item).read_text(encoding="utf-8"))
             job = job_class(folder=known["folder"], job_id=known["job"])
-            same = known["cluster"] == self._cluster and known.get("anew", False) >= anew
+            same = known["cluster"] == self._cluster and (known.get("anew") or not anew)
             return job if same and job.state in _ALIVE else None
         except (OSError, ValueError, KeyError):
             return None

@@ -267,8 +267,8 @@ def from_workspace(workspace: Workspace) -> FindTuned:
                 f"--tuned workspace: no finished tuning under these conditions in {studies_folder(workspace)} "
                 f"for {', '.join(missing)}",
                 f"type: bench tune --models {','.join(found)} --preset {context.preset.name} "
-                f"--workspace {workspace.root}, with this command's options of data and features; what was searched "
-                "with --stage is given as a file, of bench tune --export",
+                f"--workspace {workspace.root}, with this command's options of data and features; values "
+                "found with --stage are read from the file of bench tune --export",
             )
         most = max(int(label.partition("x")[0]) for label in common)
         largest = sorted(label for label in common if label.startswith(f"{most}x"))

@@ -129,7 +129,6 @@ def tune(
         opening = opening_of(request, models)
         device = torch.device(opening.device)
         context = services.context(RunConfig(opening=opening), spread_over(engine, device, BASE_BYTES))
-        context.preset.check_lengths()
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         # A third of the trials only explores, as does Optuna's own default of 10 in 30.
@@ -164,6 +163,7 @@ def _trained(request: Request, reporter: Reporter) -> list[RequestedModel]:
 
 
 def _check(preset: Preset, space: SearchSpace) -> None:
+    preset.check_lengths()
     if preset.recipe is not None:
         raise BenchError(
             f"the preset {preset.name!r} is a paper's recipe, which is trained as it was printed",

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,9 +128,11 @@ def size_of(sample: Sample, dataset: Dataset) -> Size:
         raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
 
 
-def _lies_on_its_side(picture: Path, size: Size) -> bool:
-    with suppress(BadImage):  # of pictures that are nowhere, maps cannot be made
-        return size[0] != size[1] and image_size(picture) == (size[1], size[0])
+def _lies_on_its_side(sample: Sample, dataset: Dataset) -> bool:
+    """Whether the sides that the annotation tells are exchanged: those of the file before EXIF turned it."""
+    width, height = dataset.sizes.get(sample.image_id, (0, 0))
+    with suppress(BadImage):  # no picture, so no map to pool from either
+        return width != height and image_size(dataset.path(sample)) == (height, width)
     return False
 
 
@@ -140,10 +141,8 @@ def _checked(raw: RawRegions, channels: int | None, sample: Sample, dataset: Dat
     if raw.boxes is None:
         return Regions(features, None)
     size = raw.size or size_of(sample, dataset)
-    if features is None and raw.size is None and _lies_on_its_side(dataset.path(sample), size):
-        raise BadRegions(
-            f"upright it has {size[1]} x {size[0]} pixels, not {size[0]} x {size[1]}: its boxes lie elsewhere"
-        )
+    if features is None and raw.size is None and _lies_on_its_side(sample, dataset):
+        raise BadRegions(f"is {size[0]} x {size[1]} in its annotation, and {size[1]} x {size[0]} upright")
     if features is None and not len(raw.boxes):
         return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)
     if features is not None and len(features) != len(raw.boxes):
