@@ -134,7 +134,7 @@ class DecodingState:
     def expand(self, width: int) -> DecodingState:
         """Repeat every row `width` times; the tensors of `images` are shared, not copied."""
         rows, repeated = (
-            {name: value.repeat_interleave(width, 0) for name, value in part.items()}
+            {name: value.repeat_interleave(int(width), 0) for name, value in part.items()}  # in a trace it is a tensor
             for part in (self.rows, self.repeated)
         )
         return replace(self, rows=rows, repeated=repeated)

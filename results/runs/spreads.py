@@ -83,19 +83,20 @@ def versions(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
-    """By row number, on what processor or by which versions a row, or some of its seeds, was computed, unlike most."""
-    made = [[{"": _name(run.environment), **versions(run.environment)} for run in runs] for runs in rows]
-    most = {
-        what: _most(value for of_row in made for value in {one[what] for one in of_row if what in one})
-        for what in ("", *_COMPUTING)
-    }
+    """By row number, on what processor or by which versions a row, or some of its seeds, was computed, unlike most.
+
+    Most are the rows that have the seed too, where there are others: seeds divided alike in all rows differ in none.
+    """
+    made = [{run.seed: {"": _name(run.environment), **versions(run.environment)} for run in runs} for runs in rows]
     found: dict[int, str] = {}
     for number, (runs, of_row) in enumerate(zip(rows, made, strict=True)):
         others: dict[str, list[str]] = {}
-        for run, one in zip(runs, of_row, strict=True):
+        for seed, one in of_row.items():
+            alike = [[of[seed]] for of in made if seed in of]
+            beside = alike if len(alike) > 1 else [list(of.values()) for of in made]
             for what, value in one.items():
-                if value != most[what]:
-                    others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(str(run.seed))
+                if value != _most(each for of in beside for each in {run[what] for run in of if what in run}):
+                    others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(str(seed))
         if others:
             found[number] = " and ".join(
                 said if len(seeds) == len(runs) else f"{said} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})"

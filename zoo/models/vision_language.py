@@ -162,7 +162,7 @@ def _layers(tensors: dict[str, Tensor], rows: int) -> KeysValues:
 
     def repeated(name: str) -> Tensor:
         tensor = tensors[name]
-        return tensor if tensor.shape[0] == rows else tensor.repeat_interleave(rows // tensor.shape[0], 0)
+        return tensor if tensor.shape[0] == rows else tensor.repeat_interleave(int(rows // tensor.shape[0]), 0)
 
     return [(repeated(f"keys.{layer}"), repeated(f"values.{layer}")) for layer in range(len(tensors) // 2)]
 

@@ -242,9 +242,10 @@ def test_rows_are_the_same_within_a_margin(store: Store) -> None:
 
 
 def test_a_row_of_other_versions_is_marked_and_can_be_left_out(store: Store) -> None:
-    for model, torch in (("a", "2.15"), ("b", "2.15"), ("c", "2.14")):
-        for seed in (1, 2):
-            finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": {"torch": torch}}})
+    for model, torch in (("a", {1: "2.15", 2: "2.13"}), ("b", {1: "2.15", 2: "2.13"}), ("c", {1: "2.14", 2: "2.14"})):
+        for seed in (1, 2):  # divided alike in two rows, which marks neither
+            packages = {"torch": torch[seed]}
+            finish(store, model, seed, level(1.0, 0.01 * seed), outcome={"environment": {"packages": packages}})
     (group,), (same,) = leaderboard(store), leaderboard(store, judging=Judging(same_machine=True))
     assert {row.model: row.elsewhere for row in group.rows} == {"a": None, "b": None, "c": "torch 2.14"}
     assert all(row.standings["CIDEr-D"].best for row in group.rows)
