@@ -28,5 +28,4 @@ def test_a_report_loads_nothing_heavy(tmp_path: Path) -> None:
         Make.run(store)
     assert heavy_packages_of_each([["report"]], HEAVY, tmp_path) == [(0, set())]
     assert (tmp_path / "workspace" / "report" / "index.html").is_file()
-    words = ("export", "leaderboard", "--format", "csv")
-    assert heavy_packages_of_each([words], HEAVY, tmp_path) == [(0, {"pandas"})]
+    assert heavy_packages_of_each([("export", "leaderboard", "--format", "csv")], HEAVY, tmp_path) == [(0, {"pandas"})]

@@ -190,8 +190,7 @@ def test_rewards_are_compared_where_nothing_else_differs() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(0.1, "count"), (0.5, "not known, perhaps")])
 def test_the_largest_gap_to_people(count: float, expected: str) -> None:
-    found = table({name: {"count": count} for name in ("updown", "m2", "gcn_lstm")})
-    assert verdicts(found)[3].startswith(expected)
+    assert verdicts(table({name: {"count": count} for name in ("updown", "m2", "gcn_lstm")}))[3].startswith(expected)
 
 
 def test_ablations_and_floors_have_no_part() -> None:

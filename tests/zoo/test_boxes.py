@@ -145,8 +145,7 @@ def test_padding_takes_no_part(mode, garbage):
     graph = spatial_graph(boxes.masked_fill(~mask[..., None], garbage), mask, mode=mode)
     assert torch.equal(graph > 0, mask[:, :, None] & mask[:, None])
     for image, count in enumerate(mask.sum(1).tolist()):
-        alone = spatial_graph(boxes[image : image + 1, :count], mode=mode)[0]
-        assert torch.equal(graph[image, :count, :count], alone)
+        assert torch.equal(graph[image, :count, :count], spatial_graph(boxes[image : image + 1, :count], mode=mode)[0])
 
 
 def test_equal_boxes_boxes_without_area_and_cells_are_neighbours():

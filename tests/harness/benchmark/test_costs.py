@@ -128,8 +128,7 @@ def test_gpus_without_the_model_are_left_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_a_model_on_pixels_counts_its_backbone_apart() -> None:
     name = "expansionnet_v2/end-to-end"
     model = create_model(name, vocab_size=12, visual_dim=0, **model_card(name).tiny)
-    pixels = Visual(pixels=torch.zeros(1, 3, 32, 32))
-    counts = count_flops(model, pixels, caption_length=6)
+    counts = count_flops(model, Visual(pixels=torch.zeros(1, 3, 32, 32)), caption_length=6)
     frozen, trained = (
         macs_per_image(model, counts, context_of({"backbone": backbone}))[0] for backbone in ("frozen", "trained")
     )
@@ -262,8 +261,7 @@ def test_images_and_runs_are_counted_where_they_are_really_timed() -> None:
 def test_a_preset_may_have_one_seed_a_row_timed_of_those_that_are_here(
     monkeypatch: pytest.MonkeyPatch, small: RunContext, tmp_path: Path, here: tuple[str, ...]
 ) -> None:
-    preset = small.preset.model_copy(update={"timed_seeds": 1})
-    context = replace(small, preset=preset)
+    context = replace(small, preset=small.preset.model_copy(update={"timed_seeds": 1}))
     specs = [make_spec(f"{model}{seed}", model, context, seed=seed) for seed in (0, 1) for model in "abc"]
     longer = make_spec("longer a0", "a", context)
     specs.append(replace(longer, signature=longer.signature | {"schedule": "longer"}))

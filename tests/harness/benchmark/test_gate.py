@@ -135,8 +135,7 @@ def test_a_fault_is_found_in_its_layer(
 
 
 def test_a_changed_setting_is_the_first_finding(baseline: Path) -> None:
-    changed = REQUEST.model_copy(update={"changes": (*TINY, "decoding.beam_size=1")})
-    first = findings(baseline, changed)[0]
+    first = findings(baseline, REQUEST.model_copy(update={"changes": (*TINY, "decoding.beam_size=1")}))[0]
     assert (first.layer, first.place, first.before, first.after) == ("settings", "preset.decoding.beam_size", "3", "1")
 
 

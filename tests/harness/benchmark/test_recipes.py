@@ -51,8 +51,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def data(draw_scenes: DrawScenes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set with one grey picture."""
-    own = tmp_path_factory.mktemp("data")
-    folder = draw_scenes(train=16, val=4, test=5, nocaps_per_domain=1, copy_to=own)
+    folder = draw_scenes(train=16, val=4, test=5, nocaps_per_domain=1, copy_to=tmp_path_factory.mktemp("data"))
     grey = folder / "images" / "000000.png"
     with Image.open(grey) as picture:
         picture.convert("L").save(grey)

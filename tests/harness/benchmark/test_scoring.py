@@ -176,8 +176,7 @@ def test_what_was_asked_for_and_not_measured_is_told_each_time(store: Store, sma
     for given in ({"clip": str(tmp_path / "no-model")}, {"bert": str(tmp_path / "no-model")}):
         settings = MoreSettings.parse(given.get("clip"), given.get("bert"), ())
         for _ in range(2):
-            evaluator = more_evaluator(settings, small.data, "cpu")
-            lacking = add_more_metrics([spec], evaluator, small.data, store, quiet())
+            lacking = add_more_metrics([spec], more_evaluator(settings, small.data, "cpu"), small.data, store, quiet())
             assert all("no-model" in name for name in lacking)
             assert len(lacking) == len(given.keys() & {"clip"}) + 1  # CLIPScore and RefCLIPScore, or BERTScore
 
@@ -189,8 +188,7 @@ def test_people_are_no_references_of_their_own(
     measure = MoreEvaluator.measure
     monkeypatch.setattr(MoreEvaluator, "measure", lambda own, system: seen.append(system) or measure(own, system))
     spec = finish(store, make_spec("people", "human", role="reference"), small)
-    evaluator = more_evaluator(MoreSettings(), small.data, "cpu")
-    add_more_metrics([spec], evaluator, small.data, store, quiet())
+    add_more_metrics([spec], more_evaluator(MoreSettings(), small.data, "cpu"), small.data, store, quiet())
     for system in seen:
         assert all(system.captions[image_id] not in texts for image_id, texts in system.references.items())
         assert all(len(texts) == 5 for texts in system.sets.values())

@@ -187,6 +187,5 @@ def test_a_constant_rate_stays_when_the_others_fall(context: RunContext) -> None
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     sum(parameter.sum() for parameter in model.parameters()).backward()  # type: ignore[union-attr]
     optimiser.step()
-    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, kept[name])}
-    assert moved == {"dictionary"}
+    assert {name for name, value in model.state_dict().items() if not torch.equal(value, kept[name])} == {"dictionary"}
     torch.testing.assert_close(model.state_dict()["dictionary"], kept["dictionary"] - 0.05)

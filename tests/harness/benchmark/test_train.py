@@ -72,8 +72,7 @@ def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_
     one = model_of("transformer_base", context)
     summary = fit(one, 0, context, tmp_path / "one", alone.append, quiet())
 
-    execution = replace(context.execution, config=ExecutionConfig(devices=2))
-    both = replace(context, execution=execution)
+    both = replace(context, execution=replace(context.execution, config=ExecutionConfig(devices=2)))
     together: list[EpochRecord] = []
 
     def die(record: EpochRecord) -> None:

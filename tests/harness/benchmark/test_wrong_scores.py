@@ -139,8 +139,7 @@ def test_weights_and_a_packages_own_files_count_and_nothing_else_does(
     assert digests[0] == digests[1] != digests[2]
     files = code_of({}).files
     own = {name for name in files if name.partition("/")[0] not in {"harness", "zoo"}}
-    names = ("__init__.py", "inner/__init__.py", "inner/weights.safetensors")
-    assert own == {f"attacked/{name}" for name in names}
+    assert own == {f"attacked/{name}" for name in ("__init__.py", "inner/__init__.py", "inner/weights.safetensors")}
 
 
 def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:

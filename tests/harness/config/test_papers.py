@@ -67,8 +67,7 @@ def plan(name: str) -> str:
     recipe = load_preset(name).recipe
     assert recipe is not None
     model = next(model for model in list_models() if recipe.covers(model))
-    done = bench_ok("plan", "--preset", name, "--models", model, "--data", "coco")
-    return done.stdout
+    return bench_ok("plan", "--preset", name, "--models", model, "--data", "coco").stdout
 
 
 def test_the_smallest_paper_model_is_planned_without_restval() -> None:

@@ -70,8 +70,7 @@ def test_model_arguments_add_what_a_glob_matches() -> None:
 
 
 def test_feature_options_need_equals_sign_and_known_normalisation() -> None:
-    config = feature_config("resnet18", Path("w.pth"), ("pad_type=same",), 224, "half")
-    assert config.options == {"pad_type": "same"}
+    assert feature_config("resnet18", Path("w.pth"), ("pad_type=same",), 224, "half").options == {"pad_type": "same"}
     with pytest.raises(BenchError, match="no '='"):
         feature_config("resnet18", None, ("pad_type",), None, None)
     with pytest.raises(BenchError, match="normalisation"):

@@ -155,8 +155,7 @@ def test_a_share_and_a_count_exclude_each_other(share: str) -> None:
 def test_plateaus_are_those_of_torch(negated: bool) -> None:
     """With `negated` it is torch's own class, handed the negative score, as released codes do."""
     scores = [0.5, 0.9, 1.0, 0.99995, 0.9999, 0.99, 1.00005, 0.8, 0.8, 0.8, 0.8, 1.2, 0.1, 0.1, 0.1, 0.1, 0.1]
-    weight = torch.nn.Parameter(torch.zeros(1))
-    optimiser = torch.optim.SGD([weight], lr=1.0)
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     mode = "min" if negated else "max"
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, mode, factor=0.5, patience=2)
     plateau, best, stuck, reductions = Plateau(patience=2, negated=negated), -math.inf, 0, 0
@@ -193,8 +192,7 @@ def test_what_is_rewarded_has_a_signature() -> None:
     assert SelfCritical().signature() == "STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]"
     other = SelfCritical(samples=2, baseline="greedy", end_in_reward=False)
     assert other.signature() == "NO<EOS>+Cider-D[n4,s6.0]+greedy[nspi2]"
-    beams = load_schedule("m2").stages[1].reward_signature()
-    assert beams == "NO<EOS>+Cider-D[n4,s6.0,df=captions]+mean[nspi5,beams]"
+    assert load_schedule("m2").stages[1].reward_signature() == "NO<EOS>+Cider-D[n4,s6.0,df=captions]+mean[nspi5,beams]"
 
 
 def test_dropout_is_a_rate_or_a_scale_and_not_both() -> None:

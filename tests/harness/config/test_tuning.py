@@ -56,8 +56,7 @@ def test_the_untuned_preset_has_a_point_in_the_space(name: str) -> None:
 @given(st.floats(0.05, 4), st.integers(1, 16), st.integers(1, 40))
 def test_a_scaled_width_is_a_multiple_of_the_heads(factor: float, heads: int, per_head: int) -> None:
     size = {"d_model": heads * per_head, "d_ff": 64, "n_heads": heads}
-    preset = load_preset("smoke").model_copy(update={"size": size})
-    found = scaled(preset, factor)
+    found = scaled(load_preset("smoke").model_copy(update={"size": size}), factor)
     assert found["d_model"] % heads == 0
     assert abs(found["d_model"] - factor * heads * per_head) <= max(heads / 2, heads * (1 - factor * per_head))
     assert found["d_ff"] == max(round(64 * factor), 1)

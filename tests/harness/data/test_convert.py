@@ -36,8 +36,7 @@ def converted(folder: Path, *words: object) -> Content:
     content: Content = json.loads(out.read_text())
     splits = [image["split"] for image in content["images"]]
     assert ("bench plan --detect" in said) == (0 < splits.count("test") < FEW_TO_TEST)
-    lacking = {"train", "val", "test"} - set(splits)
-    assert ("and runs need each: --split-by hash:80/10/10" in said) == bool(lacking)
+    assert ("and runs need each: --split-by hash:80/10/10" in said) == bool({"train", "val", "test"} - set(splits))
     return content
 
 
@@ -125,8 +124,7 @@ def test_an_imagefolder_of_the_hub(tmp_path: Path) -> None:
         (tmp_path / folder / "metadata.jsonl").unlink()
     of_all = [entry | {"file_name": f"{folder}/{entry['file_name']}"} for folder in lines for entry in lines[folder]]
     (tmp_path / "metadata.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in of_all))
-    again = converted(tmp_path, tmp_path)
-    assert [image["split"] for image in again["images"]] == ["train", "train", "val", "test"]
+    assert [image["split"] for image in converted(tmp_path, tmp_path)["images"]] == ["train", "train", "val", "test"]
 
 
 def test_what_is_wrong_is_named_or_left_out(tmp_path: Path) -> None:

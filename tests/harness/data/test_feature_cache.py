@@ -189,8 +189,7 @@ def test_a_kill_at_any_write_changes_nothing(dataset: Dataset, tmp_path: Path, m
             if in_child(die) == 0:
                 break
             kills += 1
-            backbone = CountingBackbone()
-            extracted(dataset, cache, backbone)
+            extracted(dataset, cache, CountingBackbone())
             assert content(cache) == wanted
     assert kills == 2 * 9  # the empty array, the plan, three chunks and their log lines, the final marker
 

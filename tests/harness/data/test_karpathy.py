@@ -46,8 +46,7 @@ def test_coco_ids_and_folders_by_filepath(entry: Make, folder: Make) -> None:
     root = folder([entry(0, "x.jpg", cocoid=42, filepath="val2014"), entry(1, "y.jpg", cocoid=9, filepath="train2014")])
     (root / "images" / "val2014").mkdir()
     (root / "images" / "x.jpg").rename(root / "images" / "val2014" / "x.jpg")
-    dataset = opened(root)
-    assert [(sample.image_id, sample.file) for sample in dataset.samples] == [(42, "val2014/x.jpg"), (9, "y.jpg")]
+    assert [(sample.image_id, sample.file) for sample in opened(root).samples] == [(42, "val2014/x.jpg"), (9, "y.jpg")]
 
 
 def test_pictures_may_lie_beside_the_annotations_or_elsewhere(entry: Make, folder: Make, tmp_path: Path) -> None:
@@ -312,8 +311,7 @@ def test_the_answer_is_kept_for_the_fingerprint(
     find_bad_images(damaged, cache_dir=tmp_path, reporter=Told(), reuse=False)
     assert len(loads) == 7
     (damaged.root / "dot.png").unlink()
-    changed = open_dataset(str(damaged.root.parent), cache_dir=tmp_path)
-    find_bad_images(changed, cache_dir=tmp_path, reporter=Told())
+    find_bad_images(open_dataset(str(damaged.root.parent), cache_dir=tmp_path), cache_dir=tmp_path, reporter=Told())
     assert len(loads) == 14
 
 

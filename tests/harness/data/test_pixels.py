@@ -27,8 +27,7 @@ CPU = torch.device("cpu")
 def dataset(tmp_path: Path) -> Dataset:
     for number, shade in enumerate((10, 120, 250)):
         Image.new("RGB", (20, 10), (shade, 0, 255 - shade)).save(tmp_path / f"{number}.png")
-    samples = tuple(Sample(number, f"{number}.png", "train", ("a",)) for number in range(3))
-    return Dataset("d", tmp_path, samples, "d")
+    return Dataset("d", tmp_path, tuple(Sample(number, f"{number}.png", "train", ("a",)) for number in range(3)), "d")
 
 
 def test_pixels_have_requested_order_and_backbone_preprocessing(dataset: Dataset) -> None:

@@ -55,8 +55,7 @@ def test_tsne_of_few_or_equal_vectors_is_finite(vectors: np.ndarray) -> None:
 def test_padding_is_left_out_and_one_vector_is_refused() -> None:
     torch.manual_seed(0)
     model = create_model("aoanet", vocab_size=7, visual_dim=6, **model_card("aoanet").tiny).eval()
-    space = encodings(model, Regions(), [4, 8, 6], device=torch.device("cpu"))
-    assert space.images.tolist() == [4, 4, 8, 6, 6, 6]
+    assert encodings(model, Regions(), [4, 8, 6], device=torch.device("cpu")).images.tolist() == [4, 4, 8, 6, 6, 6]
     with pytest.raises(BenchError, match="fewer than two vectors"):
         encodings(model, Regions(), [], device=torch.device("cpu"))
 

@@ -104,16 +104,14 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     assert re.search(r"disk: about [\d.]+ GB in workspace: .* [\d.]+ GB are free at ", " ".join(told.split())), (
         "the disk that fills"
     )
-    elsewhere = plan(*asked, "--on", "slurm").stdout
-    assert "time: not estimated, no run is stored here, and runs are elsewhere" in elsewhere
+    assert "time: not estimated, no run is stored here, and runs are elsewhere" in plan(*asked, "--on", "slurm").stdout
     assert not list(tmp_path.iterdir())
 
 
 def test_control_runs_are_in_the_plan() -> None:
     small = ("--set", "size.d_model=16", "--on", "slurm", *SHORT)
     asked = ("--models", "blind,transformer_base", "--preset", "quick-scst", "--seeds", "3", *small)
-    controlled = plan(*asked, "--control", "auto").stdout
-    assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in controlled
+    assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in plan(*asked, "--control", "auto").stdout
     assert "control runs of blind 3" in plan(*asked, "--control", "blind").stdout, "it has no images to vary"
 
 

@@ -85,8 +85,7 @@ def test_what_is_there_is_neither_sent_nor_fetched_again(
     (tmp_path / "there" / "best.safetensors").write_text("damaged")
     remote.fetch(tmp_path / "there", "runs/a-s0")
     assert (tmp_path / "there" / "best.safetensors").read_text() == "best"
-    again = {path: path.stat().st_ino for path in before if path.name != "best.safetensors"}
-    assert again.items() <= before.items()
+    assert {path: path.stat().st_ino for path in before if path.name != "best.safetensors"}.items() <= before.items()
 
 
 def test_a_push_that_breaks_off_leaves_the_folder_as_it_was(

@@ -54,8 +54,7 @@ def test_leaderboard_has_a_row_a_model_with_references_below(full: Results) -> N
     assert (blind["CIDEr-D_percent"], blind["CIDEr-D_seeds"], blind["BLEU-4_percent"]) == (50, 2, 25)
     assert blind["CIDEr-D_sd_percent"] == pytest.approx(100 * np.std([0.25, 0.75], ddof=1))
     assert (blind.code_model, blind.code_revision, blind.parameters) == ("ab12", "7", 1000)
-    missing = frame.loc[1:, ["CIDEr-D_percent", "place_best"]].isna()
-    assert missing.to_numpy().tolist() == [[True, True], [False, True]]
+    assert frame.loc[1:, ["CIDEr-D_percent", "place_best"]].isna().to_numpy().tolist() == [[True, True], [False, True]]
     assert list(frame["CIDEr-D_seeds"]) == [2, 0, 1]
     assert frame.energy_J.isna().all()
 

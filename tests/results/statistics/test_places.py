@@ -132,8 +132,7 @@ def test_variances_are_borrowed_upwards_only(seed: int, models: int, seeds: int)
     assert np.all(lent.degrees >= seeds - 1)
     assert np.all(lent.degrees <= models * (seeds - 1))
     assert 0 <= lent.lent <= 30
-    doubled = table_variances(4 * between, 4 * interaction, seeds)
-    assert doubled.between == pytest.approx(4 * lent.between, rel=1e-9)
+    assert table_variances(4 * between, 4 * interaction, seeds).between == pytest.approx(4 * lent.between, rel=1e-9)
 
 
 def test_the_table_s_variance_is_limma_s() -> None:

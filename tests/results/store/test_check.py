@@ -55,8 +55,7 @@ def test_a_row_that_cannot_be_read_is_named(
     assert checked.exit_code == 1
     assert f"{WAYS[statement]} cannot be read" in checked.stdout
     assert "lstm" not in checked.stdout
-    reported = bench("report", "--workspace", tmp_path, "--out", tmp_path / "report")
-    assert isinstance(reported.exception, StoreError)
+    assert isinstance(bench("report", "--workspace", tmp_path, "--out", tmp_path / "report").exception, StoreError)
     assert not (tmp_path / "report" / "index.html").exists()
     assert (tmp_path / "bench.sqlite").read_bytes() == before
 

@@ -276,8 +276,7 @@ def test_values_of_one_stage_are_for_it_alone(small: RunContext, tmp_path: Path)
     changes = {"preset": "quick-scst", "space": space, "models": {"updown": model}}
     label = tuned_field(space, BUDGET, preset)
     file.write_text(dumped(tuned_file(context), **changes, tuned=label), encoding="utf-8")
-    find = from_file(str(file))
-    found = find(context, requested("updown"), quiet())
+    found = from_file(str(file))(context, requested("updown"), quiet())
     assert found is not None
     assert (found.label, found.stages) == (label, "scst")
     [spec] = plan_runs(requested("updown"), 1, context, Workspace(Path()), tuned=found)

@@ -144,8 +144,7 @@ def test_without_any_grid_there_is_none(write: Write, dataset: Dataset, tmp_path
 
 def test_grids_without_regions_are_regions_of_cells(write: Write, dataset: Dataset, tmp_path: Path) -> None:
     config = write(without(*(f"{image_id}_{part}" for image_id in (1, 2, 3) for part in ("features", "boxes", "size"))))
-    found = regions_of(dataset, config, tmp_path)
-    features, mask, boxes = found.padded([2])
+    features, mask, boxes = regions_of(dataset, config, tmp_path).padded([2])
     assert mask.all()
     np.testing.assert_array_equal(features[0], cells(2).astype(np.float16))
     np.testing.assert_allclose(boxes[0, 5], np.array((2, 1, 3, 2)) / 3, atol=1e-6)

@@ -104,8 +104,7 @@ def test_sizes_and_decoding_of_a_preset() -> None:
 @pytest.mark.usefixtures("tiny_models")
 def test_a_backbone_is_counted_on_top() -> None:
     backbone = ["--with-backbone", "--backbone", "resnet10t", "--image-size", "32", "--format", "csv"]
-    result = bench("flops", "--models", "transformer*", *SMALL, *backbone)
-    [row] = csv.DictReader(io.StringIO(result.stdout))
+    [row] = csv.DictReader(io.StringIO(bench("flops", "--models", "transformer*", *SMALL, *backbone).stdout))
     counted = count_backbone("resnet10t", 32)
     assert int(row["beam_and_backbone_mac"]) - int(row["beam_mac"]) == counted.count.macs > 1e6
     assert (counted.tokens, counted.channels) == (1, 512)
