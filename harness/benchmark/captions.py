@@ -1,11 +1,13 @@
 """`captions:FILE`: captions that another system wrote, as rows: their card, their split, and their scores."""
 
 import hashlib
+import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -87,7 +89,7 @@ class CaptionsFile:
         return {"captions": self.checksum, **({"scores": scores} if scores else {})}
 
     def record(self, dataset: str) -> dict[str, Any]:
-        """The card as reports read it from a run's configuration."""
+        """The card as reports read it from a run's configuration, and when it was asked for of which file."""
         card = self.card
         kind = {None: "", True: "an ensemble", False: "one model"}[card.ensemble]
         told = {"features": card.features, "decoding": card.decoding, "models": kind, "captions from": card.whose}
@@ -111,6 +113,8 @@ class CaptionsFile:
             "source": card.link,
             "summary": f"Captions of another system; {'; '.join(said)}.",
             "sha256": self.checksum,
+            "file": digest([platform.node(), str(absolute(self.path))]),
+            "asked": datetime.now(UTC).isoformat(),
             **({} if alike else {"pretraining": seen}),
         }
 

@@ -65,8 +65,7 @@ _COPIES = 2
 
 def memory_bytes(specs: Sequence[RunSpec], context: RunContext) -> int:
     """An estimate for the largest of the runs: a process, and weights, gradients, moments and copies of a model."""
-    per_parameter = TRAINED + _COPIES * WEIGHT
-    return BASE_BYTES + per_parameter * max((_parameters(spec, context) for spec in specs), default=0)
+    return BASE_BYTES + (TRAINED + _COPIES * WEIGHT) * max((_parameters(spec, context) for spec in specs), default=0)
 
 
 def require_room(spec: RunSpec, context: RunContext) -> None:

@@ -167,8 +167,7 @@ def _resolve(name: str, workspace: Workspace, pretrained: Mapping[str, str]) -> 
     if name in REFERENCE_ROWS:
         return RequestedModel(name, "reference", "pooled" if name == "retrieval" else "none")
     if is_saved(name, workspace):
-        saved = SavedModel.load(workspace.run_folder(name))
-        stored = model_card(saved.model)
+        stored = model_card(SavedModel.load(workspace.run_folder(name)).model)
         return RequestedModel(name, "stored", stored.visual, graph=stored.graph)
     card = model_card(name)
     if not card.hub:
@@ -264,8 +263,7 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
         "preset": keyed_preset(context.preset),
         "features": keyed_features(context.data.feature_config),
     }
-    code = code_of_model(model, arguments)
-    return _spec(model, "trained", seed, config, settings, signature, code, context)
+    return _spec(model, "trained", seed, config, settings, signature, code_of_model(model, arguments), context)
 
 
 def _seen(card: ModelCard, features: str, data: BenchmarkData) -> str:

@@ -152,11 +152,7 @@ def evaluate(
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )
-    with (
-        Reporter() as reporter,
-        Evaluator(settings=settings) as evaluator,
-        reporter.task("scoring", 1),
-    ):
+    with Reporter() as reporter, Evaluator(settings=settings) as evaluator, reporter.task("scoring", 1):
         for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
             reporter.note(note, style="yellow")
         evaluation = evaluator.evaluate(

@@ -86,8 +86,8 @@ def plan(
         unused = sorted({*context.params} - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"})
         why = "not used by --detect, which is about scores alone"
         refuse_typed(context, unused, why, "leave --detect or these out")
-        if options.data not in KNOWN:
-            hint = f"choose one of: {', '.join(KNOWN)}"
+        if None not in (seed_deviation, image_deviation) and options.data not in KNOWN:
+            hint = f"choose one of: {', '.join(KNOWN)}; or leave one of the two deviations to stored runs"
             raise BenchError(f"--data {options.data}: the sizes of this data set are unknown", hint)
         show_power(detect, seed_deviation, image_deviation, options.data, options.workspace, options.db)
         return
@@ -289,6 +289,7 @@ def show_power(
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
     from results.runs.planning import stored_variances
+    from results.runs.reading import datasets
     from results.statistics.power import detectable, deviation_bounds, seed_deviation_over
 
     if seed is not None and image is not None:
@@ -299,12 +300,13 @@ def show_power(
     else:
         try:
             with open_results(workspace, db) as store:
-                stored = stored_variances(store, data, SPLIT)
+                stored, names = stored_variances(store, data, SPLIT), [each.name for each in datasets(store)]
         except BenchError as error:
             raise BenchError(str(error), _HINT) from error
         if stored is None:
             where = f"in the results database has two seeds on {data} {SPLIT}"
-            raise BenchError(f"no model {where}: how much they vary is not known", _HINT)
+            hint = _HINT if data in (*names, *KNOWN) else f"write --data as reports name it: {', '.join(names)}"
+            raise BenchError(f"no model {where}: how much they vary is not known", hint)
         if image is None and stored.image_deviation is None:
             hint = "state it: --image-deviation 40; or run another model with --seeds 3 first"
             raise BenchError("how much images vary is not known: one model alone has several stored seeds", hint)

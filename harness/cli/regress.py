@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -337,7 +338,7 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
     if expected is None:
         reason = next((each.reason or each.status for each in failed), "no run")
         raise BenchError(f"{commit} has nothing to compare with: {reason}", "name a commit whose runs finish")
-    return judge(expected, *sides["after"])
+    return replace(judge(expected, *sides["after"]), before=commit, after="this tree")
 
 
 def _git(*words: str) -> None:

@@ -76,8 +76,7 @@ class Replayed:
 
     def __call__(self, visual: Visual) -> tuple[Hypotheses, ...]:
         """What is found in images that lie on the model's device."""
-        capture = partial(captured, self._search)
-        return self._graphs(shapes_of(visual.parts()), self._search, capture, visual)
+        return self._graphs(shapes_of(visual.parts()), self._search, partial(captured, self._search), visual)
 
 
 def shapes_of(parts: Mapping[str, Tensor]) -> tuple[object, ...]:

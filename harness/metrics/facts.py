@@ -327,8 +327,7 @@ def measure_words(
 ) -> SplitResult:
     """As `measure_facts`, of photographs; `by` says what captions are judged by."""
     said = {image_id: words_of(caption) for image_id, caption in captions.items()}
-    counts = [judged_words(words, expected[image_id]) for image_id, words in said.items()]
-    values = np.array(counts, np.float64)
+    values = np.array([judged_words(words, expected[image_id]) for image_id, words in said.items()], np.float64)
     return _result(split, captions, values, domains, WORD_KINDS, (WORDS, list(map(bool, said.values())), by))
 
 

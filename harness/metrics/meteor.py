@@ -285,11 +285,7 @@ class MeteorProcess:
         self._writer: threading.Thread | None = None
         self._reader = _start_thread(self._read, stdout)
 
-    def statistics(
-        self,
-        references: Mapping[int, Sequence[str]],
-        candidates: Mapping[int, str],
-    ) -> Array:
+    def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
         """METEOR's (N, 23) statistics of tokenised captions, in the order of `candidates`.
 
         JavaError where the process has ended, gives no answer for `timeout_s` or an unexpected one; it is then closed.
@@ -386,11 +382,7 @@ class MeteorSession:
 
         self._preparing = _start_thread(work)
 
-    def statistics(
-        self,
-        references: Mapping[int, Sequence[str]],
-        candidates: Mapping[int, str],
-    ) -> Array:
+    def statistics(self, references: Mapping[int, Sequence[str]], candidates: Mapping[int, str]) -> Array:
         """As `MeteorProcess.statistics`; JavaError too where there is no working Java. The next call starts another."""
         process = self.start([*chain.from_iterable(references.values()), *candidates.values()])
         try:

@@ -305,8 +305,7 @@ class Corpus:
 
     def frequencies(self) -> DocumentFrequencies:
         """Document frequencies over the references."""
-        parts = [block_frequencies(block.counts, self._candidates) for block in self]
-        return merge(parts, len(self._first) - 1)
+        return merge([block_frequencies(block.counts, self._candidates) for block in self], len(self._first) - 1)
 
     def _count(self, start: int, stop: int) -> Block:
         first = self._first[start : stop + 1] - self._first[start]

@@ -263,8 +263,7 @@ class BatchGradient:
                 if losses:
                     self._take_over(parameters)
                 # Counted on the CPU: a GPU would first have to finish all that it was given.
-                own = own_weight if micro_batch is batch else objective.weight(micro_batch)
-                share = own / weight
+                share = (own_weight if micro_batch is batch else objective.weight(micro_batch)) / weight
                 # Forward pass.
                 replaying = nullcontext() if self._passes is None else self._passes.of_one_loss()
                 with replaying, autocast(self._device, self._precision):

@@ -45,8 +45,7 @@ class TensorBoardTracker(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder / "tensorboard" / run.key))
-        lines = [f"    {name}: {value}" for name, value in run.signature.items()]
-        self._writer.add_text("settings", "\n".join(lines))
+        self._writer.add_text("settings", "\n".join([f"    {name}: {value}" for name, value in run.signature.items()]))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():

@@ -35,8 +35,8 @@ class ModelFacts:
 
 def card(run: Run) -> ModelFacts:
     """The card that was stored with the run; the family is part of the name where there is none."""
-    fields: Mapping[str, Any] = run.config.get("card") or {}
-    stated = {name: str(fields.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")}
+    of = run.card
+    stated = {name: str(of.get(name) or "") for name in ("family", "paper", "year", "source", "summary", "visual")}
     stated["summary"] = stated["summary"] or run.config.get("what", "")
     stated["family"] = stated["family"] or run.model.partition("/")[0]
     return ModelFacts(**stated, pretraining=run.pretraining)
@@ -47,7 +47,7 @@ def objective(run: Run) -> str:
     if run.role == "reference":
         return "untrained"
     if run.kind == "captions":
-        return str(run.config["card"].get("objective") or NOT_STATED)
+        return str(run.card.get("objective") or NOT_STATED)
     for kind in ("pretrained", "stored"):
         if kind in run.config:
             return kind

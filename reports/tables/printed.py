@@ -50,7 +50,7 @@ def published_cell(row: Row, group: Group, runs: Mapping[str, Run], domains: Map
         return f"{printed:.1f}{gap.replace('-', '−')}"
 
     if (told := told_by_card(run.config)) is not None:
-        return Cell(beside(told), told / 100, reason=run.config["card"].get("printed_in") or "the card of its captions")
+        return Cell(beside(told), told / 100, reason=run.card.get("printed_in") or "the card of its captions")
     match = nearest(run.model, group.split, run.signature, run.config)
     if match is None:
         return noted(numbers.DASH, "No printed score is recorded here.")

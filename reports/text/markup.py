@@ -235,7 +235,7 @@ def _row(row: Row, group: Group, contents: Contents) -> dict[str, Any]:
     }
     seen = contamination(row.pretraining, group.dataset, group.split)
     if told is not None:
-        published = {"value": told / 100, "source": run.config["card"].get("printed_in") or None}
+        published = {"value": told / 100, "source": run.card.get("printed_in") or None}
     found = {name: value for name, value in asdict(row).items() if name != "ladder"}
     for metric, standing in found["standings"].items():
         if metric != group.metric:  # a row's floors are those of the metric that ranks it

@@ -171,7 +171,7 @@ def leaderboard(
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[Run]] = {}
     beside: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
+    for run in _asked_last(runs):
         for split in run.scores:
             if run.role == "model":
                 ranked.setdefault((run.comparable, split), []).append(run)
@@ -229,10 +229,20 @@ def _values(runs: Sequence[Run], split: str, metric: str) -> dict[int, float]:
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
     rows: dict[object, list[Run]] = {}
-    for run in runs:
+    for run in _asked_last(runs):
         row = (run.comparable, run.role, run.model, frozenset(run.variant.items()))
         rows.setdefault(row, []).append(run)
     return [_independent(sorted(members, key=lambda run: run.seed)) for members in rows.values()]
+
+
+def _asked_last(runs: Iterable[Run]) -> Iterable[Run]:
+    """Less captions that their file does not hold any more: of one file, those that were asked for last."""
+    kept: dict[object, Run] = {}
+    for run in runs:
+        file = (run.fingerprint, run.model, run.card.get("file", run.key))
+        if file not in kept or kept[file].card.get("asked", "") <= run.card.get("asked", ""):
+            kept[file] = run
+    return kept.values()
 
 
 def _independent(runs: Sequence[Run]) -> list[Run]:
@@ -242,7 +252,7 @@ def _independent(runs: Sequence[Run]) -> list[Run]:
     """
     kept, seen = list[Run](), set[str]()
     for run in runs:
-        own = set(run.config.get("members") or [run.config.get("card", {}).get("sha256", run.key)])
+        own = set(run.config.get("members") or [run.card.get("sha256", run.key)])
         if seen.isdisjoint(own):
             seen |= own
             seed = max(run.seed, kept[-1].seed + 1) if kept else run.seed

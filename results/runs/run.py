@@ -86,6 +86,11 @@ class Run:
         commit, dash, changed = str(self.environment.get("commit") or "").partition("-")
         return f"{self.code_version} {commit[:12]}{dash}{changed}".strip()
 
+    @property
+    def card(self) -> dict[str, Any]:
+        """What its configuration says of its model, or of the system that wrote its captions; empty without."""
+        return self.config.get("card") or {}
+
     @cached_property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
         """Equal for runs whose scores on a split may be compared; of a results revision any release is."""
@@ -116,8 +121,7 @@ class Run:
         described = {"card", "shipped_preset", "evaluated", "settings", "tuning", "members"}
         config = {name: value for name, value in self.config.items() if name not in described}
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
-        card = self.config.get("card") or {}
-        file = {} if card.get("named", True) else {"captions": card["sha256"][:8]}
+        file = {} if self.card.get("named", True) else {"captions": self.card["sha256"][:8]}
         return {**dict(_flat(config, "")), **file, **made_by}
 
     @cached_property
@@ -142,7 +146,7 @@ class Run:
     @property
     def pretraining(self) -> StoredPretraining | None:
         """What its weights had seen before, by the card in its configuration; None where that says nothing."""
-        found = (self.config.get("card") or {}).get("pretraining")
+        found = self.card.get("pretraining")
         return None if found is None else StoredPretraining(**found)
 
     def stage_speeds(self) -> dict[str, float]:

@@ -36,8 +36,7 @@ def keyed_features(features: FeatureConfig) -> dict[str, Any]:
 def built_with(model: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments that a model is built with; for a model that is a part of it, those of its card too."""
     complete = {**model_card(model).arguments, **arguments}
-    inner = {f"{name} built with": dict(card.arguments) for name, card in _parts(complete).items()}
-    return {**complete, **inner}
+    return {**complete, **{f"{name} built with": dict(card.arguments) for name, card in _parts(complete).items()}}
 
 
 def identify(

@@ -48,8 +48,7 @@ def test_unknown_words_are_shown_unless_the_run_bans_them(pictures: list[Path], 
     shown = [line.split(": ")[1].split() for line in caption(*pictures, "--run", folder).stdout.splitlines()]
     assert "<unk>" in {*shown[0], *shown[1]}, "what these random weights say"
     run = SavedModel.load(folder)
-    banned = run.decoding.model_copy(update={"banned": ("<unk>", "dog")})
-    run.model_copy(update={"decoding": banned}).save(folder)
+    run.model_copy(update={"decoding": run.decoding.model_copy(update={"banned": ("<unk>", "dog")})}).save(folder)
     others = [line.split(": ")[1].split() for line in caption(*pictures, "--run", folder).stdout.splitlines()]
     assert all(others)
     assert {*others[0], *others[1]} <= {*WORDS} - {"dog"}

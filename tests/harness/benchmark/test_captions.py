@@ -101,6 +101,21 @@ def test_files_of_one_name_are_seeds_and_a_card_may_change(folder: Path) -> None
     assert f"100.0 ({mean - 100:+.1f})".replace("-", "−") in page
 
 
+@pytest.mark.parametrize("card", ["", "name: Ours\n"])
+def test_a_row_is_of_what_its_file_held_when_it_was_asked_for_last(folder: Path, card: str) -> None:
+    file, first = folder / "good.json", (folder / "good.json").read_bytes()
+    (folder / "good.json.card.yaml").write_text(card or "year: 2026\n")
+    scores = []
+    for again in (False, True, False):
+        write(file, captions_of(0.4)) if again else file.write_bytes(first)
+        run(folder, f"captions:{file},captions:{folder / 'bad.json'}")
+        [group] = groups_in(folder / "ws")
+        assert [(row.model, row.seeds) for row in group.rows] == [(card[6:-1] or "good", (0,)), ("bad", (0,))]
+        scores.append(group.rows[0].scores["CIDEr-D"].mean)
+    assert scores[0] == scores[2] > scores[1]
+    assert len(results.open(folder / "ws").captions()) == 3 * 40, "nothing is lost"
+
+
 def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder: Path) -> None:
     output = run(folder, f"captions:{folder / 'good.json'},captions:{folder}/goo*.json,captions:{folder / 'bad.json'}")
     assert [(row.model, row.seeds) for row in groups_in(folder / "ws")[0].rows] == [("good", (0,)), ("bad", (0,))]

@@ -256,8 +256,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     conditions = {"data": "d#1", "track": "controlled", "feat": "f"}
     context: Any = SimpleNamespace(signature=conditions, data=SimpleNamespace(graphs=None))
     for stored in (stored for _, each in rows.values() for stored in each.keys):
-        models = resolve_models([stored], Workspace(workspace))
-        [again] = plan_runs(models, 1, context, Workspace(workspace))
+        [again] = plan_runs(resolve_models([stored], Workspace(workspace)), 1, context, Workspace(workspace))
         assert again.kind == "stored"
         assert again.signature["pretraining"].startswith("captions of COCO"), "scored again it has seen the same"
         assert again.config["card"]["pretraining"]["source"].endswith(Path(again.config["stored"]["pretrained"]).name)

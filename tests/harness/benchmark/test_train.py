@@ -69,8 +69,7 @@ def model_of(name: str, context: RunContext) -> Captioner:
 def test_two_processes_train_as_one_does_and_go_on_after_a_kill(data: Path, tmp_path: Path) -> None:
     context = context_of(data, tmp_path, [STAGE, STAGE | {"name": "second", "epochs": 1}])
     alone: list[EpochRecord] = []
-    one = model_of("transformer_base", context)
-    summary = fit(one, 0, context, tmp_path / "one", alone.append, quiet())
+    summary = fit(model_of("transformer_base", context), 0, context, tmp_path / "one", alone.append, quiet())
 
     both = replace(context, execution=replace(context.execution, config=ExecutionConfig(devices=2)))
     together: list[EpochRecord] = []

@@ -143,8 +143,7 @@ def test_a_run_on_windows_captions_any_picture(data: Path, tmp_path: Path) -> No
     bench_ok(*words(data, tmp_path / "ws", "transformer_base", "--regions", "windows:2", "--backbone", "filterbank"))
     folder = run_of(tmp_path / "ws", "transformer_base")
     split = bench("caption", "--data", data, "--split", "val", "--run", folder)
-    alone = bench_ok("caption", data / "images" / "000024.png", "--run", folder)
-    [line] = alone.stdout.splitlines()
+    [line] = bench_ok("caption", data / "images" / "000024.png", "--run", folder).stdout.splitlines()
     assert line.split(": ")[1] == split.stdout.splitlines()[0].split(": ")[1]
 
 

@@ -172,6 +172,7 @@ def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
     ("models", "options", "hint"),
     [
         (1, (), "--image-deviation 40"),
+        (2, ("--data", "mine.json"), "write --data as reports name it: scenes"),
         (0, ("--seed-deviation", "5"), "--seed-deviation 5 --image-deviation 40"),
         (None, ("--seed-deviation", "5"), "--seed-deviation 5 --image-deviation 40"),
     ],
@@ -191,8 +192,7 @@ def test_without_variances_it_says_what_to_type(
 @pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e-9", "1e9"])
 def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
     options = {"--detect": "1", "--seed-deviation": "5", "--image-deviation": "40"} | {option: value}
-    words = [word for pair in options.items() for word in pair]
-    done = bench("plan", *words)
+    done = bench("plan", *[word for pair in options.items() for word in pair])
     assert done.exit_code
     assert option in done.output + str(done.exception)
 
@@ -202,7 +202,7 @@ def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
     [
         ("--seed-deviation 5", "none is asked for"),
         ("--image-deviation 5", "none is asked for"),
-        ("--detect 1 --data nowhere", "sizes of this data set are unknown"),
+        ("--detect 1 --data nowhere --seed-deviation 1 --image-deviation 9", "sizes of this data set are unknown"),
         ("--store --data coco", "--store"),
         ("--store --detect 1.0", "--store: not used by --detect"),
     ],

@@ -129,8 +129,7 @@ def test_a_rate_that_stays_near_zero_is_measured() -> None:
     longer = tuple(
         f"{rate}.{each}" for each in ("from_share=null", "every_share=null", "from_epoch=4", "every_epochs=0.3")
     )
-    schedule = load_preset("quick", ("schedule.stages.0.epochs=20", *longer)).schedule
-    [warning] = schedule.idle_stages(1500, 7500)
+    [warning] = load_preset("quick", ("schedule.stages.0.epochs=20", *longer)).schedule.idle_stages(1500, 7500)
     assert f"{rate}.every_epochs" in warning
     assert list(load_preset("quick", ("schedule.stages.0.epochs=20",)).schedule.idle_stages(1500, 7500)) == []
     assert LearningRate(peak=1.0, warmup_steps=90, warmup="hyperbolic").idle_share(10, 100) == 0

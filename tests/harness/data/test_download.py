@@ -100,8 +100,7 @@ def karpathy(names: Mapping[str, list[str]]) -> bytes:
 def archive_of(site: Site, name: str, members: Mapping[str, bytes]) -> PictureArchive:
     """An archive on the site."""
     site.files[f"{name}.zip"] = content = zipped(members)
-    digest = hashlib.sha256(content).hexdigest()
-    return PictureArchive(url=f"{site.url}/{name}.zip", bytes=len(content), sha256=digest)
+    return PictureArchive(url=f"{site.url}/{name}.zip", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 @pytest.fixture

@@ -66,8 +66,7 @@ def test_a_word_s_weights_are_those_of_the_step_that_says_it() -> None:
     assert found[1].words == ("a", "red", "ball")
     assert found[5].words == ("a", "<unk>", "ball")
     visual = Cells().visual([1, 3, 5], VisualSpec("pixels", 0))
-    tokens = torch.tensor([[BOS, a, red], [BOS, 0, 0], [BOS, a, UNK]])
-    weights = attention_weights(model, visual, tokens)
+    weights = attention_weights(model, visual, torch.tensor([[BOS, a, red], [BOS, 0, 0], [BOS, a, UNK]]))
     assert weights is not None
     np.testing.assert_allclose(found[1].weights, weights[0], atol=1e-6)
     np.testing.assert_allclose(found[3].weights, weights[1, :1], atol=1e-6)

@@ -64,8 +64,7 @@ def test_stored_runs_are_compared_by_one_command(draw_scenes: DrawScenes, make_r
     data, runs = draw_scenes(train=24, val=4, test=6), [make_run(key="a-s0"), make_run("show_tell", key="b-s0")]
     words = ("export", "encodings", "a-s0", runs[1], "--data", data, "-w", runs[0].parents[1], "--out", tmp_path / "e")
     done = bench_ok(*words)
-    told = json.loads((tmp_path / "e" / "encodings.json").read_text(encoding="utf-8"))
-    first, second = told["runs"]
+    first, second = json.loads((tmp_path / "e" / "encodings.json").read_text(encoding="utf-8"))["runs"]
     assert (first["run"], first["images"], first["vectors"], len(first["points"])) == ("a-s0", 6, 24, 24)
     assert (second["run"], second["vectors"], second["trace_within"]) == ("b-s0", 6, 0)
     assert f"{first['trace']:.2f}" in done.stdout

@@ -85,8 +85,7 @@ class Measured:
 
 def measured(model: Captioner, visual: Visual) -> Measured:
     counted = count_captioning(model, visual, beam_size=2, max_len=3)
-    search = partial(beam_search, beam_size=2, max_len=3, bos=1, eos=2)
-    timed = time_captioning(model, [visual], search, effort=QUICK)
+    timed = time_captioning(model, [visual], partial(beam_search, beam_size=2, max_len=3, bos=1, eos=2), effort=QUICK)
     return Measured(counted.costs | timed.costs, counted.operators, timed.state)
 
 

@@ -59,8 +59,7 @@ def test_several_tsv_files_are_one_source(tmp_path: Path) -> None:
     lines = [tsv_line(image_id, *arrays) for image_id, arrays in written.items()]
     (tmp_path / "trainval" / "a.tsv.0").write_bytes(lines[0] + b"\n" + lines[1].replace(b"\n", b"\r\n"))
     (tmp_path / "trainval" / "a.tsv.1").write_bytes(lines[1] + lines[2].rstrip(b"\n"))
-    source = open_source(tmp_path / "trainval", EMPTY)
-    found = list(source.read((1, 2)))
+    found = list(open_source(tmp_path / "trainval", EMPTY).read((1, 2)))
     assert [image_id for image_id, _ in found] == [1, 2]
     np.testing.assert_array_equal(told(found[1][1]).features, written[2][0])
 
