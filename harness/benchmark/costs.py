@@ -18,7 +18,7 @@ import torch
 from harness.benchmark.context import RunContext
 from harness.benchmark.hub_model import HubModel
 from harness.benchmark.run_config import RunConfig
-from harness.benchmark.saved_model import SavedModel, open_saved
+from harness.benchmark.saved_model import FILE, SavedModel, open_saved
 from harness.data.images import load_image
 from harness.data.vocabulary import as_read
 from harness.inference.generate import search_of
@@ -253,7 +253,8 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     rows: dict[object, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
         # In the workspace, or perhaps in its remote storage.
-        if spec.kind == "hub" or workspace.remote is not None or weights_folder(spec, workspace).is_dir():
+        here = spec.kind == "hub" or (weights_folder(spec, workspace) / FILE).is_file()
+        if here or workspace.remote is not None:
             rows.setdefault((spec.model, *spec.signature.items()), []).append(spec)
         else:
             add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})

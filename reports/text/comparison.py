@@ -134,8 +134,7 @@ def _untested(comparison: Comparison, everything: bool) -> list[str]:
             return f"Not tested, {score.reason or 'not measured'}"
         return f"No 95 % interval, {score.no_interval}" if score.no_interval else None
 
-    found = _by_what(comparison, everything, why)
-    return [f"{reason}: {', '.join(scores)}" for reason, scores in found.items()]
+    return [f"{reason}: {', '.join(scores)}" for reason, scores in _by_what(comparison, everything, why).items()]
 
 
 def scopes(comparison: Comparison, everything: bool) -> list[str]:

@@ -212,8 +212,7 @@ def compare_baselines(
 
 def differing(one: Mapping[str, str], other: Mapping[str, str], absent: str = "none") -> list[str]:
     """The fields in which two signatures differ, each with both values."""
-    names = dict.fromkeys((*one, *other))
-    pairs = {name: (one.get(name, absent), other.get(name, absent)) for name in names}
+    pairs = {name: (one.get(name, absent), other.get(name, absent)) for name in dict.fromkeys((*one, *other))}
     return [f"{name} {before} → {after}" for name, (before, after) in pairs.items() if before != after]
 
 

@@ -267,8 +267,7 @@ def nearest(
 
 def told_by_card(config: Mapping[str, Any]) -> float | None:
     """The CIDEr-D, in per cent, that a paper prints of captions that another system wrote, as their card has it."""
-    card = config.get("card") or {}
-    return (card.get("printed") or {}).get("CIDEr-D")
+    return ((config.get("card") or {}).get("printed") or {}).get("CIDEr-D")
 
 
 def measured_conditions(split: str, signature: Mapping[str, str], config: Mapping[str, Any]) -> MeasuredConditions:

@@ -230,8 +230,7 @@ def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
     rows: dict[object, list[Run]] = {}
     for run in _asked_last(runs):
-        row = (run.comparable, run.role, run.model, frozenset(run.variant.items()))
-        rows.setdefault(row, []).append(run)
+        rows.setdefault((run.comparable, run.role, run.model, frozenset(run.variant.items())), []).append(run)
     return [_independent(sorted(members, key=lambda run: run.seed)) for members in rows.values()]
 
 

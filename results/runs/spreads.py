@@ -90,19 +90,22 @@ def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
     made = [{run.seed: {"": _name(run.environment), **versions(run.environment)} for run in runs} for runs in rows]
     found: dict[int, str] = {}
     for number, (runs, of_row) in enumerate(zip(rows, made, strict=True)):
-        others: dict[str, list[str]] = {}
+        others: dict[str, list[int]] = {}
         for seed, one in of_row.items():
             alike = [[of[seed]] for of in made if seed in of]
             beside = alike if len(alike) > 1 else [list(of.values()) for of in made]
             for what, value in one.items():
                 if value != _most(each for of in beside for each in {run[what] for run in of if what in run}):
-                    others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(str(seed))
+                    others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(seed)
         if others:
             found[number] = " and ".join(
-                said if len(seeds) == len(runs) else f"{said} (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})"
-                for said, seeds in others.items()
+                said if len(seeds) == len(runs) else f"{said} ({_named(seeds)})" for said, seeds in others.items()
             )
     return found
+
+
+def _named(seeds: Sequence[int]) -> str:
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def _name(environment: Mapping[str, Any]) -> str:
@@ -182,13 +185,13 @@ def _mean_cost(by_seed: Mapping[int, Quantity | None]) -> Quantity:
 
 def _measured(by_seed: Mapping[int, Quantity | None]) -> tuple[dict[int, Quantity], list[float], str | None]:
     """The seeds that have a value, these values, and why the others have none."""
-    measured, values, reasons = {}, [], {}
+    measured, values, reasons = {}, list[float](), dict[str, list[int]]()
     for seed, quantity in by_seed.items():
         if quantity is not None and quantity.value is not None:
             measured[seed] = quantity
             values.append(quantity.value)
         else:
-            reasons[seed] = "not recorded" if quantity is None or quantity.reason is None else quantity.reason
-    if len(reasons) == len(by_seed) and len(set(reasons.values())) == 1:
-        return measured, values, next(iter(reasons.values()))
-    return measured, values, "; ".join(f"seed {seed}: {reason}" for seed, reason in reasons.items()) or None
+            reasons.setdefault((None if quantity is None else quantity.reason) or "not recorded", []).append(seed)
+    if not values and len(reasons) == 1:
+        return measured, values, next(iter(reasons))
+    return measured, values, "; ".join(f"{_named(seeds)}: {reason}" for reason, seeds in reasons.items()) or None

@@ -108,8 +108,7 @@ def needed_from(first: Array, second: Array, difference: float, tests: int = 1) 
 
     def enough(times: int) -> bool:
         many = times * images
-        deviation = seed_deviation_over(many, seed, together, images)
-        return detectable(seeds, many, deviation, image, tests) <= difference
+        return detectable(seeds, many, seed_deviation_over(many, seed, together, images), image, tests) <= difference
 
     times = _least(1, _MOST_TIMES, enough)
     return least_seeds(difference, images, seed, image, tests), None if times is None else times * images

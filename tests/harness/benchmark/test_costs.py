@@ -263,16 +263,17 @@ def test_a_preset_may_have_one_seed_a_row_timed_of_those_that_are_here(
 ) -> None:
     context = replace(small, preset=small.preset.model_copy(update={"timed_seeds": 1}))
     specs = [make_spec(f"{model}{seed}", model, context, seed=seed) for seed in (0, 1) for model in "abc"]
-    longer = make_spec("longer a0", "a", context)
-    specs.append(replace(longer, signature=longer.signature | {"schedule": "longer"}))
+    longer = specs[0].signature | {"schedule": "longer"}
+    specs.append(replace(make_spec("longer a0", "a", context), signature=longer))
     lacking = {"a0", "a1", "b1", "c1", "longer a0"}
     stored: dict[str, dict[str, Quantity]] = {}
     monkeypatch.setattr(timing, "runs_without_cost", lambda *_: lacking)
     monkeypatch.setattr(timing, "add_costs", lambda _store, key, costs, _where: stored.update({key: costs}))
     monkeypatch.setattr(timing, "_time_stored", lambda *_: Timed({"latency_median": Quantity(0.5, unit="s")}))
     workspace = Workspace(tmp_path)
-    for key in here:
+    for key in lacking:
         workspace.run_folder(key).mkdir(parents=True)
+        (workspace.run_folder(key) / ("run.json" if key in here else "lock")).touch()
     with FixedServices(workspace, context) as services:
         time_deferred(specs, services)
     found = {key: costs["latency_median"] for key, costs in stored.items()}

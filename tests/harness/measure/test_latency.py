@@ -96,8 +96,7 @@ def test_margins_hold_too_where_images_take_unlike_long(name: str, images: str) 
 
 def test_what_images_differ_by_is_no_noise() -> None:
     generator = np.random.default_rng(0)
-    images = generator.uniform(0.5, 1.5, 50)
-    steady = Timing(tuple(np.tile(images, 2) * generator.normal(1, 0.005, 100)), pieces=50)
+    steady = Timing(tuple(np.tile(generator.uniform(0.5, 1.5, 50), 2) * generator.normal(1, 0.005, 100)), pieces=50)
     low, high = steady.quartiles
     assert high - low > 0.4
     assert steady.noise() == ()

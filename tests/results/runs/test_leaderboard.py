@@ -48,11 +48,12 @@ def test_rows_rank_by_mean_cider_and_spread_over_seeds(store: Store, add: Add) -
 def test_seeds_without_a_score_are_counted_out_with_their_reason(store: Store, add: Add) -> None:
     add("some", 1, 0.5)
     add("some", 2, None)
+    add("some", 3, None)
     add("none", 1, None)
     add("absent", 1, None)
     (group,) = leaderboard(store)
     assert models(group.rows) == ["some", "absent", "none"], "rows without a score come last, by name"
-    assert group.rows[0].scores["CIDEr-D"] == Spread(0.5, None, 1, "seed 2: no Java found")
+    assert group.rows[0].scores["CIDEr-D"] == Spread(0.5, None, 1, "seeds 2, 3: no Java found")
     assert group.rows[2].scores["CIDEr-D"] == Spread(None, None, 0, "no Java found")
 
 

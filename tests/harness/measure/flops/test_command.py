@@ -33,8 +33,7 @@ def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _listing(pattern: str = "*") -> list[str]:
-    known = {"*": ["blind", "transformer_base"], "transformer*": ["transformer_base"]}
-    return known.get(pattern, [])
+    return {"*": ["blind", "transformer_base"], "transformer*": ["transformer_base"]}.get(pattern, [])
 
 
 @pytest.mark.usefixtures("tiny_models")
