@@ -338,12 +338,13 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
     if expected is None:
         reason = next((each.reason or each.status for each in failed), "no run")
         raise BenchError(f"{commit} has nothing to compare with: {reason}", "name a commit whose runs finish")
-    return replace(judge(expected, *sides["after"]), before=commit, after="this tree")
+    found = judge(expected, *sides["after"])
+    return replace(found, before=f"{_git('rev-parse', '--short', commit)} by {found.before}", after="this tree")
 
 
-def _git(*words: str) -> None:
+def _git(*words: str) -> str:
     try:
-        subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=True).stdout.strip()
     except OSError as error:
         raise BenchError(f"git cannot be started: {error.strerror}", "install git") from error
     except subprocess.CalledProcessError as error:

@@ -25,8 +25,7 @@ def schedules(
     if name is not None:
         import yaml
 
-        load = load_preset if name in PRESETS else load_schedule
-        content = load(name).model_dump(mode="json", exclude_none=True)
+        content = (load_preset if name in PRESETS else load_schedule)(name).model_dump(mode="json", exclude_none=True)
         console.print(yaml.safe_dump(content, sort_keys=False, width=100), markup=False, soft_wrap=True)
         return
     uses: dict[str, list[str]] = {}

@@ -84,8 +84,7 @@ def targets_of(drawn: Hypotheses, bos: int, longest: int) -> tuple[Tensor, Tenso
     """
     tokens = drawn.tokens.flatten(0, 1)[:, :longest]
     inputs = torch.cat((torch.full_like(tokens[:, :1], bos), tokens[:, :-1]), 1)
-    positions = torch.arange(tokens.shape[1], device=tokens.device)
-    return tokens, inputs, positions < drawn.lengths.flatten()[:, None]
+    return tokens, inputs, torch.arange(tokens.shape[1], device=tokens.device) < drawn.lengths.flatten()[:, None]
 
 
 def at_hand(drawn: Hypotheses) -> Hypotheses:

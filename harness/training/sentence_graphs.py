@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harness.config.preset import Preset
 from harness.config.schedule import Schedule, Stage
@@ -38,10 +38,8 @@ from zoo import Captioner, Memory, Visual
 class HasSentenceGraphs(Protocol):
     """A captioner that may have an auto-encoder of sentence graphs, whose words are entries of its vocabulary.
 
-    `sentences` holds it; None where the model was built without.
+    `sentences` holds it, if any: no member here, since from Python 3.12 on a protocol does not see submodules.
     """
-
-    sentences: nn.Module | None
 
     def encode_sentences(
         self, visual: Visual, objects: Tensor, attributes: Tensor, relations: Tensor, *, dictionary: bool = False
@@ -58,12 +56,12 @@ class HasSentenceGraphs(Protocol):
 
 def has_sentences(model: Captioner) -> bool:
     """Whether the model has a part for sentence graphs."""
-    return isinstance(model, HasSentenceGraphs) and model.sentences is not None
+    return isinstance(model, HasSentenceGraphs) and getattr(model, "sentences", None) is not None
 
 
 def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
     """The model, if it has a part for sentence graphs; BenchError if it has none."""
-    if isinstance(model, HasSentenceGraphs) and model.sentences is not None:
+    if isinstance(model, HasSentenceGraphs) and has_sentences(model):
         return model
     raise BenchError(
         f"stage {stage.name!r} learns from sentence graphs, and this model has no part for them",

@@ -24,7 +24,7 @@ _BY_DOMAIN = ("CIDEr-D", "CIDEr-D (df:domain)", "CIDEr-D (df:split)", "SPICE")
 _COMPARED = ("parameters", "gmac_beam_mean_length", "gmac_beam", "train_seconds", "latency_median")
 """Costs with a ratio; of the two that count a caption, only the first that is there has one."""
 _CONDITIONS = ("latency_batch", "latency_threads", "latency_repeats", "latency_images", "train_steps", "train_beside")
-_SEED = re.compile(r"seed -?\d+: ")
+_SEED = re.compile(r"seeds? -?\d+(?:, -?\d+)*: ")
 _BLIND = "blind"
 
 

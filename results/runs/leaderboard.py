@@ -171,7 +171,7 @@ def leaderboard(
         raise StoreError(f"no run has a score of {metric!r}", f"choose of {', '.join(metrics)}")
     ranked: dict[tuple[object, str], list[Run]] = {}
     beside: dict[tuple[str, str], list[Run]] = {}
-    for run in _asked_last(runs):
+    for run in runs:
         for split in run.scores:
             if run.role == "model":
                 ranked.setdefault((run.comparable, split), []).append(run)
@@ -229,19 +229,9 @@ def _values(runs: Sequence[Run], split: str, metric: str) -> dict[int, float]:
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs of each row, ascending by seed: same conditions, model and configuration, whatever the seed."""
     rows: dict[object, list[Run]] = {}
-    for run in _asked_last(runs):
+    for run in runs:
         rows.setdefault((run.comparable, run.role, run.model, frozenset(run.variant.items())), []).append(run)
     return [_independent(sorted(members, key=lambda run: run.seed)) for members in rows.values()]
-
-
-def _asked_last(runs: Iterable[Run]) -> Iterable[Run]:
-    """Less captions that their file does not hold any more: of one file, those that were asked for last."""
-    kept: dict[object, Run] = {}
-    for run in runs:
-        file = (run.fingerprint, run.model, run.card.get("file", run.key))
-        if file not in kept or kept[file].card.get("asked", "") <= run.card.get("asked", ""):
-            kept[file] = run
-    return kept.values()
 
 
 def _independent(runs: Sequence[Run]) -> list[Run]:

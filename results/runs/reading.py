@@ -21,7 +21,10 @@ FINISHED = RunRow.status == "finished"
 
 
 def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]:
-    """The runs that meet conditions on `RunRow` and `DatasetRow`, in the order of planning."""
+    """The runs that meet conditions on `RunRow` and `DatasetRow`, in the order of planning.
+
+    Captions of a file are left out where other ones, that it held when it was asked for later, meet them too.
+    """
     own = [column for column in RunRow.__table__.columns if column.name in Run.__dataclass_fields__]
     query = select(*own, DatasetRow.name.label("dataset"), DatasetRow.fingerprint).join(DatasetRow)
     rows = connection.execute(query.where(*chosen).order_by(RunRow.id)).mappings()
@@ -52,7 +55,16 @@ def read_runs(connection: Connection, *chosen: ColumnElement[bool]) -> list[Run]
     by_key = {run.key: run for run in runs.values()}
     for run in by_key.values():
         run.members.extend(by_key[key] for key in run.config.get("members", ()) if key in by_key)
-    return list(by_key.values())
+    return _asked_last(list(by_key.values()))
+
+
+def _asked_last(runs: Sequence[Run]) -> list[Run]:
+    """Less finished captions of a file that held others when it was asked for last."""
+    ended = [(run, (run.fingerprint, run.card.get("file", run.key))) for run in runs if run.status == "finished"]
+    ended.sort(key=lambda each: each[0].card.get("asked", ""))
+    last = {file: run.card.get("sha256") for run, file in ended}
+    stale = {run.key for run, file in ended if run.card.get("sha256") != last[file]}
+    return [run for run in runs if run.key not in stale]
 
 
 def finished(
@@ -131,12 +143,12 @@ def run_keys(store: Store, name: str) -> list[str]:
     with store.reading() as connection:
         of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
+        keys = [run.key for run in read_runs(connection, FINISHED, RunRow.model == name)]
         known = connection.scalars(select(RunRow.key).where(FINISHED)).all()
         models = connection.scalars(select(RunRow.model).where(FINISHED).distinct()).all()
         is_run = connection.scalar(select(RunRow.id).where(RunRow.key == name)) is not None
     if not (planned or is_run):
         raise StoreError(f"no model and no run is named {name}", _nearest(name, [*models, *known]))
-    keys = [key for key, status in planned.items() if status == "finished"]
     if planned and not keys:
         statuses = ", ".join(dict.fromkeys(planned.values()))
         raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, known))

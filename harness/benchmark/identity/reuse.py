@@ -35,7 +35,8 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
                 text = f"re-used although {what}: the results revision is the same"
             elif accept:
                 text = f"re-used, made by other code: {what}"
-                spec = replace(spec, key=twin.key, config=twin.config, signature=twin.signature)
+                config = spec.config if spec.kind == "captions" else twin.config
+                spec = replace(spec, key=twin.key, config=config, signature=twin.signature)
                 spec = replace(spec, code=twin.code, code_version=twin.code_version)
             else:
                 text = f"new, because {what}; the older run stays, --reuse any re-uses it"
@@ -57,7 +58,7 @@ def check_versions(key: str, store: Store, environment: Mapping[str, Any]) -> No
         raise BenchError(
             f"other seeds of its row were made by {', '.join(there)}; here is "
             + ", ".join(f"{name} {here[name]}" for name in names),
-            "add --accept-mixed, and the row is marked; or make all its seeds here: --reuse none",
+            "add --accept-mixed, and the row is marked unless all are mixed alike; or make all here: --reuse none",
         )
 
 

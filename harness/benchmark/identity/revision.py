@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "edb4350b"
+SOURCES = "5cdf926a"
 
 
 @cache

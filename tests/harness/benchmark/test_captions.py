@@ -109,11 +109,13 @@ def test_a_row_is_of_what_its_file_held_when_it_was_asked_for_last(folder: Path,
     for again in (False, True, False):
         write(file, captions_of(0.4)) if again else file.write_bytes(first)
         run(folder, f"captions:{file},captions:{folder / 'bad.json'}")
-        [group] = groups_in(folder / "ws")
-        assert [(row.model, row.seeds) for row in group.rows] == [(card[6:-1] or "good", (0,)), ("bad", (0,))]
-        scores.append(group.rows[0].scores["CIDEr-D"].mean)
+        rows, name = groups_in(folder / "ws")[0].rows, card[6:-1] or "good"
+        assert [(row.model, row.seeds) for row in rows] == [(name, (0,)), ("bad", (0,))]
+        scores.append(rows[0].scores["CIDEr-D"].mean or 0.0)
+        assert f" {100 * scores[-1]:.2f} " in bench_ok("compare", name, "bad", "-w", folder / "ws").output
     assert scores[0] == scores[2] > scores[1]
-    assert len(results.open(folder / "ws").captions()) == 3 * 40, "nothing is lost"
+    with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
+        assert len(store.keys({"finished"})) == 3, "nothing is lost"
 
 
 def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder: Path) -> None:

@@ -310,8 +310,7 @@ def ray_engine() -> Iterator[Engine]:
 
 def test_a_cluster_of_ray_answers_and_repeats_what_died(ray_engine: Engine, tmp_path: Path) -> None:
     assert ray_engine.slots(4, CPU, 1, lambda: 1_000_000) in {1, 2}
-    seen = tmp_path / "seen"
-    found = answers(ray_engine, Tenfold(seen), [1, 2, -1, 3], lambda _: None)
+    found = answers(ray_engine, Tenfold(tmp_path / "seen"), [1, 2, -1, 3], lambda _: None)
     assert (found[1], found[2], found[-1]) == (10, 20, Failure("ValueError", "negative"))
     assert found[3].error_class == LOST_WORKER
     with pytest.raises(BenchError, match="--device"):

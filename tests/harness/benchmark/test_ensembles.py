@@ -50,8 +50,7 @@ def run(spec: RunSpec, context: RunContext, services: FixedServices) -> Outcome:
 @torch.no_grad()
 def by_hand(context: RunContext, workspace: Workspace, keys: Sequence[str]) -> dict[int, str]:
     """The likeliest word by the mean of all models' probabilities, each word from the whole prefix anew."""
-    folders = [workspace.run_folder(key) for key in keys]
-    models = [SavedModel.load(folder).build(folder)[0] for folder in folders]
+    models = [SavedModel.load(folder).build(folder)[0] for folder in [workspace.run_folder(key) for key in keys]]
     vocabulary, captions = context.inputs.vocabulary, {}
     for sample in context.data.evaluated["test"]:
         visual = context.source(models[0].visual).visual([sample.image_id], models[0].visual)

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from harness.config.features import FeatureConfig
 from harness.config.preset import VocabularyConfig
 from harness.config.schedule import Optimiser, Schedule
 from harness.training.optimisers import make_optimiser, set_rate
-from harness.training.sentence_graphs import stages_for
+from harness.training.sentence_graphs import HasSentenceGraphs, stages_for
 from harness.training.stage import validate_schedule
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
@@ -165,6 +166,7 @@ def test_missing_and_unread_files_are_one_clear_error(context: RunContext, tmp_p
 
 def test_schedules_and_models_must_fit(context: RunContext) -> None:
     model, without = model_of(context), model_of(context, sentences=False)
+    assert not get_annotations(HasSentenceGraphs), "from Python 3.12 on, protocols do not see a module's submodules"
     with pytest.raises(BenchError, match="which no stage of schedule 't' trains"):
         validate_schedule(model, schedule_of(STAGE))
     with pytest.raises(BenchError, match="this model has no part for them"):

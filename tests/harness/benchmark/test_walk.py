@@ -34,8 +34,7 @@ def test_a_step_is_at_most_11_frames_in_12_files_from_the_command(
         zero(self, **named)
 
     monkeypatch.setattr(torch.optim.Optimizer, "zero_grad", zeroed)
-    words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "blind", TINY)
-    bench_ok(*words, "--backbone", "filterbank")
+    bench_ok(*run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "blind", TINY), "--backbone", "filterbank")
     stack = next(walk for walk in walks if any(frame.name == "_run_step" for frame in walk))
     own = [frame for frame in stack if Path(frame.filename).is_relative_to(ROOT)]
     own = [frame for frame in own if Path(frame.filename).relative_to(ROOT).parts[0] in ROOMS]

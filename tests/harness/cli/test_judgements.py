@@ -46,8 +46,7 @@ def write(path: Path, content: Any) -> Path:
 
 def judge(folder: Path, content: Any, *options: object) -> Any:
     file, out = write(folder / "judged.json", content), folder / "out.json"
-    words = ("evaluate", "--judgements", file, "--no-meteor", "--out", out, *options)
-    bench_ok(*words)
+    bench_ok(*("evaluate", "--judgements", file, "--no-meteor", "--out", out, *options))
     return json.loads(out.read_text())
 
 

@@ -191,8 +191,7 @@ def test_random_damage_never_raises_anything_else(tmp_path: Path) -> None:
 
 def test_no_warning_reaches_the_user(tmp_path: Path) -> None:
     bomb(tmp_path / "bomb.png", 10_000, 10_000)
-    image = Image.new("P", (4, 4), 1)
-    image.save(tmp_path / "clear.png", transparency=b"\xff\x00")
+    Image.new("P", (4, 4), 1).save(tmp_path / "clear.png", transparency=b"\xff\x00")
     photo().save(tmp_path / "odd.jpg", exif=b"Exif\0\0II*\0\x08\0\0\0\x05\0garbage")
     code = (
         "import sys, pathlib\nfrom harness.data.images import BadImage, load_image\n"
