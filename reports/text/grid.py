@@ -120,8 +120,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is words, the others numbers; cells are Markdown already."""
-    lines = (headings, ("---", *["---:"] * (len(headings) - 1)), *rows)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (headings, ("---", *["---:"] * (len(headings) - 1)), *rows))
 
 
 def escape_latex(text: str) -> str:

@@ -91,8 +91,7 @@ def _chosen(table: Table, columns: Sequence[str]) -> Table:
     table = table.only([place for place in dict.fromkeys(places) if table.shows(place)])
     references = []
     for line in table.references:  # rows without a model do not say why they have no cost
-        cells = tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)
-        references.append(replace(line, cells=cells))
+        references.append(replace(line, cells=tuple(Cell("") if cell.text == DASH else cell for cell in line.cells)))
     return replace(table, references=tuple(references))
 
 

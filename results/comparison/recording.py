@@ -212,8 +212,7 @@ def judge_recording(expected: Recording, found: Recording, seconds: float) -> Ju
     def causes(finding: Finding) -> tuple[int, int, int]:
         """What sorts causes before effects: layers, then models and stages as recorded, then steps."""
         step = int(finding.place) if finding.each == "step" and finding.place.isdecimal() else 0
-        place = finding.layer, finding.model, _part(finding.what)
-        return LAYERS.index(finding.layer), order.index(place), step
+        return LAYERS.index(finding.layer), order.index((finding.layer, finding.model, _part(finding.what))), step
 
     findings.sort(key=causes)
     other = sorted(differing(expected.platform, found.platform, UNKNOWN))

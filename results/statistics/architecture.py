@@ -337,8 +337,7 @@ def places(models: Sequence[Array]) -> Placing:
             winner, loser = (pair.first, pair.second) if pair.better else (pair.second, pair.first)
             better[loser] += 1
             worse[winner] += 1
-    found_places = [Place(1 + better[model], len(models) - worse[model]) for model in range(len(models))]
-    return Placing(pairs, found_places, lent)
+    return Placing(pairs, [Place(1 + better[model], len(models) - worse[model]) for model in range(len(models))], lent)
 
 
 def _pairs(models: Sequence[ScoreSummary], seeds: int) -> list[PairOfModels]:

@@ -74,12 +74,17 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
     key = run["key"]
-    own = here.execute(select(RunRow.id, RunRow.status).where(RunRow.key == key)).mappings().one_or_none()
+    own = (
+        here.execute(select(RunRow.id, RunRow.status, RunRow.config).where(RunRow.key == key)).mappings().one_or_none()
+    )
     if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
         both = own["status"] == run["status"] == "finished"
         ours, theirs = (_results(here, own["id"]), _results(there, run["id"])) if both else ({}, {})
         if difference := _difference(ours, theirs):
             merged.conflicts[key] = f"{run['model']}, seed {run['seed']}: {difference}"
+        asked = [(each["config"].get("card") or {}).get("asked", "") for each in (own, run)]
+        if both and asked[0] < asked[1]:  # captions of a file, which may have held others between
+            here.execute(update(RunRow).where(RunRow.id == own["id"]).values(config=run["config"]))
         captioned = any(len(name) == 2 for name in ours)  # as a published copy's is not
         if difference or captioned or not ours.keys() < theirs.keys():
             merged.kept.append(key)

@@ -133,8 +133,7 @@ class Store:
 
     def spec(self, key: str) -> RunSpec:
         """A run as it was planned; StoreError where it never was."""
-        names = [each.name for each in fields(RunSpec) if each.name != "dataset"]
-        columns = [getattr(RunRow, name) for name in names]
+        columns = [getattr(RunRow, each.name) for each in fields(RunSpec) if each.name != "dataset"]
         query = select(*columns, DatasetRow.fingerprint.label("dataset")).join(DatasetRow).where(RunRow.key == key)
         with self.reading() as connection:
             row = connection.execute(query).mappings().one_or_none()

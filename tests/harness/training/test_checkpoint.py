@@ -147,8 +147,7 @@ def test_a_disk_full_until_the_file_is_removed_is_called_full(
         raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 3825984 vs 3825872")
 
     def usage(_: Path) -> SimpleNamespace:
-        begun = any(path.is_file() for path in tmp_path.rglob(".*"))
-        return SimpleNamespace(free=0 if begun else 2**30)
+        return SimpleNamespace(free=0 if any(path.is_file() for path in tmp_path.rglob(".*")) else 2**30)
 
     monkeypatch.setattr(f"harness.training.checkpoint.{writer}", fill)
     monkeypatch.setattr("harness.training.checkpoint.shutil.disk_usage", usage)

@@ -70,8 +70,7 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, kind: str) -> None:
         _, summary = fit_tiny(
             tmp_path / name, model=model, schedule=schedule, objective=objective, records=records, **options
         )
-        learnt = made[-1].state_dict() if isinstance(made[-1], nn.Module) else {}
-        return weights_of(model) | learnt, summary
+        return weights_of(model) | (made[-1].state_dict() if isinstance(made[-1], nn.Module) else {}), summary
 
     undisturbed: list[EpochRecord] = []
     resumed: list[EpochRecord] = []

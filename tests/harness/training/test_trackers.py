@@ -135,8 +135,7 @@ def test_mlflow_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     told_in_two_parts("mlflow", tmp_path)
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path.resolve()}/mlflow.db")
-    experiment = client.get_experiment_by_name("captionbench")
-    [run] = client.search_runs([experiment.experiment_id])
+    [run] = client.search_runs([client.get_experiment_by_name("captionbench").experiment_id])
     assert (run.info.status, run.data.params["schedule"]) == ("FINISHED", "quick")
     assert [metric.value for metric in client.get_metric_history(run.info.run_id, "train/loss")] == [3.0, 2.0]
     assert run.data.metrics["test/CIDEr-D"] == 90.0

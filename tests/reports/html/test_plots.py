@@ -107,8 +107,7 @@ def test_legends_are_in_the_order_of_the_score_then_natural() -> None:
 
 
 def test_curves_of_other_conditions_never_share_a_plot() -> None:
-    epoch = EpochRecord(0, "s", "xe", 1, 50, 3e-4, 0.5, 0.9, 10.4, 78.2)
-    common = replace(run(), epochs=(epoch,), status="failed")
+    common = replace(run(), epochs=(EpochRecord(0, "s", "xe", 1, 50, 3e-4, 0.5, 0.9, 10.4, 78.2),), status="failed")
     runs = {
         key: replace(common, key=key, seed=seed, signature={"beam": "3", "schedule": schedule})
         for key, seed, schedule in (("a", 1, "xe#1"), ("b", 1, "scst#2"), ("c", 2, "xe#1"))

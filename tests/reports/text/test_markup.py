@@ -129,8 +129,7 @@ def test_csv_holds_no_formula(store: Store) -> None:
 
 
 def test_json_has_reasons_and_each_metric_its_own_tests(shown: Contents) -> None:
-    groups = json.loads(as_json(shown))
-    rows = {row["model"]: row for row in groups[0]["rows"]}
+    rows = {row["model"]: row for row in json.loads(as_json(shown))[0]["rows"]}
     missing = rows["blind"]["scores"]["METEOR"]
     assert (missing.pop("reason"), missing.pop("n")) == ("METEOR took longer than 300 s", 0)
     assert set(missing.values()) == {None}

@@ -105,8 +105,7 @@ def test_without_scores_of_images_the_means_differ(store: Store, add: Add) -> No
     own = drawn(store, "m2", (0, 1))
     spec = Make.spec("m2", 0, signature=CHANGED, variant="c")
     store.plan([spec])
-    split = replace(Make.outcome(0.5).splits[0], per_image={})
-    store.finish(spec.key, replace(Make.outcome(), splits=(split,)))
+    store.finish(spec.key, replace(Make.outcome(), splits=(replace(Make.outcome(0.5).splits[0], per_image={}),)))
     add("m2", 1, None, signature=CHANGED, variant="c")
     [pair] = found(store)[0].pairs
     assert pair.difference == pytest.approx(50 - own.mean())

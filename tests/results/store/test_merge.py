@@ -53,6 +53,14 @@ def contents(store: Store) -> dict[str, list[dict[str, Any]]]:
         }
 
 
+def test_captions_are_asked_for_when_either_store_says_so_last(store: Store, other: Store, make: Any) -> None:
+    for where, asked in ((store, "1"), (other, "2")):
+        finish(where, make.spec(kind="captions", config={"card": {"asked": asked}}), make.outcome())
+    for one, two in ((store, other), (other, store)):
+        merge(one, str(two.url))
+        assert reading.one_run(one, "blind-1").card["asked"] == "2"
+
+
 def test_everything_of_another_store_comes_in_once(url: str, other: Store, make: Any) -> None:
     spec = make.spec("far", 2**40)
     boxes = ((0.0, 0.25, 0.5, 1.0), (0.0, 0.0, 1.0, 1.0), (0.5, 0.5, 0.75, 0.75))

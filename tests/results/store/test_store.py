@@ -336,8 +336,7 @@ def test_results_stay_and_captions_paths_and_unfinished_runs_go(
     ],
 )
 def test_reasons_name_no_folder(store: Store, make: Any, tmp_path: Path, reason: str, published: str) -> None:
-    costs = {"latency_median": Quantity(None, reason, "s")}
-    make.run(store, make.outcome(costs=costs), "m2")
+    make.run(store, make.outcome(costs={"latency_median": Quantity(None, reason, "s")}), "m2")
     publish(store.url.render_as_string(hide_password=False), tmp_path / "out.sqlite")
     with Store(tmp_path / "out.sqlite", read_only=True) as copy:
         ((row,),) = (group.rows for group in leaderboard(copy))
