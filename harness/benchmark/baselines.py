@@ -47,8 +47,7 @@ def majority_caption(train: Sequence[Sample]) -> str:
     scores = consensus_scores(tokens)
     written = [caption for sample in train for caption in sample.captions]
     tokenized = [text for texts in tokens.values() for text in texts]
-    best = np.flatnonzero(scores >= scores.max() - TIE)
-    return written[min(best.tolist(), key=tokenized.__getitem__)]
+    return written[min(np.flatnonzero(scores >= scores.max() - TIE).tolist(), key=tokenized.__getitem__)]
 
 
 def _unit_rows(rows: Rows) -> Rows:

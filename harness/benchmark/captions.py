@@ -80,13 +80,18 @@ class CaptionsFile:
     seed: int = 0
     subset: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """A digest of the machine and the path: what the file held before is told by it."""
+        return digest([platform.node(), str(absolute(self.path))])
+
     def settings(self) -> dict[str, Any]:
         """What its scores depend on, for the run key; BenchError where a file of scores cannot be read."""
         files = {name: scores_file(self.path, file) for name, file in self.card.scores.items()}
         if own := [name for name in files if name.partition(" (")[0] in METRICS]:
             raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
         scores = {name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()}
-        return {"captions": self.checksum, **({"scores": scores} if scores else {})}
+        return {"captions": self.checksum, "file": self.place, **({"scores": scores} if scores else {})}
 
     def record(self, dataset: str) -> dict[str, Any]:
         """The card as reports read it from a run's configuration, and when it was asked for of which file."""
@@ -113,7 +118,7 @@ class CaptionsFile:
             "source": card.link,
             "summary": f"Captions of another system; {'; '.join(said)}.",
             "sha256": self.checksum,
-            "file": digest([platform.node(), str(absolute(self.path))]),
+            "file": self.place,
             "asked": datetime.now(UTC).isoformat(),
             **({} if alike else {"pretraining": seen}),
         }

@@ -148,7 +148,10 @@ def evaluate(
     if domain_df != "all" and not wanted.domains:
         raise BenchError(f"--domain-df {domain_df}: no image has a domain", "add --domains FILE, or leave it out")
     read = read_predictions(captions_file, wanted.captions, wanted.files, wanted.others)
-    chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
+    try:
+        chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
+    except BenchError as error:
+        raise BenchError(f"{captions_file}: {error}", error.hint) from error
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )

@@ -305,7 +305,7 @@ def show_power(
             raise BenchError(str(error), _HINT) from error
         if stored is None:
             where = f"in the results database has two seeds on {data} {SPLIT}"
-            hint = _HINT if data in (*names, *KNOWN) else f"write --data as reports name it: {', '.join(names)}"
+            hint = f"write --data as reports name it: {', '.join(names)}" if names and data not in names else _HINT
             raise BenchError(f"no model {where}: how much they vary is not known", hint)
         if image is None and stored.image_deviation is None:
             hint = "state it: --image-deviation 40; or run another model with --seeds 3 first"

@@ -13,8 +13,7 @@ _GRID = 7
 def example_for(model: Captioner, *, length: int) -> Visual:
     """One image for a model, on the CPU; pixels are as many as a backbone of its own takes."""
     if isinstance(model, HasBackbone):
-        sides = getattr(model.backbone, "default_cfg", {}).get("input_size", _PIXELS)
-        return Visual(pixels=torch.zeros(1, *sides))
+        return Visual(pixels=torch.zeros(1, *getattr(model.backbone, "default_cfg", {}).get("input_size", _PIXELS)))
     return example_visual(model.visual, length=length)
 
 

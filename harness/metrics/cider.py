@@ -107,8 +107,7 @@ def consensus_scores(references: Mapping[int, Sequence[str]]) -> Array:
         lengths, starts = np.unique(shared["length"], return_index=True)
         for length, start, stop in zip(lengths, starts, [*starts[1:], len(shared)], strict=True):
             near = np.exp(-((lengths - length).astype(np.float64) ** 2) / (2 * SIGMA**2))
-            penalty = np.repeat(near, np.diff(starts, append=len(shared)))
-            sums = np.bincount(gram, shared["given"] * penalty)
+            sums = np.bincount(gram, shared["given"] * np.repeat(near, np.diff(starts, append=len(shared))))
             mine = shared[start:stop]
             scores += np.bincount(mine["caption"], sums[gram[start:stop]] / mine["norm"], captions)
     return scores * (SCALE / MAX_ORDER / max(len(references), 1))

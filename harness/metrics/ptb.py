@@ -253,8 +253,7 @@ def tokenize_java(captions: Sequence[str], *, java: Path, timeout_s: float) -> l
         return []
     text = "\n".join(sanitise_caption(caption) for caption in captions)
     program = ("-cp", str(tokenizer_jar()), "edu.stanford.nlp.process.PTBTokenizer")
-    options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
-    command = java_command(java, *program, *options, heap_mb=_HEAP_MB)
+    command = java_command(java, *program, *("-preserveLines", "-lowerCase", "-encoding", "UTF-8"), heap_mb=_HEAP_MB)
     done = run_java("PTB tokenizer", command, timeout_s=timeout_s, given=text.encode())
     lines = done.stdout.decode("utf-8", "replace").split("\n")
     if len(lines) != len(captions):

@@ -232,8 +232,7 @@ class SelfCriticalLoss:
         longest = least_width(int(told.lengths.max()), self.widths if second else ())
         tokens, inputs, said = targets_of(drawn, self.vocabulary.bos, longest)
         if second:
-            logits = model(batch.visual, inputs)
-            log_probs = logits.float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
+            log_probs = model(batch.visual, inputs).float().log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         else:
             log_probs = drawn.log_probs.flatten(0, 1)[:, : tokens.shape[1]]
         # Rewards are counted on the CPU, while a GPU still works on the pass that was begun above.

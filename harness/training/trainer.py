@@ -423,8 +423,7 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
     """The epoch's mean loss, the last validation, the speed, and how long the stage still takes without validations."""
     cider = "" if state.latest == -math.inf or not stage.gives_ciders else f", CIDEr-D {100 * state.latest:.1f}"
     seconds = max(state.epoch_seconds, 1e-9)
-    left = (stage.epochs - state.epoch) * batches - state.batch
-    time_left = describe_seconds(seconds / state.batch * left)
+    time_left = describe_seconds(seconds / state.batch * ((stage.epochs - state.epoch) * batches - state.batch))
     speed = f"{state.epoch_images / seconds:.0f} images/s"
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
 

@@ -182,5 +182,4 @@ def _examples(scored: list[tuple[float, str, GalleryItem]], gallery: GalleryPage
 def _run(run: Run) -> tuple[Run, str, str, Cell]:
     split = "test" if "test" in run.scores else next(iter(run.scores), "")
     missing = Quantity(None, f"the run is {run.state}")
-    score = run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing)
-    return run, objective(run), split, score_cell(score)
+    return run, objective(run), split, score_cell(run.scores.get(split, {}).get("overall", {}).get("CIDEr-D", missing))

@@ -160,8 +160,7 @@ def _gap_to_people(table: FactTable) -> str:
     people = table.influences[human.keys[0]].mean(axis=0)
     gaps = {}
     for kind in KINDS:
-        own = people[:, FACT_METRICS.index(fact_metric("F", kind))]
-        gaps[kind] = own - _numbers(table, names, kind)
+        gaps[kind] = people[:, FACT_METRICS.index(fact_metric("F", kind))] - _numbers(table, names, kind)
     ordered = sorted(KINDS, key=lambda kind: -gaps[kind].mean())
     # The first against each other kind, by Bonferroni.
     beyond = [architecture_mean(gaps[ordered[0]] - gaps[kind], 1 - 0.05 / (len(KINDS) - 1)) for kind in ordered[1:]]

@@ -306,8 +306,7 @@ def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
 def _tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
     """The scores of every pair, all tests corrected together."""
     scored = [list(_scores(*sides, of)) for sides in pairs]
-    testable = [(score, numbers) for found in scored for score, numbers in found if numbers is not None]
-    tests = iter(with_tests(testable))
+    tests = iter(with_tests([(score, numbers) for found in scored for score, numbers in found if numbers is not None]))
     return [tuple(score if numbers is None else next(tests) for score, numbers in of_pair) for of_pair in scored]
 
 

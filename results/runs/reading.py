@@ -63,8 +63,9 @@ def _asked_last(runs: Sequence[Run]) -> list[Run]:
     ended = [(run, (run.fingerprint, run.card.get("file", run.key))) for run in runs if run.status == "finished"]
     ended.sort(key=lambda each: each[0].card.get("asked", ""))
     last = {file: run.card.get("sha256") for run, file in ended}
-    stale = {run.key for run, file in ended if run.card.get("sha256") != last[file]}
-    return [run for run in runs if run.key not in stale]
+    newest = {(file, run.comparable): run.key for run, file in ended}  # its card may have changed
+    now = {run.key for run, file in ended if run.card.get("sha256") == last[file]} & {*newest.values()}
+    return [run for run in runs if run.status != "finished" or run.key in now]
 
 
 def finished(

@@ -73,10 +73,9 @@ def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> 
 
 
 def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint: str, merged: Merged) -> None:
-    key = run["key"]
-    own = (
-        here.execute(select(RunRow.id, RunRow.status, RunRow.config).where(RunRow.key == key)).mappings().one_or_none()
-    )
+    key, columns = run["key"], _without(run, "id")
+    known = select(RunRow.id, RunRow.status, RunRow.config).where(RunRow.key == key)
+    own = here.execute(known).mappings().one_or_none()
     if own is not None and _PROGRESS[own["status"]] >= _PROGRESS[run["status"]]:
         both = own["status"] == run["status"] == "finished"
         ours, theirs = (_results(here, own["id"]), _results(there, run["id"])) if both else ({}, {})
@@ -85,12 +84,14 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
         asked = [(each["config"].get("card") or {}).get("asked", "") for each in (own, run)]
         if both and asked[0] < asked[1]:  # captions of a file, which may have held others between
             here.execute(update(RunRow).where(RunRow.id == own["id"]).values(config=run["config"]))
+        elif both and asked[0] > asked[1]:
+            columns["config"] = own["config"]
         captioned = any(len(name) == 2 for name in ours)  # as a published copy's is not
         if difference or captioned or not ours.keys() < theirs.keys():
             merged.kept.append(key)
             return
     dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
-    columns = {**_without(run, "id"), "dataset_id": dataset_id}
+    columns["dataset_id"] = dataset_id
     if own is None:
         here.execute(insert(RunRow).values(columns))
         merged.added.append(key)

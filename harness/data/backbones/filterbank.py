@@ -100,8 +100,7 @@ def _gradients(pixels: Tensor, cell: int, side: int) -> Tensor:
     apart = torch.minimum(apart, ORIENTATIONS - apart)
     histograms = F.avg_pool2d((1 - apart).clamp_min(0) * magnitude, cell)
     blocks = F.unfold(histograms, 3, padding=1).view(len(pixels), -1, side, side)
-    clipped = _unit(_unit(blocks).clamp_max(CLIP))
-    return clipped * math.sqrt(blocks.shape[1])
+    return _unit(_unit(blocks).clamp_max(CLIP)) * math.sqrt(blocks.shape[1])
 
 
 def _of_strongest_channel(across: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
