@@ -116,6 +116,15 @@ def test_a_row_is_of_what_its_file_held_when_it_was_asked_for_last(folder: Path,
     assert scores[0] == scores[2] > scores[1]
     with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
         assert len(store.keys({"finished"})) == 3, "nothing is lost"
+    copy = folder / "copy" / "good.json"
+    copy.parent.mkdir()
+    for content in (captions_of(0.1), captions_of(0.4)):
+        write(copy, content)
+        run(folder, f"captions:{copy}")
+        assert groups_in(folder / "ws")[0].rows[0].scores["CIDEr-D"].mean == scores[0], "the first file is as it was"
+    (folder / "good.json.card.yaml").write_text("name: Mine\n")
+    run(folder, f"captions:{file}")
+    assert [row.model for row in groups_in(folder / "ws")[0].rows] == ["Mine", "good", "bad"]
 
 
 def test_two_files_are_seeds_by_their_cards_alone_and_none_is_there_twice(folder: Path) -> None:

@@ -151,8 +151,7 @@ def rewards_of_theirs(references, samples, training):
 def test_equals_pycocoevalcap_with_the_training_sets_frequencies(data):
     references, samples = data
     training = references[200:]
-    reward = partial(cider_rewards, frequencies=frequencies_of(training))
-    found = reward(references[:60], samples[:60])
+    found = partial(cider_rewards, frequencies=frequencies_of(training))(references[:60], samples[:60])
     assert found.shape == (60, 2)
     assert found == pytest.approx(rewards_of_theirs(references[:60], samples[:60], training), abs=1e-12, rel=0)
     assert found.min() > 0

@@ -44,8 +44,7 @@ def test_intervals_equal_scipys(systems):
 
 
 def test_every_score_of_an_evaluation_gets_its_interval(coco):
-    ids = list(coco.references)
-    domains = {i: "few" if n < 200 else "many" for n, i in enumerate(ids)}
+    domains = {i: "few" if n < 200 else "many" for n, i in enumerate(coco.references)}
     for df in ("all", "subset"):
         with Evaluator(settings=EvaluationSettings(meteor=False, domain_df=df)) as evaluator:
             bare = evaluator.evaluate(coco.references, coco.candidates, domains)

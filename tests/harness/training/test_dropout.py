@@ -72,8 +72,7 @@ def test_packed_masks_drop_at_the_rate_and_keep_the_mean() -> None:
     torch.manual_seed(0)
     x = torch.full((1000, 1001), 3.0, requires_grad=True)
     for rate in (0.1, 0.5):
-        module = PackedDropout(rate)
-        dropped = module(x)
+        dropped = PackedDropout(rate)(x)
         kept = dropped != 0
         assert 1 - kept.float().mean().item() == pytest.approx(rate, abs=0.002)
         assert kept.float().std(0).mean().item() == pytest.approx((rate * (1 - rate)) ** 0.5, abs=0.005)

@@ -233,7 +233,6 @@ def test_every_weight_learns_from_samples_in_half_precision(
     images = [Sample(0, "0.png", "train", ("red ball",)), Sample(1, "1.png", "train", ("blue ball",))]
     objective = make_objective(stage, model, images, Vocabulary(["ball", "blue", "red"]))
     batch = Batch(Visual(torch.randn(2, 1, 8)), torch.randint(1, 7, (2, 5)), (0, 1))
-    gradient = maker(model, lambda _: None, precision="bf16")
-    gradient(objective, list(model.parameters()), batch, 3, 1)
+    maker(model, lambda _: None, precision="bf16")(objective, list(model.parameters()), batch, 3, 1)
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert len(cleared) == 2, "before the pass with gradients too: older torch loses them otherwise"

@@ -90,8 +90,7 @@ def test_words_unknown_to_the_vocabulary_are_no_reward_to_sample() -> None:
     vocabulary = Vocabulary.build(["a dog runs"], 1)
     rewards = CaptionRewards(images, vocabulary)
     known = vocabulary.encode("dog runs", 9)
-    unknown = [vocabulary.unk, *known[1:]]
-    found = rewards([1], hypotheses([[known, unknown]]))[0]
+    found = rewards([1], hypotheses([[known, [vocabulary.unk, *known[1:]]]]))[0]
     assert found[0] > found[1]
 
 

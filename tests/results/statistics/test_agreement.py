@@ -45,8 +45,7 @@ def test_taus_on_flickr8k_expert_are_those_that_papers_print() -> None:
 def test_intervals_are_as_wide_as_those_of_images_drawn_anew() -> None:
     found, drawn = taus(GOOD, RATINGS, IMAGES), []
     for _ in range(400):
-        images = GENERATOR.integers(0, 120, 120)
-        rows = (5 * images[:, None] + np.arange(5)).ravel()
+        rows = (5 * GENERATOR.integers(0, 120, 120)[:, None] + np.arange(5)).ravel()
         own = taus(GOOD[rows], RATINGS[rows], IMAGES)
         drawn.append([own[name].value for name in (TAU_B, TAU_C)])
     for name, values in zip((TAU_B, TAU_C), np.array(drawn).T, strict=True):

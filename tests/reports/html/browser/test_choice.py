@@ -175,8 +175,7 @@ def test_filters_keep_references_and_count_models(open_page: Open, report: Path)
 
 
 def test_the_same_model_is_brought_out_in_every_panel(open_page: Open, report: Path) -> None:
-    page = open_page(report / "trade-offs.html")
-    section = page.locator("section.board").first
+    section = open_page(report / "trade-offs.html").locator("section.board").first
     mark = section.locator(".plot").first.locator(".mark[data-model=blind]")
     mark.evaluate("(mark) => mark.focus({focusVisible: true})")
     expect(section.locator(".mark.pointed")).to_have_count(section.locator(".plot").count())

@@ -194,8 +194,7 @@ def test_rows_are_never_ordered_by_what_papers_print(open_page: Open, tmp_path: 
 
 
 def test_a_point_says_its_numbers_when_it_has_the_focus(open_page: Open, report: Path) -> None:
-    page = open_page(report / "trade-offs.html")
-    mark = page.locator(".mark").first
+    mark = open_page(report / "trade-offs.html").locator(".mark").first
     tip = mark.locator(".tip")
     expect(tip).to_have_css("visibility", "hidden")
     mark.evaluate("(mark) => mark.focus({focusVisible: true})")
@@ -204,8 +203,7 @@ def test_a_point_says_its_numbers_when_it_has_the_focus(open_page: Open, report:
 
 
 def test_the_signature_can_be_copied(open_page: Open, report: Path) -> None:
-    page = open_page(report / "method.html")
-    button = page.get_by_role("button", name="Copy the signature").first
+    button = open_page(report / "method.html").get_by_role("button", name="Copy the signature").first
     button.click()
     expect(button).to_have_text(re.compile("^(Copied|Selected)$"))
 
