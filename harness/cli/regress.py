@@ -338,10 +338,8 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
     if expected is None:
         reason = next((each.reason or each.status for each in failed), "no run")
         raise BenchError(f"{commit} has nothing to compare with: {reason}", "name a commit whose runs finish")
-    found = judge(expected, *sides["after"])
-    return replace(
-        found, before=f"{_git('rev-parse', '--short', commit + '^{commit}')} by {found.before}", after="this tree"
-    )
+    found, sha = judge(expected, *sides["after"]), _git("rev-parse", "--short", commit + "^{commit}")
+    return replace(found, before=f"{sha} by {found.before}", after="this tree")
 
 
 def _git(*words: str) -> str:

@@ -38,8 +38,7 @@ def example_visual(spec: VisualSpec, *, length: int) -> Visual:
     if spec.graph != "none":
         second = torch.arange(1, tokens)
         pairs = torch.stack((second, second - 1, torch.ones_like(second)), dim=1)[None]
-        words = {"attributes": pairs[..., ::2]} if spec.graph == "words" else {}
-        seen = replace(seen, relations=pairs, **words)
+        seen = replace(seen, relations=pairs, **({"attributes": pairs[..., ::2]} if spec.graph == "words" else {}))
     if not spec.grid_dim:
         return seen
     return replace(seen, grid=torch.randn(1, _GRID, _GRID, spec.grid_dim, generator=generator))

@@ -73,8 +73,7 @@ def measure_speed(
     def decode() -> None:
         greedy(model, model.encode(batch), max_len=length, bos=1, eos=model.vocab_size - 1)
 
-    seen = costs.encoder + costs.backbone
-    per_pass = images * (seen + CAPTIONS * costs.caption) * FORWARD_AND_BACKWARD
+    per_pass = images * (costs.encoder + costs.backbone + CAPTIONS * costs.caption) * FORWARD_AND_BACKWARD
     with preserve_state(model):
         model.train()
         step_s = median_seconds(train, device, min_s)

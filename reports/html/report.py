@@ -144,7 +144,7 @@ def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
     environment = template_environment(navigation)
 
     def write(file: str, template: str, page: str | None = None, **content: Any) -> None:
-        text = environment.get_template(template).render(page=page or file, root=("../" * file.count("/")), **content)
+        text = environment.get_template(template).render(page=page or file, root="../" * file.count("/"), **content)
         (folder / file).write_text(text, encoding="utf-8")
 
     shown = boards(contents)

@@ -263,8 +263,7 @@ def _tuning(label: str | None) -> str:
 
 def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> dict[str, Any]:
     """The conditions of one table; `fields` are name, value, meaning, and whether one separates the table."""
-    track = {} if "track" in group.signature else {"track": group.track}
-    values = {"split": group.split} | track | group.signature
+    values = {"split": group.split} | ({} if "track" in group.signature else {"track": group.track}) | group.signature
     return {
         "id": id,
         "title": contents.title(group),

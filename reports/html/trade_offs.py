@@ -175,8 +175,7 @@ def curve_sections(contents: Contents, colour: Mapping[str, int]) -> list[Sectio
         members = [runs[key] for key in keys if runs[key].epochs]
         if members:
             first = members[0]
-            conditions = first.dataset, first.track, frozenset(first.signature.items())
-            sections.setdefault(conditions, []).append(members)
+            sections.setdefault((first.dataset, first.track, frozenset(first.signature.items())), []).append(members)
             differing |= {run.key: differs for run in members}
     made = []
     for number, ((dataset, track, signature), found) in enumerate(sections.items(), start=1):

@@ -129,8 +129,8 @@ def _told(group: Group, found: Comparisons) -> str:
     unknown = [pair for pair in found.pairs if pair.verdict == "unknown"]
     what, more = ("seeds", 2 * len(found.seeds)) if found.seeds else ("images", 2 * found.images)
     needs = [pair.seeds if found.seeds else pair.images for pair in unknown]
-    reached = sum(each is not None and each <= more for each in needs)
-    return f"{said}, {len(unknown)} not known yet; {more:,} {what} would probably tell {reached or 'none'} of these."
+    reached = sum(each is not None and each <= more for each in needs) or "none"
+    return f"{said}, {len(unknown)} not known yet; {more:,} {what} would tell {reached} of these with 80 % power."
 
 
 def _margin(found: Comparisons) -> str:

@@ -167,8 +167,7 @@ def conclusion(result: GateResult) -> str:
 
 def may_be_meant(result: GateResult) -> bool:
     """Whether runs became different, or better than the baseline asks: a new one would hold what is now."""
-    better = not result.exit_code and any(row.status == "improved" for row in result.rows)
-    return better or bool(result.failed)
+    return (not result.exit_code and any(row.status == "improved" for row in result.rows)) or bool(result.failed)
 
 
 def _style(result: GateResult) -> str:

@@ -119,8 +119,7 @@ class Group:
 
     @property
     def is_as_given(self) -> bool:
-        compared = self.comparisons is not None and bool(self.comparisons.seeds)
-        return self.track == "captions" and not compared
+        return self.track == "captions" and not (self.comparisons is not None and bool(self.comparisons.seeds))
 
     @property
     def name(self) -> str:

@@ -99,10 +99,13 @@ def finished_with_images(store: Store, keys: Collection[str] | None = None) -> l
         runs = read_runs(connection, FINISHED, true() if keys is None else RunRow.key.in_(keys))
         for key in (key for key in keys or () if key not in {run.key for run in runs}):
             status = connection.scalar(select(RunRow.status).where(RunRow.key == key))
-            raise StoreError(
-                f"run {key} has not finished: it is {status}" if status else f"no run {key} in the results database",
-                _nearest(key, connection.scalars(select(RunRow.key).where(FINISHED)).all()),
-            )
+            if status != "finished":  # else it was left out
+                raise StoreError(
+                    f"run {key} has not finished: it is {status}"
+                    if status
+                    else f"no run {key} in the results database",
+                    _nearest(key, connection.scalars(select(RunRow.key).where(FINISHED)).all()),
+                )
         read_images(connection, runs)
     return runs
 
@@ -144,12 +147,12 @@ def run_keys(store: Store, name: str) -> list[str]:
     with store.reading() as connection:
         of_model = select(RunRow.key, RunRow.status).where(RunRow.model == name).order_by(RunRow.id)
         planned = dict(connection.execute(of_model).all())
-        keys = [run.key for run in read_runs(connection, FINISHED, RunRow.model == name)]
         known = connection.scalars(select(RunRow.key).where(FINISHED)).all()
         models = connection.scalars(select(RunRow.model).where(FINISHED).distinct()).all()
         is_run = connection.scalar(select(RunRow.id).where(RunRow.key == name)) is not None
     if not (planned or is_run):
         raise StoreError(f"no model and no run is named {name}", _nearest(name, [*models, *known]))
+    keys = [key for key, status in planned.items() if status == "finished"]
     if planned and not keys:
         statuses = ", ".join(dict.fromkeys(planned.values()))
         raise StoreError(f"no run of {name} has finished: {statuses}", _nearest(name, known))

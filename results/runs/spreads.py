@@ -88,14 +88,20 @@ def made_elsewhere(rows: Sequence[Sequence[Run]]) -> dict[int, str]:
     Most are the rows that have the seed too, where there are others: seeds divided alike in all rows differ in none.
     """
     made = [{run.seed: {"": _name(run.environment), **versions(run.environment)} for run in runs} for runs in rows]
+    most: dict[int, dict[str, str]] = {}
+    for seed in {seed for of_row in made for seed in of_row}:
+        alike = [[of_row[seed]] for of_row in made if seed in of_row]
+        beside = alike if len(alike) > 1 else [list(of_row.values()) for of_row in made]
+        most[seed] = {
+            what: _most(value for of_row in beside for value in {one[what] for one in of_row if what in one})
+            for what in ("", *_COMPUTING)
+        }
     found: dict[int, str] = {}
     for number, (runs, of_row) in enumerate(zip(rows, made, strict=True)):
         others: dict[str, list[int]] = {}
         for seed, one in of_row.items():
-            alike = [[of[seed]] for of in made if seed in of]
-            beside = alike if len(alike) > 1 else [list(of.values()) for of in made]
             for what, value in one.items():
-                if value != _most(each for of in beside for each in {run[what] for run in of if what in run}):
+                if value != most[seed][what]:
                     others.setdefault(f"{what} {value}".strip() or "an unknown machine", []).append(seed)
         if others:
             found[number] = " and ".join(

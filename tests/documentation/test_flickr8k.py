@@ -95,7 +95,7 @@ def test_what_it_says_of_rewards() -> None:
     first = pairs[best, second]
     low, high = (f"{100 * first[bound]:+.1f}".replace("-", "−") for bound in ("low", "high"))
     assert f"is {100 * first['difference']:+.1f} points ({low} to {high}, p {first['p']:.2f})" in PAGE
-    assert "14 seeds would probably tell none of these" in group["verdict"][1]
+    assert "14 seeds would tell none of these with 80 % power" in group["verdict"][1]
     assert f"Of {len(pairs)} pairs {len(told)} are told apart" in PAGE
     assert f"the other {len(pairs) - len(told) - 1} pairs" in PAGE
     seconds = {row["model"]: row["costs"]["train_seconds"]["value"] for row in group["rows"]}

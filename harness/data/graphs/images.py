@@ -82,8 +82,7 @@ class WithGraph:
         said = (word for graph in graphs.values() for word in _words(graph))
         self._numbers = numbers(kind, said, entries, vocabulary)
         # One width for all batches, so that one image is the same in each of them.
-        rows = (row for graph in graphs.values() for row in self._attributes(graph))
-        self._width = max(map(len, rows), default=2)
+        self._width = max(map(len, (row for graph in graphs.values() for row in self._attributes(graph))), default=2)
 
     def visual(self, image_ids: Sequence[int], spec: VisualSpec) -> Visual:
         """Visual input of the images for this `VisualSpec`; BenchError where one has no graph."""

@@ -78,7 +78,7 @@ def test_the_first_line_counts_what_the_leader_is_better_than_and_what_is_not_kn
     assert first.startswith("Nothing beats a on ")
     assert "d is worse, b is the same within 5.0 points (2 % of human), of c it is not known yet" in first
     assert "Of 6 pairs 3 are told apart, 1 the same within 5.0 points" in second
-    assert "6 seeds would probably tell 1 of these" in second
+    assert "6 seeds would tell 1 of these with 80 % power" in second
 
 
 def test_a_leader_that_an_unfinished_model_beats_is_no_winner() -> None:
