@@ -6,6 +6,7 @@ of batches is a function of (seed, epoch), and the checkpoint holds weights, opt
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -209,6 +210,8 @@ class Trainer:
             BenchError: a stage needs a backbone or recurrent states that the model has not, or a checkpoint is damaged.
             TrainingDivergedError: the loss or the gradient is not finite.
         """
+        # Torch's optimisers import its compiler within their first step, which would count seconds as training.
+        importlib.import_module("torch._dynamo")
         validate_schedule(self.model, self.schedule)
         checkpoint = load_checkpoint(self.checkpoints, self.model)
         if checkpoint is not None:
