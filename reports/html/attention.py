@@ -12,12 +12,12 @@ from io import BytesIO
 from typing import Any
 
 from reports.html.gallery import GalleryPage, script_call
-from reports.tables.numbers import printable
 from results.records import AttentionRecord
 from results.runs import reading
 from results.runs.gallery import GalleryItem
 from results.runs.leaderboard import Group
 from results.store.store import Store
+from results.text import printable
 
 BUDGET = 3_000_000  # most bytes that the overlays of all images take
 

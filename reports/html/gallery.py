@@ -23,10 +23,11 @@ import snowballstemmer
 
 from reports.html.rendering import run_page
 from reports.tables.contents import Contents
-from reports.tables.numbers import percent, printable
+from reports.tables.numbers import percent
 from results.runs.facts import KINDS
 from results.runs.gallery import GalleryItem, gallery
 from results.store.store import Store
+from results.text import printable
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile

@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 
 from reports.html.plots import COLOURS
 from reports.tables import numbers
-from reports.tables.numbers import printable
 from reports.tables.table import Cell
+from results.text import printable
 
 STYLES = ("style.css", "tables.css", "plots.css", "narrow.css", "print.css")
 SCRIPTS = ("address.js", "tables.js", "choice.js", "plots.js")

@@ -1,16 +1,10 @@
 """Numbers as shown to readers: metrics times 100 with one decimal, counts, durations and sizes in a sensible unit."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 DASH = "\u2014"
-
-# Control characters and bidirectional overrides, lone surrogates and what is no character at all.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
 
 METRICS = ("CIDEr-D", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "SPICE")
 DOMAINS = ("in-domain", "near-domain", "out-domain")
@@ -26,11 +20,6 @@ def domain_order(names: Iterable[str]) -> list[str]:
     """Domains from near to far, then any others by name, "overall" last."""
     found = set(names)
     return metric_order(found - {"overall"}, DOMAINS) + ["overall"] * ("overall" in found)
-
-
-def printable(text: str) -> str:
-    """The text with a replacement sign for every character that could disturb a page or a terminal."""
-    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def percent(value: float) -> str:

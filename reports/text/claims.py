@@ -7,9 +7,10 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH, printable
+from reports.tables.numbers import DASH
 from reports.text.grid import Grid, bullets, escape_markdown, interval, markdown_table, p_value, points
 from results.comparison.claims import UNTESTABLE, Claim, ClaimRow, Finding
+from results.text import printable
 
 _LEGEND: Final = (
     "Differences in points of the metric, of the first models' mean over seeds less the second's, with its 95 % "

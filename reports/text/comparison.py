@@ -8,11 +8,12 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH, amount, cost_kind, cost_order, printable
+from reports.tables.numbers import DASH, amount, cost_kind, cost_order
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.comparison import CaptionChange, Comparison, Pair, ScoreChange, Side
 from results.runs.more_metrics import depends_on
 from results.statistics.significance import ALPHA
+from results.text import printable
 
 MAIN: Final = "CIDEr-D"
 _COSTS: Final = {"parameters": "Params", "gmac_beam": "GMAC", "train_seconds": "Training", "latency_median": "Latency"}

@@ -13,7 +13,7 @@ from reports.tables.columns import PLACE, Titled, leaderboards, people
 from reports.tables.contents import Contents
 from reports.tables.facts import contamination
 from reports.tables.ladder import ladder_table
-from reports.tables.numbers import DASH, printable
+from reports.tables.numbers import DASH
 from reports.tables.table import Cell, Line, Table, letters
 from reports.tables.verdict import AS_GIVEN, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
@@ -21,6 +21,7 @@ from results.errors import StoreError
 from results.published.scores import nearest, told_by_card
 from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.standings import STILL_LEARNING
+from results.text import printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame

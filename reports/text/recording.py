@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import listed, printable
+from reports.tables.numbers import listed
 from reports.text.grid import escape_markdown, indented
 from reports.text.regression import suite
 from results.comparison.recording import Finding, Judged, Layer
+from results.text import printable
 
 TITLES: Final[dict[Layer, str]] = {
     "settings": "Settings as before",

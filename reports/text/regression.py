@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 from rich.console import Console
 from rich.text import Text
 
-from reports.tables.numbers import DASH, printable
+from reports.tables.numbers import DASH
 from reports.text.grid import Grid, bullets, escape_markdown, indented, interval, p_value, points, ratio
 from results.comparison.gate import BLOCKING, IDENTICAL, GateResult, GateRow, Status, Tested
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS
+from results.text import printable
 
 _LABELS: Final[dict[Status, str]] = {
     "same": "as before",

@@ -11,7 +11,7 @@ from reports.tables.boards import separated_by
 from reports.tables.columns import INTERVAL, PLACE, SHORT, absent_levels, leaderboards, more_metrics, people
 from reports.tables.facts import NOT_STATED
 from reports.tables.ladder import ladder_table
-from reports.tables.numbers import DASH, percent, printable
+from reports.tables.numbers import DASH, percent
 from reports.tables.printed import source
 from reports.tables.scene_facts import what_is_wrong
 from reports.tables.table import Line, Table
@@ -23,6 +23,7 @@ from results.runs.leaderboard import RANKING_METRIC, Group, Row, leaderboard
 from results.runs.run import Run
 from results.runs.standings import JUDGED_AS_USUAL, Comparisons, Judging
 from results.store.store import Store
+from results.text import printable
 
 _APART = "reference, not ranked"
 _LISTED_PLANNED = 5

@@ -12,6 +12,7 @@ from reports.tables.printed import printed_table, published_cell
 from results.published.scores import recipes
 from results.runs.leaderboard import Group
 from results.runs.spreads import Spread
+from results.text import printable
 from tests.reports.examples import contents, group, row, run, staged
 
 
@@ -146,4 +147,4 @@ def test_an_unknown_cost_names_itself_and_finds_its_theme() -> None:
 
 
 def test_characters_that_disturb_are_replaced() -> None:
-    assert numbers.printable("a\x00b\x1b[31m\u202ec\td\né\u200f") == "a\ufffdb\ufffd[31m\ufffdc\td\né\u200f"
+    assert printable("a\x00b\x1b[31m\u202ec\td\né\u200f") == "a\ufffdb\ufffd[31m\ufffdc\td\né\u200f"
