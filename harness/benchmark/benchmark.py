@@ -44,9 +44,10 @@ def run_benchmark(
         context = services.context(RunConfig(opening=asked.opening), spread_over(engine, device, BASE_BYTES))
         more = None if request.more is None else more_evaluator(request.more, context.data, asked.opening.device)
         # The plan: a spec for every run, or the finished run that stands for it.
-        specs = plan(request, asked, context, reporter)
-        store.record_dataset(context.data.record(context.signature["data"]))
-        specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
+        with reporter.step("Planning the runs"):
+            specs = plan(request, asked, context, reporter)
+            store.record_dataset(context.data.record(context.signature["data"]))
+            specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:
             reporter.note(note)
         _refuse_missing_members(specs, services)
@@ -65,7 +66,7 @@ def run_benchmark(
 
         def take() -> str | None:
             if (key := next_free(left, request.workspace)) is not None:
-                reporter.note(titles[key])
+                reporter.log(titles[key])
             return key
 
         try:
@@ -81,12 +82,13 @@ def run_benchmark(
             raise
         # Ensembles, once all that they may be made of has ended.
         for key in (key for key in ensembles if not work.is_done(key)):
-            reporter.note(titles[key])
+            reporter.log(titles[key])
             ended[key] = work(key)
         # What was not measured while runs were side by side, and what was asked for besides.
         time_deferred(specs, services)
         there = [spec for spec in specs if ended[spec.key] in {"finished", "reused"}]
-        add_facts(there, context.data, store, reporter, None if more is None else more.objects)
+        with reporter.step("Judging the facts that captions state"):
+            add_facts(there, context.data, store, reporter, None if more is None else more.objects)
         if more is not None:
             lacking = add_more_metrics(there, more, context.data, store, reporter)
             for name, reason in lacking.items():

@@ -195,7 +195,7 @@ def open_context(
     BenchError for unreadable data, an empty split, a wrong backbone, and what `prepare_features` refuses.
     """
     preset, config, device = opening.preset, opening.features, torch.device(opening.device)
-    dataset, backbone = open_inputs(opening, workspace)
+    dataset, backbone = open_inputs(opening, workspace, reporter)
     sees = looking(opening, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
@@ -228,11 +228,13 @@ def open_context(
             )
     words = preset.vocabulary
     preparation = "words" if recipe is None else recipe.captions
-    captions = counted_captions(dataset, splits.get("train", ()), preparation)
-    if words.kind == "bpe":
-        vocabulary: Vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
-    else:
-        vocabulary = Vocabulary.build(captions, words.min_count, preparation)
+    vocabulary: Vocabulary
+    with reporter.step("Building the vocabulary"):
+        captions = counted_captions(dataset, splits.get("train", ()), preparation)
+        if words.kind == "bpe":
+            vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
+        else:
+            vocabulary = Vocabulary.build(captions, words.min_count, preparation)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
@@ -266,9 +268,9 @@ def open_context(
     return RunContext(data, inputs, Execution(device, opening.precision), preset, signature)
 
 
-def open_inputs(opening: Opening, workspace: Workspace) -> tuple[Dataset, Backbone]:
+def open_inputs(opening: Opening, workspace: Workspace, reporter: Reporter | None = None) -> tuple[Dataset, Backbone]:
     """Open the data and the backbone that sees them; BenchError as `open_context`."""
-    dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images)
+    dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images, reporter=reporter)
     require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
     usable_splits(dataset, dataset.faults)  # before any work
     trained = [name for name in opening.sees if name != "human" and not name.startswith(CAPTIONS)]

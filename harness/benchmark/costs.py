@@ -272,7 +272,7 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
             task.advance(detail=spec.model)
     for spec in (spec for runs in rows.values() for spec in runs[seeds:]):
         add_costs(store, spec.key, untimed(OTHER_SEED).costs, {})
-    reporter.note(f"timed captions of {len(chosen)} runs, one at a time")
+    reporter.log(f"timed captions of {len(chosen)} runs, one at a time")
 
 
 def weights_folder(spec: RunSpec, workspace: Workspace) -> Path:

@@ -113,7 +113,8 @@ def run(
         kept = KeptCounts(context.data.cache / "gmac", {"model": spec.model, **built})
     execution, decoding, splits = context.execution, context.inputs.decoding, []
     seen, width, longest = one_image(model, context), decoding.beam_size, decoding.max_len
-    counts = count_captioning(model, seen, beam_size=width, max_len=longest, kept=kept)
+    with reporter.step("counting GMAC"):
+        counts = count_captioning(model, seen, beam_size=width, max_len=longest, kept=kept)
 
     # Training; the model then has the weights of the best epoch.
     environment: dict[str, Any] = {}
@@ -137,7 +138,7 @@ def run(
         costs = counts.costs | missing(COSTS, _NOT_TRAINED[spec.kind])
 
     # Captions and scores of every evaluated split.
-    reporter.watch(stage="evaluation")
+    reporter.watch(stage="captioning")
 
     def caption(image_ids: list[int], title: str) -> Captions:
         return caption_images(
@@ -166,7 +167,8 @@ def run(
         splits.append(result)
 
     # The time of captioning.
-    timed = time_model(model, context)
+    with reporter.step("timing captions"):
+        timed = time_model(model, context)
     if remote is not None and spec.kind != "stored":
         remote.push(folder, f"runs/{spec.key}", lambda path: path.parts[0] != CHECKPOINTS)
     return Outcome(

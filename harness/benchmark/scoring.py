@@ -186,7 +186,7 @@ def add_facts(
         add_scores(store, key, results)
     if unknown:
         few = ", ".join(f"{word} ({count})" for word, count in unknown.most_common(12))
-        reporter.note(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
+        reporter.log(f"facts: words of captions that no rule knows: {few}{', ...' if len(unknown) > 12 else ''}")
 
 
 def _add_words(specs: Sequence[RunSpec], data: BenchmarkData, store: Store, objects: KnownObjects | None) -> None:

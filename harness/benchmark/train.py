@@ -63,7 +63,7 @@ def fit(
         if record.val_cider is not None:
             reporter.watch(validated=record.val_cider)
         cider = "" if record.val_cider is None else f", validation CIDEr-D {100 * record.val_cider:.1f}"
-        reporter.note(
+        reporter.log(
             f"  {record.stage_name} epoch {record.epoch + 1}: loss {record.train_loss:.3f}{cider}, "
             f"{record.images_per_second:.0f} images/s"
         )

@@ -10,9 +10,8 @@ import shutil
 import socket
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import chain
@@ -46,7 +45,7 @@ from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
-from harness.utils.progress import Reporter, describe_seconds
+from harness.utils.progress import Reporter, Task, describe_seconds
 from harness.utils.workspace import Workspace, is_locked, locked
 from results import Store
 from results.errors import StoreError
@@ -58,7 +57,7 @@ from results.store.rescoring import missing_metrics
 LOG_TAIL_LINES = 40
 LOCK, LOG = "lock", "log.txt"
 PROGRESS_S = 2.0
-KEPT_NOTES = 20
+KEPT_LINES = 20
 Ended = Literal["finished", "reused", "failed", "skipped"]
 NOTE: Final = "first_stages_of"
 _OF_THE_WHOLE: Final = {"schedule", "reward", "tuned", "size", "beam", "lenpen", "nrefs", "tok", "df", "v", "rev"}
@@ -167,13 +166,13 @@ class Work(OwnServices):
             stack.enter_context(locked(folder / LOCK, lambda: reporter.note(waits)))
             spec = services.store.spec(key)
             if spec.execution is None and self.is_done(key):  # a published copy tells no more
-                reporter.note(f"  {spec.model}: re-used, finished before")
+                reporter.log(f"  {spec.model}: re-used, finished before")
                 return "reused"
             config = RunConfig.of(spec)
             services.load(config.execution.plugins)
             if self.is_done(key):
                 missing = _add_what_is_missing(spec, config, services)
-                reporter.note(f"  {spec.model}: re-used, finished before{missing}")
+                reporter.log(f"  {spec.model}: re-used, finished before{missing}")
                 return "reused"
             if self.rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
                 self.workspace.fetch_run(key)  # so that what a remote storage has of it goes too
@@ -185,7 +184,7 @@ class Work(OwnServices):
             with nullcontext() if devices == 1 or is_launched() else other_ranks(devices):
                 ended = _execute(spec, config, services, rerun=self.rerun)
             if ended == "finished":
-                reporter.note(f"  done in {describe_seconds(time.monotonic() - started)}")
+                reporter.log(f"  done in {describe_seconds(time.monotonic() - started)}")
             return ended
 
     def is_done(self, key: str) -> bool:
@@ -311,13 +310,13 @@ def _adopt_training(
                 shutil.copyfile(weights, temporary)
         save_first_checkpoint(folder / CHECKPOINTS, weights, {"position": asdict(state)})
         names = ", ".join(stage["name"] for stage in stages_of(earlier.config))
-        reporter.note(f"  {names}: not trained again, the weights are those of {earlier.key}")
+        reporter.log(f"  {names}: not trained again, the weights are those of {earlier.key}")
         return earlier.key
     trunks = [(*trunk, run) for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
     for epochs, checkpoint, earlier in sorted(trunks, key=lambda trunk: trunk[0], reverse=True):
         if _take_over(earlier, checkpoint, epochs, folder, on_epoch):
             stage = earlier.epochs[0].stage_name
-            reporter.note(f"  {stage} epochs 1 to {epochs}: not trained again, they are those of {earlier.key}")
+            reporter.log(f"  {stage} epochs 1 to {epochs}: not trained again, they are those of {earlier.key}")
             return earlier.key
     return None
 
@@ -390,39 +389,74 @@ def _after(epochs: Sequence[EpochRecord], *, finished: bool) -> TrainState:
 
 
 class RunReporter(Reporter):
-    """Another reporter, whose run also says in the store what it is at; the live table reads it there."""
+    """Another reporter, whose run also reports to the store what it is at; `bench run` shows it from there."""
 
     def __init__(self, reporter: Reporter, store: Store, key: str) -> None:
-        self.console, self.bars = reporter.console, reporter.bars
+        self.console, self.display = reporter.console, reporter.display
         self._reporter, self._store, self._key = reporter, store, key
-        self._said: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "noted": 0, "notes": []}
-        self._first: tuple[float, float] | None = None
+        self._said: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "reported": 0, "lines": []}
         self._written = -PROGRESS_S
 
     def note(self, text: str, style: str = "") -> None:
         """See `Reporter.note`; the store keeps the last lines for a command that executes the run elsewhere."""
         self._reporter.note(text, style)
-        self._said["noted"] += 1
-        self._said["notes"] = [*self._said["notes"], text.strip()][-KEPT_NOTES:]
+        self._keep(text, style, log=False)
+
+    def log(self, text: str, style: str = "") -> None:
+        """See `Reporter.log` and `note`."""
+        self._reporter.log(text, style)
+        self._keep(text, style, log=True)
+
+    @contextmanager
+    def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
+        """See `Reporter.task`; a display has the run's line instead of a bar."""
+        if self.display is None:
+            with self._reporter.task(title, total, done) as plain:
+
+                def show_in_lines(task: Task) -> None:
+                    plain.reach(task.done, task.detail)
+                    self._say_doing(task)
+
+                yield Task(title, total, done, show_in_lines)
+        else:
+            yield Task(title, total, done, self._say_doing)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """See `Reporter.step`; the run's line has it."""
+        self._said["doing"] = title
+        self._write_in_time()
+        yield
+
+    def watch(self, **standing: Any) -> None:
+        """See `Reporter.watch`."""
+        said = self._said
+        if standing.get("stage", said.get("stage")) != said.get("stage"):
+            said |= dict.fromkeys(("epoch", "epochs", "loss", "cider", "images_per_second"))
+            said["doing"] = standing["stage"]
+        if "validated" in standing:
+            said["cider"] = standing.pop("validated")
+        said |= standing
+        self._write_in_time()
+
+    def _keep(self, text: str, style: str, *, log: bool) -> None:
+        self._said["reported"] += 1
+        self._said["lines"] = [*self._said["lines"], (text.strip(), style, log)][-KEPT_LINES:]
         self._store.report_progress(self._key, self._said)
 
-    def task(self, title: str, total: int, done: int = 0) -> Any:
-        return self._reporter.task(title, total, done)
+    def _say_doing(self, task: Task) -> None:
+        title, stage = task.title.strip(), self._said.get("stage")
+        if stage is not None and title.startswith(f"{stage} epoch"):  # the epoch has a column of its own
+            title = stage
+        self._said["doing"] = f"{title} {100 * task.done // max(task.total, 1)} %"
+        self._write_in_time()
 
-    def watch(self, **told: Any) -> None:
-        """See `Reporter.watch`."""
-        now, said, stage, done = time.monotonic(), self._said, told.get("stage"), told.get("done")
-        known = said.get("best") if stage in {None, "evaluation", said.get("stage")} else None
-        said["best"] = max(told.get("best") or 0.0, told.get("validated") or 0.0, known or 0.0) or None
-        if stage is not None:
-            said |= {"stage": stage, "epoch": told.get("epoch"), "epochs": told.get("epochs"), "left_s": None}
-        if done is not None:
-            self._first = self._first or (now, done)
-            moved = done - self._first[1]
-            said["left_s"] = (now - self._first[0]) / moved * (1 - done) if moved > 0 else None
-        if now - self._written >= PROGRESS_S or stage == "evaluation":
+    def _write_in_time(self) -> None:
+        """Write to the store, but not more often than somebody looks."""
+        now = time.monotonic()
+        if now - self._written >= PROGRESS_S:
             self._written = now
-            self._store.report_progress(self._key, said)
+            self._store.report_progress(self._key, self._said)
 
 
 def next_free(keys: list[str], workspace: Workspace) -> str | None:
@@ -444,13 +478,6 @@ def mark_interrupted(keys: Sequence[str], services: Services, wait_s: float) -> 
         if not held:
             with suppress(StoreError):  # what ends is the command, whatever the store says
                 services.store.interrupt(key, INTERRUPTED)
-
-
-def said_ends(ended: Iterable[Ended]) -> str:
-    """How many runs ended how."""
-    counts = Counter[str](ended)
-    said = {"finished": "finished", "reused": "re-used", "skipped": "skipped", "failed": "failed"}
-    return ", ".join(f"{counts[how]} {word}" for how, word in said.items() if counts[how] or how != "skipped")
 
 
 def work_off(keys: Sequence[str] | None, services: Services) -> dict[str, Ended]:

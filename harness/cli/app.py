@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TextIO, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -73,10 +73,6 @@ _PAPERS, _LONGER = "paper track", "-scst"
 """How the summaries of presets of papers begin, and the names of those with a self-critical stage end."""
 _TYPES = {int: "N", float: "X", Path: "PATH"}
 _WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
-_SHOWN: Final = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_BAR: Final = re.compile(r"\r[^\x00-\x1f\x7f-\x9f]*|(?:\x1b\[A)+")
-"""What the progress bars of other libraries write: a line over another, or the way back up to it."""
 
 
 class Command(TyperCommand):
@@ -292,42 +288,6 @@ def build_app() -> typer.Typer:
     return app
 
 
-class _Stream:
-    """A standard stream that shows control characters as escapes, which in a name could hide or forge what is said.
-
-    Rich asks a stream for `rich_proxied_file`, and writes past this one, so that its own sequences of colours and bars
-    arrive as they are.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream
-
-    def write(self, text: str) -> int:
-        plain = text if _BAR.fullmatch(text) else _SHOWN.sub(lambda found: _CONTROLS[ord(found[0])], text)
-        self.rich_proxied_file.write(plain)
-        return len(text)
-
-    def writelines(self, lines: Any) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rich_proxied_file, name)
-
-
-def guard_streams() -> None:
-    """Have standard output and error show control characters as escapes; BenchError where output is closed."""
-    from rich import control
-
-    if sys.stdout is None:
-        raise BenchError("standard output is closed", "leave >&- out, or send it to a file or to /dev/null")
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
-    # Of a text rich takes some control characters away by this table, which it has no option for.
-    control._CONTROL_STRIP_TRANSLATE.update(_CONTROLS)
-    sys.stdout, sys.stderr = _Stream(sys.stdout), _Stream(sys.stderr)
-
-
 def leave_broken_pipe() -> None:
     """Send what is still to be printed nowhere, so that the interpreter does not fail on it again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -340,6 +300,8 @@ def main() -> None:
     """
     # Threads that wait by spinning starve each other where cores are shared: several times slower on two busy cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if sys.stderr is None:  # closed by 2>&-
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that is not of UTF-8 shows a question mark for a dash, not a traceback.
@@ -347,7 +309,8 @@ def main() -> None:
     if not is_launched():  # a launcher tells by how its processes end which of them was the first
         end_on_sigterm()
     try:
-        guard_streams()
+        if sys.stdout is None:
+            raise BenchError("standard output is closed", "leave >&- out, or send it to a file or to /dev/null")
         try:
             build_app()()
         finally:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.inputs import open_split, progress_aside, warn
+from harness.cli.inputs import doing, open_split, progress_aside, warn
 from harness.cli.options import HubOption, PluginOption, StorageOption, WorkspaceOption, refuse_typed
-from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, write_errors
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -72,12 +72,13 @@ def caption(
             context, ("split", "data_images"), "read with --data alone", "leave it out, or give --data for the pictures"
         )
 
-    from harness.benchmark.caption_images import caption_dataset, of_files, of_numbered_files
-    from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
-    from harness.benchmark.saved_model import find_run
-    from harness.config.features import graph_config, region_config
-    from harness.inference.attention import draw_attention
-    from harness.utils.plugins import load_plugins
+    with doing("Loading torch"):
+        from harness.benchmark.caption_images import caption_dataset, of_files, of_numbered_files
+        from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
+        from harness.benchmark.saved_model import find_run
+        from harness.config.features import graph_config, region_config
+        from harness.inference.attention import draw_attention
+        from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
     place = Workspace(workspace, storage=storage)
@@ -130,16 +131,16 @@ def caption(
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
         deliver(json.dumps(entries, ensure_ascii=False, indent=0) + "\n", out)
-        typer.echo(f"{len(entries)} captions written to {out}")
+        echo(f"{len(entries)} captions written to {out}")
     else:
         names = {sample.image_id: sample.file for sample in pictures.samples}
         names |= dict(zip(names, map(str, dict.fromkeys(images or ())), strict=False))
         for image_id, text in found.captions.items():
-            typer.echo(f"{names[image_id]}: {text}")
+            echo(f"{names[image_id]}: {text}")
     for sheet in sheets:
-        typer.echo(f"attention drawn in {sheet}")
+        echo(f"attention drawn in {sheet}")
     for bad in found.unusable:
-        typer.echo(f"unusable: {bad}", err=True)
+        echo(f"unusable: {bad}", err=True)
     if found.unusable:
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOption, SameMachineOption, WorkspaceOption
-from harness.cli.output import Out, OutFile, deliver
+from harness.cli.output import Out, OutFile, deliver, echo
 from harness.utils.workspace import DEFAULT
 
 EXAMPLES = """
@@ -51,4 +51,4 @@ def claims(
         rows = judge(store, claimed, Judging(margin, place_unfinished, same_machine))
     deliver(markdown(rows) if format == "markdown" else partial(print_claims, rows), out)
     if out is not None:
-        typer.echo(out)
+        echo(out)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import open_results, optional_preset, positive_integers
-from harness.cli.output import OutFile, TableFormat, deliver, format_table, print_notes
+from harness.cli.inputs import doing, open_results, optional_preset, positive_integers, progress_aside
+from harness.cli.output import OutFile, TableFormat, deliver, echo, format_table, print_notes
 from harness.config.execution import usable_cores
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
@@ -79,13 +79,14 @@ def measure(
     processor gives, with its own weights. A time is marked as noisy (~) where its spread is wide, where it drifts, or
     where other processes keep the machine busy.
     """
-    from harness.benchmark.hub_model import checkpoint_job, find_checkpoints, hub_options
-    from harness.benchmark.plan import choose_device
-    from harness.config.model_patterns import expand_models, split_patterns
-    from harness.data.hub import PREFIX
-    from harness.measure.captioning_costs import Effort
-    from harness.measure.isolated import BenchmarkJob, run_isolated
-    from harness.utils.plugins import load_plugins
+    with doing("Loading torch"):
+        from harness.benchmark.hub_model import checkpoint_job, find_checkpoints, hub_options
+        from harness.benchmark.plan import choose_device
+        from harness.config.model_patterns import expand_models, split_patterns
+        from harness.data.hub import PREFIX
+        from harness.measure.captioning_costs import Effort
+        from harness.measure.isolated import BenchmarkJob, run_isolated
+        from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
     settings = optional_preset(preset, change)
@@ -110,32 +111,34 @@ def measure(
     }
     names = expand_models(split_patterns(models), is_stored=lambda name: name.startswith(PREFIX))
     checkpoints = find_checkpoints(names, hub_options(hub or (), ("prompt", "attention")))
-    for name in names:
-        if name in checkpoints:
-            question = checkpoint_job(checkpoints[name], common)
-        else:
-            arguments = settings.model_arguments(name, **sizes) if settings else {}
-            question = BenchmarkJob(model=name, arguments=arguments, **common)
-        try:
-            found, environment = run_isolated(question)
-            answers += found
-            times = [answer.costs["latency_median"] for answer in found]
-            if all(time.value is None for time in times):
-                failures[question.model] = f"nothing was measured: {times[0].reason}"
-        except BenchError as error:
-            failures[question.model] = str(error)
-        if out is not None:  # after every model: an interrupted command keeps what it has
-            content = {
-                "asked": {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL},
-                "environment": environment,
-                "answers": list(map(asdict, answers)),
-                "failures": failures,
-            }
-            deliver(json.dumps(content, indent=1) + "\n", out)
-    typer.echo(_format_answers(answers, output), nl=False)
+    with progress_aside() as reporter, reporter.task("Measuring", len(names)) as task:
+        for name in names:
+            if name in checkpoints:
+                question = checkpoint_job(checkpoints[name], common)
+            else:
+                arguments = settings.model_arguments(name, **sizes) if settings else {}
+                question = BenchmarkJob(model=name, arguments=arguments, **common)
+            try:
+                found, environment = run_isolated(question)
+                answers += found
+                times = [answer.costs["latency_median"] for answer in found]
+                if all(time.value is None for time in times):
+                    failures[question.model] = f"nothing was measured: {times[0].reason}"
+            except BenchError as error:
+                failures[question.model] = str(error)
+            if out is not None:  # after every model: an interrupted command keeps what it has
+                content = {
+                    "asked": {name: value for name, value in asdict(question).items() if name not in _OF_A_MODEL},
+                    "environment": environment,
+                    "answers": list(map(asdict, answers)),
+                    "failures": failures,
+                }
+                deliver(json.dumps(content, indent=1) + "\n", out)
+            task.advance(detail=name)
+    echo(_format_answers(answers, output), nl=False)
     print_notes(_measurement_notes(answers, environment), output)
     for name, reason in failures.items():
-        typer.echo(f"failed: {name}: {reason}", err=True)
+        echo(f"failed: {name}: {reason}", err=True)
     if failures:
         raise typer.Exit(1)
 
@@ -156,14 +159,14 @@ def runs(
     with open_results(workspace, db) as store:
         trained = [run for run in finished(store) if run.kind == "trained"]
     header = ["Model", "Seed", "Time", "Images/s", "Wait", "A100, estimate"]
-    typer.echo(format_table(header, list(map(_row, trained)), output), nl=False)
+    echo(format_table(header, list(map(_row, trained)), output), nl=False)
     print_notes(_notes(trained), output)
     if output != "csv":
         families = dict.fromkeys(run.model.partition("/")[0] for run in trained)
         told = [score for score in scores() if score.metric in _HOURS]
         if printed := [_printed(score) for family in families for score in told if score.model == family]:
             header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
-            typer.echo("\n" + format_table(header, printed, output, len(header)), nl=False)
+            echo("\n" + format_table(header, printed, output, len(header)), nl=False)
 
 
 def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> str:

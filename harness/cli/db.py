@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.inputs import warn
+from harness.cli.inputs import doing, warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import OutFile, format_table, write_errors
+from harness.cli.output import OutFile, echo, format_table, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -28,15 +28,15 @@ def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> Non
     from results.store.revisions import describe
 
     found = describe(Workspace(workspace, db).database)
-    typer.echo(f"{found.name}: {found.backend}, tables of captionbench {found.release}")
+    echo(f"{found.name}: {found.backend}, tables of captionbench {found.release}")
     if found.upgrade:
-        typer.echo(f"older than this captionbench; type: {found.upgrade}")
+        echo(f"older than this captionbench; type: {found.upgrade}")
     rows = [(name, f"{count:,}") for name, count in found.rows.items()]
-    typer.echo(format_table(("Table", "Rows"), rows, "table"), nl=False)
+    echo(format_table(("Table", "Rows"), rows, "table"), nl=False)
     statuses = ", ".join(f"{count} {status}" for status, count in found.runs.items())
-    typer.echo(f"runs: {statuses or 'none yet'}")
+    echo(f"runs: {statuses or 'none yet'}")
     if found.bytes is not None:
-        typer.echo(f"size: {found.bytes / 1e6:,.1f} MB")
+        echo(f"size: {found.bytes / 1e6:,.1f} MB")
 
 
 def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
@@ -47,14 +47,15 @@ def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> No
     from results.store.check import HINT, problems
     from results.store.store import Store
 
-    with Store(Workspace(workspace, db).database, read_only=True) as store, store.reading() as connection:
+    database = Workspace(workspace, db).database
+    with Store(database, read_only=True) as store, store.reading() as connection, doing("Reading every row"):
         found = list(problems(connection))
     for problem in found:
-        typer.echo(problem)
+        echo(problem)
     if found:
-        typer.echo(HINT)
+        echo(HINT)
         sys.exit(1)
-    typer.echo("every row was read: nothing is damaged")
+    echo("every row was read: nothing is damaged")
 
 
 def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
@@ -63,11 +64,12 @@ def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> 
     from results.store.revisions import upgrade as upgrade_database
     from results.store.schema import RELEASE
 
-    found = upgrade_database(Workspace(workspace, db).database)
+    with doing("Upgrading the database"):
+        found = upgrade_database(Workspace(workspace, db).database)
     if found == RELEASE:
-        typer.echo(f"nothing to do: the tables are of captionbench {release(found)} already")
+        echo(f"nothing to do: the tables are of captionbench {release(found)} already")
     else:
-        typer.echo(f"upgraded from captionbench {release(found)} to {release(RELEASE)}")
+        echo(f"upgraded from captionbench {release(found)} to {release(RELEASE)}")
 
 
 def merge(
@@ -89,13 +91,14 @@ def merge(
     conflicts = 0
     with Store(place.database) as store:
         for other in others:
-            merged = merge_database(store, other)
-            typer.echo(
+            with doing(f"Merging {other}"):
+                merged = merge_database(store, other)
+            echo(
                 f"{merged.source}: {len(merged.added)} runs added, {len(merged.completed)} completed, "
                 f"{len(merged.kept)} here already; {len(merged.datasets)} data sets added or completed"
             )
             for key, difference in merged.conflicts.items():
-                typer.echo(f"  kept this database's {key}: {difference}")
+                echo(f"  kept this database's {key}: {difference}")
             conflicts += len(merged.conflicts)
     if conflicts:
         runs = "run has" if conflicts == 1 else "runs have"
@@ -124,10 +127,10 @@ def publish(
         raise BenchError(f"{out} exists already", "choose another file, or move it away first")
     if not out.parent.is_dir():
         raise BenchError(f"the folder {out.parent} does not exist", "make it first, or choose another one")
-    with write_errors(out.parent, "the folder"):
+    with write_errors(out.parent, "the folder"), doing(f"Writing {out}"):
         runs, unfinished = write(place.database, out)
     left = f"; {unfinished} not finished, left out" if unfinished else ""
-    typer.echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{left}")
+    echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{left}")
 
 
 COMMANDS = {"info": info, "check": check, "upgrade": upgrade, "merge": merge, "publish": publish}

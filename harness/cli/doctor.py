@@ -14,8 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import harness
+from harness.cli.inputs import doing
 from harness.cli.options import WorkspaceOption, refuse_typed
-from harness.cli.output import OutFile, check_out
+from harness.cli.output import OutFile, check_out, echo
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 from harness.utils.files import disk_of
@@ -67,15 +68,8 @@ def doctor(
         return
     refuse_typed(context, ("device", "out"), "for the check of a GPU alone", "add --gpu")
     place = Workspace(workspace)
-    checks = [
-        Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
-        _code(),
-        *_torch(),
-        Check("CPU cores", "works", f"{usable_cores()} usable of {os.cpu_count()}"),
-        _disk(place.root),
-        *_java(),
-        _spice(),
-    ]
+    with doing("Checking this machine"):
+        checks = _checks(place)
     table = Table(title="bench doctor", title_justify="left")
     table.add_column("Part", no_wrap=True)
     table.add_column("State", no_wrap=True)
@@ -87,7 +81,19 @@ def doctor(
     if any(check.state == "fails" for check in checks):
         raise typer.Exit(1)
     command = "bench report" if Path(place.database).is_file() else "bench run --models all"
-    typer.echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {shlex.quote(str(place.root))}'}")
+    echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {shlex.quote(str(place.root))}'}")
+
+
+def _checks(place: Workspace) -> list[Check]:
+    return [
+        Check("Python", "works", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
+        _code(),
+        *_torch(),
+        Check("CPU cores", "works", f"{usable_cores()} usable of {os.cpu_count()}"),
+        _disk(place.root),
+        *_java(),
+        _spice(),
+    ]
 
 
 def _check_gpu(device: str, out: Path) -> None:
@@ -102,19 +108,19 @@ def _check_gpu(device: str, out: Path) -> None:
         check_out(written, "--out")
 
     def told(report: Report) -> None:
-        typer.echo(f"{report.part}: {report.state}{'' if report.seconds is None else f', {report.seconds:.0f} s'}")
+        echo(f"{report.part}: {report.state}{'' if report.seconds is None else f', {report.seconds:.0f} s'}")
         for line in (report.about, *(problem.splitlines()[0] for problem in report.problems)):
-            typer.echo(textwrap.indent(textwrap.fill(line, 76), "    "))
+            echo(textwrap.indent(textwrap.fill(line, 76), "    "))
 
     if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
-        typer.echo("There is no GPU that torch can use. On one, these parts are run:")
+        echo("There is no GPU that torch can use. On one, these parts are run:")
         for report in planned():
             told(report)
         raise BenchError("there is no GPU that torch can use", "bench doctor --gpu --device cpu tries the check itself")
     choose_device(device)
     reports = reports_of(device, told)
     save(reports, device, out)
-    typer.echo(f"All numbers: {out} and {out.with_suffix('.md')}")
+    echo(f"All numbers: {out} and {out.with_suffix('.md')}")
     if any(report.state != "works" for report in reports):
         raise typer.Exit(1)
 

@@ -24,6 +24,7 @@ from harness.utils.plugins import place_in_plugin
 from harness.utils.signals import Terminated
 from harness.utils.workspace import user_cache
 from results.errors import StoreError, without_passwords
+from results.text import printable
 from zoo.errors import ZooError
 
 BUG_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h: neither success, nor a finding (1), nor wrong input (2)
@@ -61,11 +62,11 @@ def say_error(message: BenchError | StoreError | ZooError, error: BaseException)
 
     console = Console(stderr=True, highlight=False)
     if wants_traceback():
-        console.print(_traceback(error), markup=False, soft_wrap=True)
+        console.print(printable(_traceback(error)), markup=False, soft_wrap=True)
     for style, kind, text in (("bold red", "error", str(message)), ("bold", "hint", message.hint)):
         if text:
             cut = _LONG_VALUE.sub(lambda value: shortened(value[0]), text)
-            console.print(f"[{style}]{kind}:[/] {escape(cut)}", soft_wrap=True)
+            console.print(f"[{style}]{kind}:[/] {escape(printable(cut))}", soft_wrap=True)
 
 
 def say_interrupted(interrupt: KeyboardInterrupt) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import optional_preset, progress_aside
-from harness.cli.output import TableFormat, format_table, print_notes
+from harness.cli.inputs import doing, optional_preset, progress_aside
+from harness.cli.output import TableFormat, echo, format_table, print_notes
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
 from harness.utils.plugins import contain_exits, load_plugins, place_in_plugin
@@ -91,13 +91,14 @@ def flops(
     Encoder: once an image. Step: one word of one row. Greedy and beam: a whole caption, encoder included. Teacher:
     one teacher-forced pass. Training: the same forward and backward.
     """
-    import torch
+    with doing("Loading torch"):
+        import torch
 
-    from harness.config.model_patterns import expand_models, split_patterns
-    from harness.data.hub import PREFIX
-    from harness.measure.flops import count_flops
-    from harness.measure.inputs import example_for
-    from harness.measure.memory import create_within_memory
+        from harness.config.model_patterns import expand_models, split_patterns
+        from harness.data.hub import PREFIX
+        from harness.measure.flops import count_flops
+        from harness.measure.inputs import example_for
+        from harness.measure.memory import create_within_memory
 
     torch.set_num_threads(1)  # a trace is thousands of tiny operators: handing them to threads only costs time
     if preset == TABLE_VI:
@@ -131,7 +132,8 @@ def flops(
     if with_backbone:
         from harness.measure.flops import count_backbone
 
-        looked_through = count_backbone(backbone or _BACKBONE, image_size)
+        with doing(f"Counting {backbone or _BACKBONE}"):
+            looked_through = count_backbone(backbone or _BACKBONE, image_size)
     dim = visual_dim or (looked_through.channels if looked_through else _DIM)
     length = regions or (looked_through.tokens if looked_through else _LENGTH)
     sizes, seen = {"vocab_size": vocab_size, "visual_dim": dim}, dict[str, None]()
@@ -149,17 +151,24 @@ def flops(
 
         return count_checkpoint(checkpoints[name], image_size, max_len=tokens, beam_size=width, position=position)
 
-    found = {name: attempted(counted, name) for name in own}
-    of_hub = {name: attempted(counted_checkpoint, name) for name in checkpoints}
+    found: dict[str, FlopCounts | str] = {}
+    of_hub: dict[str, CheckpointCount | str] = {}
+    with progress_aside() as reporter, reporter.task("Counting", len(names)) as task:
+        for name in own:
+            found[name] = attempted(counted, name)
+            task.advance(detail=name)
+        for name in checkpoints:
+            of_hub[name] = attempted(counted_checkpoint, name)
+            task.advance(detail=name)
     shown = {name: checkpoints[name].row if name in checkpoints else name for name in names}
     if output == "csv":
-        typer.echo(as_csv(shown, found, of_hub, looked_through), nl=False)
+        echo(as_csv(shown, found, of_hub, looked_through), nl=False)
     lead = "\n" if output == "markdown" else ""
     if output != "csv" and own:
         header = ["Model", "Params", "Encoder", "Step", "Greedy", f"Beam {width}", "Teacher", "Training"]
         header += ["With backbone"] * with_backbone
         rows = [model_row(name, count, looked_through) for name, count in found.items()]
-        typer.echo(format_table(header, rows, output), nl=False)
+        echo(format_table(header, rows, output), nl=False)
         conditions = f"One image of {' or '.join(seen) or 'nothing'}, {vocab_size:,} words, {tokens} tokens."
         there = {name: count for name, count in found.items() if not isinstance(count, str)}
         print_notes([_UNIT, conditions, *counting_notes(there, looked_through, operators)], output, lead)
@@ -169,7 +178,7 @@ def flops(
         step = f"Step {max(position or tokens, 2)}"
         header = ["Model", "Params", "Vision", "Prefill", step, "Greedy", f"Beam {width}"]
         rows = [checkpoint_row(shown[name], count) for name, count in of_hub.items()]
-        typer.echo(format_table(header, rows, output), nl=False)
+        echo(format_table(header, rows, output), nl=False)
         prompts = dict.fromkeys(count.prompt for count in of_hub.values() if not isinstance(count, str))
         wide, high = (image_size, image_size) if image_size else PICTURE
         note = (
@@ -180,7 +189,7 @@ def flops(
         print_notes([note], output, lead)
     failures = {name: count for name, count in (found | of_hub).items() if isinstance(count, str)}
     for name, reason in failures.items():
-        typer.echo(f"failed: {shown[name]}: {reason}", err=True)
+        echo(f"failed: {shown[name]}: {reason}", err=True)
     if failures:
         raise typer.Exit(1)
 
@@ -348,5 +357,5 @@ def print_table_vi(output: TableFormat) -> None:
             rows.append([name.removeprefix("expansionnet_v2/"), f"{printed.value:.2f}", *counted])
             task.reach(number, name)
     header = ["Row", "Printed", "Convention", f"Beam {_BEAM}", f"Beam {_BEAM} + Swin-L"]
-    typer.echo(format_table(header, rows, output), nl=False)
+    echo(format_table(header, rows, output), nl=False)
     print_notes(_NOTES, output, "\n")

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.inputs import doing
 from harness.cli.options import BackboneSettingOption, ImageSizeOption, RegionCountOption, WorkspaceOption
+from harness.cli.output import echo
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -54,10 +56,11 @@ def import_weights(
     A checkpoint of captioner and backbone becomes a model on pixels; one of the captioner alone needs the weights of
     the backbone that gave its features, or the regions that it sees.
     """
-    from harness.benchmark.import_weights import BACKBONE
-    from harness.benchmark.import_weights import import_weights as do_import
-    from harness.config.features import feature_config, region_config
-    from harness.utils.yaml_value import parse_yaml_value
+    with doing("Loading torch"):
+        from harness.benchmark.import_weights import BACKBONE
+        from harness.benchmark.import_weights import import_weights as do_import
+        from harness.config.features import feature_config, region_config
+        from harness.utils.yaml_value import parse_yaml_value
 
     arguments = {}
     for setting in change or ():
@@ -69,11 +72,12 @@ def import_weights(
     features = feature_config(backbone or BACKBONE, backbone_weights, settings, image_size, None, seen)
     place = Workspace(workspace)
     place.create()
-    key = do_import(
-        model, checkpoint, vocabulary, workspace=place, features=features, arguments=arguments, beam_size=beam_size
-    )
-    typer.echo(f"imported as {key}")
+    with doing(f"Importing {checkpoint}"):
+        key = do_import(
+            model, checkpoint, vocabulary, workspace=place, features=features, arguments=arguments, beam_size=beam_size
+        )
+    echo(f"imported as {key}")
     where = f" --workspace {shlex.quote(str(workspace))}" if workspace != DEFAULT else ""
-    typer.echo(f"next: bench caption PICTURE --run {key}{where}{'' if regions is None else f' --regions {regions}'}")
+    echo(f"next: bench caption PICTURE --run {key}{where}{'' if regions is None else f' --regions {regions}'}")
     shown = "--backbone NAME" if regions is None else f"--regions {regions}"
-    typer.echo(f"  or: bench run --models {key} --data FOLDER {shown}{where}")
+    echo(f"  or: bench run --models {key} --data FOLDER {shown}{where}")

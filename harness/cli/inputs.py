@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -14,6 +15,7 @@ from harness.config.model_patterns import looks_at_nothing, split_patterns
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded, require_file, require_utf8, shortened
 from harness.utils.workspace import Workspace
+from results.text import printable
 
 if TYPE_CHECKING:
     from harness.benchmark.tune.study import FindTuned
@@ -57,14 +59,21 @@ def progress_aside() -> Reporter:
     return Reporter(Console(stderr=True, highlight=False))
 
 
+@contextmanager
+def doing(title: str) -> Iterator[None]:
+    """Say on standard error what is done within the block, which may take longer than a second."""
+    with progress_aside() as reporter, reporter.step(title):
+        yield
+
+
 def warn(text: str, hint: str) -> None:
     """Print a warning and what to type next on stderr."""
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(stderr=True, highlight=False)
-    console.print(f"[bold yellow]warning:[/] {escape(text)}", soft_wrap=True)
-    console.print(f"[bold]hint:[/] {escape(hint)}", soft_wrap=True)
+    console.print(f"[bold yellow]warning:[/] {escape(printable(text))}", soft_wrap=True)
+    console.print(f"[bold]hint:[/] {escape(printable(hint))}", soft_wrap=True)
 
 
 def optional_preset(preset: str | None, change: list[str] | None) -> Preset | None:

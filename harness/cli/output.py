@@ -27,6 +27,7 @@ import typer
 
 from harness.cli.errors import shown_name
 from harness.utils.errors import BenchError
+from results.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -213,6 +214,11 @@ def write_errors(path: Path, option: str = "--out") -> Iterator[None]:
         raise _unwritable(path, option, error) from error
 
 
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text on standard output, or standard error; names of data are shown and not obeyed by a terminal."""
+    typer.echo(printable(str(text)), err=err, nl=nl)
+
+
 def deliver(findings: str | Callable[[Console], None], out: Path | None, option: str = "--out") -> None:
     """Print a text or what a function prints; with `out`, write that file instead, whole or not at all.
 
@@ -224,7 +230,7 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
 
     if out is None:
         if isinstance(findings, str):
-            sys.stdout.write(findings)
+            sys.stdout.write(printable(findings))
         else:
             findings(Console(highlight=False))
         return
@@ -281,4 +287,4 @@ def print_notes(notes: Iterable[str], form: TableFormat, lead: str = "") -> None
         return
     start, lead = ("% ", "") if form == "latex" else ("", lead)
     for note in notes:
-        typer.echo(lead + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))
+        echo(lead + textwrap.fill(note, 79, initial_indent=start, subsequent_indent=start))

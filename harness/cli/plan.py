@@ -14,7 +14,7 @@ import typer
 from harness.benchmark.engines import HERE
 from harness.cli.inputs import open_results
 from harness.cli.options import RunOptions, refuse_typed, with_run_options
-from harness.cli.output import format_table
+from harness.cli.output import echo, format_table
 from harness.cli.run import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError
@@ -110,21 +110,22 @@ def plan(
         )
         refuse_typed(context, more, "what bench work does not compute", hint)
     # What bench work executes is alone in its process, and several of these see by themselves what the cores do beside.
-    request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
-    if request.workspace.remote is not None:
-        request.workspace.remote.check_url()
-
     from rich.console import Console
 
-    from harness.benchmark.plan import resolve
-    from harness.benchmark.preview import estimates, preview
     from harness.utils.progress import Reporter
-    from results import Store
 
     console = Console(highlight=False)
     with Reporter(console) as reporter:
-        asked = resolve(request, reporter)
-        found = preview(request, asked, reporter, here=here)
+        with reporter.step("Loading torch"):
+            request = make_request(replace(options, jobs="1") if store else options, by_size=not here)
+            from harness.benchmark.plan import resolve
+            from harness.benchmark.preview import estimates, preview
+            from results import Store
+        if request.workspace.remote is not None:
+            request.workspace.remote.check_url()
+        with reporter.step("Planning the runs"):
+            asked = resolve(request, reporter)
+            found = preview(request, asked, reporter, here=here)
         left = [spec for spec in found.specs if spec.key not in found.finished]
         if store and found.record is None:
             looks, regions = request.features, request.features.regions
@@ -144,7 +145,7 @@ def plan(
             results.record_dataset(found.record)
             results.plan(left)
             known = results.progress([spec.key for spec in left])
-        ended = [key for key, (status, _) in known.items() if status in {"failed", "skipped"}]
+        ended = [key for key, run in known.items() if run.status in {"failed", "skipped"}]
         console.print("the runs are stored as planned; bench work executes them", soft_wrap=True)
         if ended:
             console.print(
@@ -331,12 +332,12 @@ def show_power(
     for seeds in SEEDS:
         least = (detectable(seeds, many, deviation, image) for many, deviation in columns.items())
         rows.append([f"{seeds}", *(f"{each:,.2f}" for each in least)])
-    typer.echo("The smallest difference of two models that is found four times in five,")
-    typer.echo(f"in CIDEr-D points; two-sided 5 %; {data} {SPLIT} has {images:,} images:")
+    echo("The smallest difference of two models that is found four times in five,")
+    echo(f"in CIDEr-D points; two-sided 5 %; {data} {SPLIT} has {images:,} images:")
     header = ["Seeds of each model", *(f"{many:,} images" for many in columns)]
-    typer.echo(format_table(header, rows, "table"), nl=False)
+    echo(format_table(header, rows, "table"), nl=False)
     for line in (_verdict(points, images, seed, image), *sources):
-        typer.echo(line)
+        echo(line)
 
 
 def _verdict(points: float, images: int, seed: float, image: float) -> str:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.inputs import doing
+from harness.cli.output import echo
 from harness.utils.errors import BenchError
 
 EXAMPLES = """
@@ -27,8 +29,8 @@ def spice(
 
     with Reporter() as reporter:
         found = prefetch_spice(source or ARCHIVE_URL, user_spice(), reporter, sha256=sha256)
-    typer.echo(f"SPICE is installed in {user_spice()} (archive SHA-256 {found})")
-    typer.echo("Next: bench evaluate PREDICTIONS.json --references REFERENCES.json")
+    echo(f"SPICE is installed in {user_spice()} (archive SHA-256 {found})")
+    echo("Next: bench evaluate PREDICTIONS.json --references REFERENCES.json")
 
 
 def model(
@@ -43,11 +45,13 @@ def model(
     if name.startswith(PREFIX):
         if source is not None:
             raise BenchError("--from is for models of the zoo", f"write the repository itself: {PREFIX}{source}")
-        folder = prefetch_hub(name)
+        with doing(f"Fetching {name}"):
+            folder = prefetch_hub(name)
     else:
-        folder = prefetch_model(name, source)
-    typer.echo(f"{name} is in {folder}")
-    typer.echo(f"Next: bench run --models {name}{f' --pretrained {name}={source}' if source else ''}")
+        with doing(f"Fetching {name}"):
+            folder = prefetch_model(name, source)
+    echo(f"{name} is in {folder}")
+    echo(f"Next: bench run --models {name}{f' --pretrained {name}={source}' if source else ''}")
 
 
 COMMANDS = {"spice": spice, "model": model}

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 import harness
-from harness.cli.inputs import open_results, progress_aside, warn
+from harness.cli.inputs import doing, open_results, progress_aside, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption, refuse_typed
-from harness.cli.output import OutFolder, check_out, deliver, write_errors
+from harness.cli.output import OutFolder, check_out, deliver, echo, write_errors
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -194,7 +194,7 @@ def regress(
             _write_workflow(baseline, plugin or [])
         _record_anew(baseline, wanted, request)
         if init:
-            typer.echo(f"Commit {baseline} and {_WORKFLOW}: every pull request is judged from then on.")
+            echo(f"Commit {baseline} and {_WORKFLOW}: every pull request is judged from then on.")
     if not update:
         again = ["bench", "regress", "--update", "--baseline", str(baseline), *_options("--plugin", plugin or ())]
         again += ["--train", *(["--workspace", str(workspace)] if db is None else ["--db", db])] if train else []
@@ -227,11 +227,11 @@ def _judge(baseline: Path, plugins: Sequence[str]) -> Judged:
     given = {Path(name).name for name in plugins}
     if missing := [name for name in expected.request.plugins if Path(name).name not in given]:
         raise BenchError(f"the baseline is of models of the plug-in {missing[0]}", f"add --plugin {missing[0]}")
-    from harness.benchmark.gate import Gate, record
-    from harness.utils.processes import on_threads
+    with doing("Loading torch"):
+        from harness.benchmark.gate import Gate, record
+        from harness.utils.processes import on_threads
 
-    with tempfile.TemporaryDirectory() as scratch, on_threads(1):
-        reporter = progress_aside()
+    with tempfile.TemporaryDirectory() as scratch, on_threads(1), progress_aside() as reporter:
         found = record(Gate.open(expected.request, Workspace(Path(scratch)), reporter), baseline, reporter, expected)
     return judge_recording(expected, found, time.monotonic() - started)
 
@@ -241,8 +241,9 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
 
     Weights of the models of `old`, and no others, are replaced or removed.
     """
-    from harness.benchmark.gate import Gate, loosest, record, train_weights, weights_of
-    from harness.utils.processes import on_threads
+    with doing("Loading torch"):
+        from harness.benchmark.gate import Gate, loosest, record, train_weights, weights_of
+        from harness.utils.processes import on_threads
     from results.comparison.recording import FILE
 
     check_out(baseline, "--baseline", folder=True)
@@ -265,18 +266,18 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
                 if not (made / path.name).exists():
                     path.unlink(missing_ok=True)
     for line in loosest(recording):
-        typer.echo(line)
+        echo(line)
     size = sum(each.stat().st_size for each in baseline.iterdir() if each.is_file())
-    typer.echo(f"{baseline}: {', '.join(request.models)}; {len(recording.series)} quantities, {size / 1000:.0f} kB")
+    echo(f"{baseline}: {', '.join(request.models)}; {len(recording.series)} quantities, {size / 1000:.0f} kB")
 
 
 def _write_workflow(baseline: Path, plugins: Sequence[str]) -> None:
     """Write the workflow that judges pull requests of one's own repository; one that is there stays."""
     if _WORKFLOW.exists():
-        typer.echo(f"{_WORKFLOW} is there already, and stays as it is")
+        echo(f"{_WORKFLOW} is there already, and stays as it is")
         return
     deliver(workflow(baseline, plugins), _WORKFLOW, "--init")
-    typer.echo(f"written: {_WORKFLOW}")
+    echo(f"written: {_WORKFLOW}")
     if not Path(".git").exists():
         warn("GitHub reads it at the top of a repository alone", "delete .github here, and write --init there")
     if (installed := requirement()).startswith("captionbench=="):
@@ -323,9 +324,10 @@ def _against(commit: str, request: Request, seeds: int) -> GateResult:
                 words = ["run", "--preset", request.preset, "--seeds", str(seeds), "--models", ",".join(request.models)]
                 words += _options("--set", request.changes) + _options("--plugin", request.plugins)
                 where = commit if place is tree else "this tree"
-                typer.echo(f"{name}: bench {shlex.join(words)}, in {where}", err=True)
+                echo(f"{name}: bench {shlex.join(words)}, in {where}", err=True)
                 command = [sys.executable, "-m", "harness.cli", *words, "--workspace", str(Path(scratch) / name)]
-                ended = subprocess.run(command, cwd=place, env=alone, capture_output=True, text=True, check=False)
+                with doing(f"Training {name}"):
+                    ended = subprocess.run(command, cwd=place, env=alone, capture_output=True, text=True, check=False)
                 if not (Path(scratch) / name / "bench.sqlite").is_file():
                     said = (ended.stderr or ended.stdout).strip().splitlines()[-3:]
                     raise BenchError(f"{name}: bench run ended with {ended.returncode}: {' '.join(said)}")
@@ -382,7 +384,7 @@ def _tell(judged: Judged | None, ends: GateResult | None, folder: Path | None, a
     show(Console(highlight=False))
     meant = (judged is not None and judged.findings) or (ends is not None and regression.may_be_meant(ends))
     if meant and again:
-        typer.echo(f"If it is meant:\n{again}")
+        echo(f"If it is meant:\n{again}")
     sys.exit(code)
 
 
@@ -419,9 +421,9 @@ def _update_ends(path: Path, old: Baseline | None, new: Baseline | None, unfinis
     text = write_out(new)
     deliver(text, path, "--baseline")
     for run in added:
-        typer.echo(f"added: {run.name}")
+        echo(f"added: {run.name}")
     for run, fields in changed:
-        typer.echo(f"other conditions: {run.name}: {'; '.join(fields)}")
+        echo(f"other conditions: {run.name}: {'; '.join(fields)}")
     for each in (run for run in unfinished if (run.role, run.model, run.seed) not in {held.who for held in new.runs}):
-        typer.echo(f"not in it: {each.model} seed {each.seed}: {each.status}")
-    typer.echo(f"{path}: {len(new.runs)} runs, {len(text.encode()) / 1000:.0f} kB")
+        echo(f"not in it: {each.model} seed {each.seed}: {each.status}")
+    echo(f"{path}: {len(new.runs)} runs, {len(text.encode()) / 1000:.0f} kB")

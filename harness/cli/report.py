@@ -1,13 +1,14 @@
 """`bench report`: write the HTML report of a workspace, or print its leaderboard."""
 
 import gc
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import open_results, warn
+from harness.cli.inputs import doing, open_results, warn
 from harness.cli.output import Out, OutFolder, check_out
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -51,13 +52,19 @@ def report(
     try:
         with open_results(workspace, db) as store:
             if terminal:
-                from reports.text.terminal import print_leaderboard
+                with doing("Reading the results"):
+                    from reports.text.terminal import print_ablations, print_leaderboard
 
-                print_leaderboard(store, Console(highlight=False), metric, judging)
+                    tables = Console(highlight=False)
+                    with tables.capture() as captured:
+                        print_leaderboard(store, tables, metric, judging)
+                        print_ablations(store, tables)
+                sys.stdout.write(captured.get())
                 return
-            from reports.html.report import write_report
+            with doing("Writing the report"):
+                from reports.html.report import write_report
 
-            index = write_report(store, folder, metric, judging)
+                index = write_report(store, folder, metric, judging)
     finally:
         gc.enable()
     typer.echo(index)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from harness.benchmark.engines import HERE, Resources, check_engine, choose_engine
@@ -41,47 +42,60 @@ def run(options: RunOptions) -> None:
 
     The same command again continues where it stopped, re-uses what is finished and retries what failed.
     """
-    request = make_request(options)
+    from harness.utils.progress import Reporter
 
-    from harness.benchmark.benchmark import run_benchmark, said_budget
-    from harness.benchmark.plan import choose_device
-    from harness.benchmark.run_config import RunConfig
-    from harness.benchmark.work import said_ends
-    from harness.config.execution import usable_cores
-    from harness.utils.progress import Reporter, RunTable
-    from reports.html.report import write_report
-    from reports.text.terminal import print_ablations, print_leaderboard
-    from results import Store
-    from results.runs.standings import Judging
+    with Reporter() as reporter:
+        with reporter.step("Loading torch"):
+            request = make_request(options)
+            from harness.benchmark.benchmark import run_benchmark
+            from harness.benchmark.plan import choose_device
+            from harness.benchmark.run_config import RunConfig
+            from harness.cli.run_panel import RunPanel, name_of
+            from reports.html.report import write_report
+            from reports.text.summary import Summary
+            from results import Store
+            from results.runs.standings import Judging
+        place, processes = request.workspace, request.execution.devices
+        if place.remote is not None:
+            place.remote.check()
+        if options.on != HERE:
+            processes = 1  # each run's worker starts its own
+        if processes > 1 and not is_launched():
+            device = choose_device(options.device)
+            request.execution.check(device)
+            if device.type == "cpu":
+                _check_cores(processes)
 
-    judging = Judging(options.margin, options.place_unfinished, options.same_machine)
-    place, processes = request.workspace, request.execution.devices
-    if place.remote is not None:
-        place.remote.check()
-    if options.on != HERE:
-        processes = 1  # each run's worker starts its own
-    if processes > 1 and not is_launched():
-        where = choose_device(options.device)
-        request.execution.check(where)
-        if where.type == "cpu" and processes > max(cores := usable_cores(), _MIN_PROCESSES):
-            why = f"--devices {processes}, but this machine has {cores} CPU cores for as many processes"
-            raise BenchError(why, f"write --devices {cores}")
-    with every_rank(processes), Reporter() as reporter:
-
-        def on_plan(services: Services, specs: Sequence[RunSpec]) -> None:
-            names = {spec.key: f"{spec.model} seed {spec.seed}{said_budget(spec)}" for spec in specs}
+        def show_runs(services: Services, specs: Sequence[RunSpec]) -> None:
             elsewhere = options.on != HERE or RunConfig.of(specs[0]).execution.jobs > 1
-            reporter.follow(RunTable(names, lambda: services.store.progress(list(names))), tell=elsewhere)
+            names = {spec.key: name_of(spec) for spec in specs}
+            reporter.show(RunPanel(services.store, names, elsewhere=elsewhere, rerun=request.rerun))
 
-        ended, lacking = run_benchmark(request, reporter, on_plan)
-    with Store(place.database) as store:
-        print_leaderboard(store, reporter.console, judging=judging, keys=ended)
-        page = write_report(store, place.report, judging=judging)
-        measured = [key for key, how in ended.items() if how in {"finished", "reused"}]
-        print_ablations(store, request.preset.name, measured, reporter.console)
-    reporter.note(f"{said_ends(ended.values())}; report: {page.absolute().as_uri()}")
+        started = time.monotonic()
+        with every_rank(processes):
+            ended, lacking = run_benchmark(request, reporter, show_runs)
+        seconds = time.monotonic() - started
+        judging = Judging(options.margin, options.place_unfinished, options.same_machine)
+        with Store(place.database) as store, reporter.step("Writing the report"):
+            summary = Summary.read(store, ended, judging)
+            next_command, page = summary.next_command(sys.argv[1:]), None
+            try:
+                page = write_report(store, place.report, judging=judging)
+            finally:  # without a page, too, the answer is printed
+                reporter.close()
+                summary.print(reporter.console, ended, seconds, page, next_command)
     if {"failed", "skipped"} & {*ended.values()} or lacking:
         sys.exit(1)
+
+
+def _check_cores(processes: int) -> None:
+    """BenchError for more processes than a machine without GPUs can be meant to have."""
+    from harness.config.execution import usable_cores
+
+    cores = usable_cores()
+    if processes > max(cores, _MIN_PROCESSES):
+        why = f"--devices {processes}, but this machine has {cores} CPU cores for as many processes"
+        raise BenchError(why, f"write --devices {cores}")
 
 
 def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = False) -> Request:

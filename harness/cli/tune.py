@@ -11,7 +11,7 @@ import typer
 
 from harness.benchmark.engines import HERE
 from harness.cli.options import ModelsOption, RunOptions, with_run_options
-from harness.cli.output import OutFile, deliver, format_table
+from harness.cli.output import OutFile, deliver, echo, format_table
 from harness.cli.run import make_request
 
 if TYPE_CHECKING:
@@ -68,18 +68,18 @@ def tune(
     The same command continues where it stopped. --jobs tunes several models at once, each by one process, --on ray
     on a Ray cluster; typed in several terminals, the processes share the models.
     """
-    request = make_request(options, tuning=True)
-
-    from harness.benchmark.tune import tune as tuning
-    from harness.config.tuning import WIDTHS, SearchSpace
     from harness.utils.progress import Reporter
 
     with Reporter() as reporter:
+        with reporter.step("Loading torch"):
+            request = make_request(options, tuning=True)
+            from harness.benchmark.tune import tune as tuning
+            from harness.config.tuning import WIDTHS, SearchSpace
         space = SearchSpace(width=WIDTHS if tune_width else (), stage=stage)
         found = tuning.tune(request, reporter, trials=trials, finalists=finalists, seeds=seeds, space=space)
-    typer.echo(_table(found))
+    echo(_table(found))
     for name, error in found.errors.items():
-        typer.echo(f"{name} failed: {error}", err=True)
+        echo(f"{name} failed: {error}", err=True)
     chosen = found.done
     if export is not None and chosen:
         words = ["bench", "tune", "--models", options.models, "--trials", f"{trials}", "--preset", options.preset]
@@ -88,7 +88,7 @@ def tune(
         words += ["--tune-width"] if tune_width else []
         words += ["--stage", stage] if stage else []
         deliver(tuning.exported(found, shlex.join(words)), export, "--export")
-        typer.echo(f"values of {', '.join(chosen)}: {export}")
+        echo(f"values of {', '.join(chosen)}: {export}")
     if len(chosen) < len(found.models):
         sys.exit(1)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import DatabaseOption, StorageOption, WorkspaceOption
+from harness.cli.output import echo
 from harness.training.launch import in_every_process
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -27,7 +28,6 @@ def work(
 
     Several of these commands share the runs. A run says in its row what it needs: data, features and device.
     """
-    from harness.benchmark.work import Services, said_ends, work_off
     from harness.utils.progress import Reporter
     from results import Store
 
@@ -35,9 +35,18 @@ def work(
     if place.remote is not None:
         place.remote.check()
     Store(place.database, create=False).close()  # without results there are no planned runs
-    with Reporter() as reporter, Services(place, reporter) as services:
-        ended = work_off(keys or None, services)
-    typer.echo(said_ends(ended.values()))
+    with Reporter() as reporter:
+        with reporter.step("Loading torch"):
+            from harness.benchmark.work import Services, work_off
+            from harness.cli.run_panel import RunPanel, name_of
+            from reports.text.summary import count_ends
+        with Services(place, reporter) as services:
+            store = services.store
+            known = keys or store.keys({"planned", "running"})
+            names = {key: name_of(store.spec(key)) for key in known if store.status(key) is not None}
+            reporter.show(RunPanel(store, names, elsewhere=False, rerun=False))
+            ended = work_off(keys or None, services)
+    echo(count_ends(ended))
     if {"failed", "skipped"} & {*ended.values()}:
         sys.exit(1)
 

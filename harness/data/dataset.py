@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
 from harness.utils.hashing import canonical_json
+from harness.utils.progress import Reporter
 
 Box = tuple[float, float, float, float]
 _LONGEST_SIDE = 2**31  # pixels; an annotation with a longer side tells no size that an image can have
@@ -143,7 +145,9 @@ def check_dataset(spec: str) -> None:
         )
 
 
-def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> Dataset:
+def open_dataset(
+    spec: str, *, cache_dir: Path, images: Path | None = None, reporter: Reporter | None = None
+) -> Dataset:
     """Open the embedded data set or a folder in Karpathy's format.
 
     `spec` is "scenes" (generated under `cache_dir` on first use), a folder with dataset*.json[.gz] and images, or an
@@ -157,5 +161,7 @@ def open_dataset(spec: str, *, cache_dir: Path, images: Path | None = None) -> D
             raise BenchError("--images cannot be used with scenes: the embedded data set has its own images")
         from harness.data.scenes.dataset import prepare_scenes
 
-        return read_karpathy(prepare_scenes(cache_dir), name=SCENES)
-    return read_karpathy(expanded(spec), images=images)
+        folder = prepare_scenes(cache_dir, reporter=reporter)
+        return read_karpathy(folder, name=SCENES)
+    with nullcontext() if reporter is None else reporter.step(f"Reading {spec}"):
+        return read_karpathy(expanded(spec), images=images)

@@ -91,9 +91,10 @@ def prepare_features(
             skip_or_refuse(bad_boxes, dataset, may_skip, reporter)
         return maps()
 
-    found = prepare_regions(
-        dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
-    )
+    with reporter.step(f"Checking the regions of {len(dataset.samples):,} images"):
+        found = prepare_regions(
+            dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
+        )
     skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if whole := found.whole_images:
         reporter.note(f"{whole} of {len(found)} images have no box: the whole image is used as their one region")

@@ -242,6 +242,7 @@ class Trainer:
         self._trained = [*self._weights, *also]
         optimiser = make_optimiser(self.model, stage.optimiser, also, stage.constant_rates)
         state = self.state
+        self._reporter.watch(stage=stage.name, epoch=state.epoch + 1, epochs=stage.epochs)
         if not state.epoch and not state.batch:  # a checkpoint between stages has nothing of the next one
             self._begin(stage, data)
         elif checkpoint is not None:
@@ -254,7 +255,7 @@ class Trainer:
         while state.epoch < stage.epochs and (stage.patience is None or state.bad_epochs < stage.patience):
             self._run_epoch(stage, data, optimiser)
         if state.epoch < stage.epochs and self._is_first:
-            self._reporter.note(
+            self._reporter.log(
                 f"  {stage.name} stopped early at epoch {state.epoch} of {stage.epochs}, "
                 f"no better since epoch {state.best_epoch + 1}"
             )
@@ -297,7 +298,9 @@ class Trainer:
         if self._is_first:
             self._on_epoch(state.record(stage, optimiser.param_groups[0]["lr"], cider))
             if cider is not None and (warning := warn_if_worse(state, stage, cider)):
-                self._reporter.note(warning, style="yellow")
+                stays_below = state.epoch + 1 == stage.epochs and state.best < state.stage_start_score
+                report = self._reporter.note if stays_below else self._reporter.log
+                report(warning, style="yellow")
         state.next_epoch()
         self._save(optimiser)
 
@@ -346,7 +349,7 @@ class Trainer:
         state.stepped(images, time.monotonic() - started)
         if read:
             self._progress = describe_progress(state, stage, batches)
-            self._reporter.watch(**standing(state, self.schedule, batches))
+            self._reporter.watch(**standing(state, stage))
         task.reach(state.batch, self._progress)
 
     def _read_losses(self) -> None:
@@ -431,13 +434,15 @@ def describe_progress(state: TrainState, stage: Stage, batches: int) -> str:
     return f"loss {state.loss_sum / state.batch:.3f}{cider}, {speed}, stage: {time_left} left"
 
 
-def standing(state: TrainState, schedule: Schedule, batches: int) -> dict[str, Any]:
-    """How far training is, for `Reporter.watch`; a stage that stops early ends before its share."""
-    stage, epochs = schedule.stages[state.stage], [stage.epochs for stage in schedule.stages]
-    passed = sum(epochs[: state.stage]) + state.epoch + state.batch / batches
-    best = None if state.best == -math.inf or not stage.gives_ciders else state.best
-    done = passed / sum(epochs)
-    return {"stage": stage.name, "epoch": state.epoch + 1, "epochs": stage.epochs, "best": best, "done": done}
+def standing(state: TrainState, stage: Stage) -> dict[str, Any]:
+    """How far training is, for `Reporter.watch`."""
+    return {
+        "stage": stage.name,
+        "epoch": state.epoch + 1,
+        "epochs": stage.epochs,
+        "loss": state.loss_sum / max(state.batch, 1),
+        "images_per_second": state.epoch_images / max(state.epoch_seconds, 1e-9),
+    }
 
 
 def warn_if_worse(state: TrainState, stage: Stage, cider: float) -> str | None:

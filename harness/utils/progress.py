@@ -1,130 +1,234 @@
-"""Progress of long commands: bars on a terminal, plain lines elsewhere; and a table of the runs at work above the bars.
-
-The table reads what workers, on whatever machine, say in the store (`harness.benchmark.work.RunReporter`).
-"""
+"""Progress of long commands: a display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from statistics import fmean
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.spinner import Spinner
+from rich.table import Column
 from rich.text import Text
 
-from results.errors import without_passwords
+from results.errors import StoreError, without_passwords
+from results.text import printable
 
 PLAIN_INTERVAL_S = 20.0
-UNKNOWN = "-"
+"""Between two lines of one task, where there is no terminal."""
+PLAIN_DELAY_S = 0.8
+"""A step that takes longer is named by a line, where there is no terminal."""
 READ_S = 1.0
-Said = Mapping[str, Any]
-"""What a run last said that it is at: stage, epoch, epochs, best (a fraction), left_s; its last `notes`, of `noted`."""
+_REFRESHES_PER_SECOND = 4
+
+
+class Line(NamedTuple):
+    """A line of a run that is executed in another process; `log` as in `Reporter.log`."""
+
+    text: str
+    style: str
+    log: bool
+
+
+class Panel(Protocol):
+    """What `Reporter.show` keeps above the bars of a terminal."""
+
+    def refresh(self) -> None:
+        """Read anew what is shown; StoreError where it cannot be read now."""
+
+    def render(self, width: int, height: int) -> RenderableType:
+        """The panel, in at most so many columns and lines."""
+
+    def new_lines(self) -> Sequence[Line]:
+        """What other processes reported since the last call."""
 
 
 class Task:
-    """One countable task; `advance` adds to its count, `detail` is the latest figure (a loss, a score)."""
+    """Counts the units of one task; `detail` is the latest figure (a loss, a score)."""
 
-    def __init__(self, reporter: Reporter, title: str, total: int, done: int) -> None:
-        self._reporter, self._title, self._total, self._done = reporter, title, total, done
-        self._first_done, self._started, self._spoken = 0, 0.0, time.monotonic()
-        self._bars = reporter.bars
-        if self._bars:
-            self.bar = self._bars.add_task(escape(title), total=total, completed=done, detail="")
+    def __init__(self, title: str, total: int, done: int, show: Callable[[Task], None]) -> None:
+        self.title, self.total, self.done, self.detail = title, total, done, ""
+        self._show = show
+        self._first_done, self._started = 0, 0.0
 
     def advance(self, count: int = 1, detail: str = "") -> None:
         """Count `count` more units."""
-        self.reach(self._done + count, detail)
+        self.reach(self.done + count, detail)
 
     def reach(self, done: int, detail: str = "") -> None:
         """Set the count to `done` of the total."""
-        self._done = done
+        self.done, self.detail = done, detail
         if not self._started:  # setup before the first unit is not part of the rate
             self._first_done, self._started = done, time.monotonic()
-        if self._bars:
-            self._bars.update(self.bar, completed=done, detail=escape(detail))
-        elif time.monotonic() - self._spoken >= PLAIN_INTERVAL_S:
-            self._spoken = time.monotonic()
-            self._reporter.note(f"{self._title}: {done}/{self._total} {detail}{self._time_left()}")
+        self._show(self)
 
-    def _time_left(self) -> str:
-        moved = self._done - self._first_done
-        if not moved or self._done >= self._total:
-            return ""
-        seconds = (time.monotonic() - self._started) / moved * (self._total - self._done)
-        return f" (about {describe_seconds(seconds)} left)"
+    def seconds_left(self) -> float | None:
+        """At the rate so far; None before a second unit is done, and at the end."""
+        moved = self.done - self._first_done
+        if not moved or self.done >= self.total:
+            return None
+        return (time.monotonic() - self._started) / moved * (self.total - self.done)
 
 
 class Reporter:
-    """Reports a command's progress; a context manager, because terminal bars must be removed at the end."""
+    """Reports a command's progress; a context manager, because a terminal's display must be removed at the end."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False)
         self._over = threading.Event()
-        self.bars: _Bars | None = None
-        if self.console.is_terminal:
-            self.bars = _Bars(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=10),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(compact=True),
-                # The last column gets the remaining width: a narrow terminal truncates it, never a count.
-                TextColumn("{task.fields[detail]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-                console=self.console,
-                transient=True,
-                expand=True,
-            )
-
-    def follow(self, runs: RunTable, *, tell: bool) -> None:
-        """Show a table of runs from now on; where the console is no terminal, `tell` has what runs note printed."""
-        if self.bars is not None:
-            self.bars.runs = runs
-        if self.bars is not None or tell:
-            threading.Thread(target=self._keep_reading, args=(runs,), daemon=True, name="live-table").start()
-
-    def _keep_reading(self, runs: RunTable) -> None:
-        while not self._over.wait(READ_S):
-            with suppress(Exception):  # a store that is busy or gone is the runs' business
-                runs.update(time.monotonic())
-            for line in runs.new_lines() if self.bars is None else ():
-                self.note(line)
-
-    def watch(self, **said: Any) -> None:
-        """Take in how far a run is; lines and bars say it already, so that only a table of runs needs it.
-
-        Said are the `stage`, "evaluation" after training, its `epoch` from 1 of `epochs`, its `best` validation CIDEr-D
-        as a fraction, and `done`, the share of all stages; or what was `validated` just now.
-        """
+        self._reading: threading.Thread | None = None
+        self._panel: Panel | None = None
+        self.display: _Display | None = None
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self.display = _Display(self.console)
 
     def __enter__(self) -> Self:
-        if self.bars:
-            self.bars.start()
+        if self.display:
+            self.display.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the display, after the last lines of other processes; again changes nothing."""
         self._over.set()
-        if self.bars:
-            self.bars.stop()
+        if self._reading is not None:
+            self._reading.join()
+            self._read_panel()
+        if self.display:
+            self.display.stop()
 
     def note(self, text: str, style: str = "") -> None:
-        """Print one line, without markup."""
-        self.console.print(escape(without_passwords(text)), style=style, soft_wrap=True)
+        """Print one line, without markup; it stays, above the display of a terminal."""
+        self.console.print(escape(printable(without_passwords(text))), style=style, soft_wrap=True)
+
+    def log(self, text: str, style: str = "") -> None:
+        """Print a line about what a display shows anyway: only where there is none."""
+        if self.display is None:
+            self.note(text, style)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Say what is done within the block, whose length is not known; elsewhere than on a terminal if it takes long.
+
+        Example:
+            with reporter.step("Loading torch"):
+                import torch
+        """
+        if self.display:
+            spinner = Spinner("dots", text=Text(printable(title)))
+            self.display.spinners.append(spinner)
+            self.display.refresh()
+            try:
+                yield
+            finally:
+                self.display.spinners.remove(spinner)
+            return
+        timer = threading.Timer(PLAIN_DELAY_S, self.note, [f"{title} ..."])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @contextmanager
     def task(self, title: str, total: int, done: int = 0) -> Iterator[Task]:
         """A task of `total` units, of which `done` are done."""
-        task = Task(self, title, total, done)
-        try:
-            yield task
-        finally:
-            if self.bars:
-                self.bars.remove_task(task.bar)
+        if self.display:
+            bar = self.display.add_task(escape(printable(title)), total=total, completed=done, detail="")
+            try:
+                yield Task(title, total, done, self.display.updating(bar))
+            finally:
+                self.display.remove_task(bar)
+        else:
+            yield Task(title, total, done, self._plain_lines())
+
+    def watch(self, **standing: Any) -> None:
+        """Take in how far a run is (`harness.benchmark.work.RunReporter` stores it); others need no such thing.
+
+        Args:
+            standing: any of `stage`, `epoch` from 1 of `epochs`, `loss`, `images_per_second`, and `validated`, the
+                latest validation CIDEr-D as a fraction.
+        """
+
+    def show(self, panel: Panel) -> None:
+        """Show a panel from now on, read anew every second; without a terminal, the lines of other processes alone."""
+        self._panel = panel
+        panel.refresh()
+        if self.display:
+            self.display.panel = panel
+        self._reading = threading.Thread(target=self._keep_reading, daemon=True, name="panel")
+        self._reading.start()
+
+    def _keep_reading(self) -> None:
+        while not self._over.wait(READ_S):
+            self._read_panel()
+
+    def _read_panel(self) -> None:
+        assert self._panel is not None
+        with suppress(StoreError):  # a database that is busy or gone is the runs' business
+            self._panel.refresh()
+            for line in self._panel.new_lines():
+                show = self.log if line.log else self.note
+                show(line.text, line.style)
+
+    def _plain_lines(self) -> Callable[[Task], None]:
+        last = time.monotonic()
+
+        def show(task: Task) -> None:
+            nonlocal last
+            if time.monotonic() - last < PLAIN_INTERVAL_S:
+                return
+            last = time.monotonic()
+            line = f"{task.title}: {task.done:,}/{task.total:,} {task.detail}".rstrip()
+            seconds = task.seconds_left()
+            self.note(line if seconds is None else f"{line} (about {describe_seconds(seconds)} left)")
+
+        return show
+
+
+class _Display(Progress):
+    """On a terminal, from top to bottom: the panel, a spinner for each step, a bar for each task."""
+
+    def __init__(self, console: Console) -> None:
+        self.panel: Panel | None = None
+        self.spinners: list[Spinner] = []
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            # The last column gets the remaining width: a narrow terminal truncates it, never a count.
+            TextColumn("{task.fields[detail]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            console=console,
+            transient=True,
+            expand=True,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+        )
+
+    def updating(self, bar: Any) -> Callable[[Task], None]:
+        """What shows the state of a task in its bar."""
+
+        def show(task: Task) -> None:
+            self.update(bar, completed=task.done, detail=escape(printable(task.detail)))
+
+        return show
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        # What does not fit would be left on the screen when the display is removed.
+        spinners, tasks = list(self.spinners), len(self.tasks)
+        if self.panel is not None:
+            size = self.console.size
+            yield self.panel.render(size.width, max(size.height - len(spinners) - tasks - 1, 1))
+        yield from spinners
+        if tasks:
+            yield from super().get_renderables()
 
 
 def silent() -> Reporter:
@@ -140,81 +244,3 @@ def describe_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-class RunTable:
-    """What all runs of a command are at; `read` gives status and what was last said of every run."""
-
-    def __init__(
-        self, names: Mapping[str, str], read: Callable[[], Mapping[str, tuple[str | None, Said | None]]]
-    ) -> None:
-        self._names, self._read = names, read
-        self._at_work: dict[str, Said] = {}
-        self._begun: dict[str, float] = {}
-        self._told: dict[str, int] = {}
-        self._took: list[float] = []
-        self._ended = 0
-
-    def update(self, now: float) -> None:
-        """Read the store; seconds of any clock that does not go back."""
-        found = self._read()
-        self._ended = sum(status in {"finished", "failed", "skipped"} for status, _ in found.values())
-        at_work = {key: said or {} for key, (status, said) in found.items() if status == "running"}
-        self._took += [now - self._begun.pop(key) for key in list(self._begun) if key not in at_work]
-        for key in at_work:
-            self._begun.setdefault(key, now)
-        self._at_work = at_work
-
-    def new_lines(self) -> list[str]:
-        """What runs at work noted since the last call."""
-        lines = []
-        for key, said in self._at_work.items():
-            count = said.get("noted", 0) - self._told.get(key, 0)
-            self._told[key] = said.get("noted", 0)
-            lines += [f"  {self._names[key]}: {text}" for text in said.get("notes", [])[-count:] if count > 0]
-        return lines
-
-    def left(self, now: float) -> float | None:
-        """Seconds until all runs have ended, if as many as now stay at work; runs that do not tell take the mean."""
-        told = {key: said.get("left_s") for key, said in self._at_work.items()}
-        took = [*self._took, *(now - self._begun[key] + left for key, left in told.items() if left is not None)]
-        if not took:
-            return None
-        mean = fmean(took)
-        lefts = [max(mean - (now - self._begun[key]), 0.0) if left is None else left for key, left in told.items()]
-        waiting = max(len(self._names) - self._ended - len(told), 0)
-        return (sum(lefts) + waiting * mean) / max(len(told), 1) or None
-
-    def render(self, now: float) -> RenderableType:
-        """The table, or nothing where no run is at work."""
-        at_work = dict(self._at_work)
-        if not at_work:
-            return Text()
-        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, expand=True)
-        table.add_column("Run", no_wrap=True, overflow="ellipsis", ratio=1)
-        table.add_column("Stage", no_wrap=True, overflow="ellipsis", max_width=18)
-        for heading, width in (("Epoch", 7), ("CIDEr-D", 7), ("Time left", 11)):
-            table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-        for key, said in at_work.items():
-            best = UNKNOWN if said.get("best") is None else f"{100 * said['best']:.1f}"
-            epoch = UNKNOWN if said.get("epoch") is None else f"{said['epoch']}/{said['epochs']}"
-            stage = Text(said.get("stage") or UNKNOWN)
-            table.add_row(Text(self._names[key]), stage, epoch, best, _described(said.get("left_s")))
-        table.add_section()
-        total = f"{self._ended} of {len(self._names)} runs ended"
-        table.add_row(Text(total, style="bold"), "", "", "", Text(_described(self.left(now)), style="bold"))
-        return table
-
-
-class _Bars(Progress):
-    runs: RunTable | None = None
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """The table of runs, if there is one, then the bars."""
-        if self.runs is not None:
-            yield self.runs.render(time.monotonic())
-        yield from super().get_renderables()
-
-
-def _described(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else describe_seconds(seconds)

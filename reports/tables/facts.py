@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from reports.tables.numbers import percent
 from results.records import stages_of
@@ -72,6 +72,10 @@ def deviations(config: Mapping[str, Any]) -> Deviations | None:
         before, arrow, after = values.partition(" → ")
         changed.append((setting, before, after) if arrow else (said, "", ""))
     return Deviations(config["preset"]["name"], tuple(changed))
+
+
+TRAINING_LABELS: Final = ("still learning", "still gains", "at chance", "rate near zero")
+"""The labels of `learning_label`: how a row's training ended."""
 
 
 @dataclass(frozen=True, slots=True)

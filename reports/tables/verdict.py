@@ -61,29 +61,116 @@ def no_places(groups: Sequence[Group]) -> tuple[str, ...]:
     return (f"No model has a place yet on {names}: {why}.", *_advice(without))
 
 
-def needs_longer_training(groups: Sequence[Group]) -> str:
-    """Which models had not finished learning, and the options that train them longer; "" where none was."""
-    rows = {row.keys: row for group in groups for row in group.rows if row.training_end in _LONGER and not row.gain}
-    if not rows:
+def headline(group: Group) -> str:
+    """Which model scores highest, and how sure that is, in one or two sentences."""
+    models = _models(group)
+    if not models:
+        rows = (*group.rows, *group.references)
+        return "; ".join(f"{row.model} scores {_score(row, group)}" for row in rows[:_NAMED]) + "."
+    highest = models[0]
+    if len(models) == 1:
+        return f"{highest.model} scores {_score(highest, group)}."
+    first = f"{highest.model} scores highest ({_score(highest, group)})"
+    ranked = [row for row in models if _has_place(row, group)]
+    if not ranked or group.comparisons is None:
+        return f"{first}. No difference is known to be significant: {_main_obstacle([(row, group) for row in models])}."
+    best = ranked[0]
+    if best is highest:
+        return f"{first}. It is {_against_others(best, group, group.comparisons)}."
+    why = _main_obstacle([(highest, group)])
+    second = f"{best.model} ({_score(best, group)}) is the best ranked model"
+    return f"{first}, but has no rank: {why}. {second}; it is {_against_others(best, group, group.comparisons)}."
+
+
+def without_rank(group: Group) -> str:
+    """How many models of a group with ranks have none, and why; "" where all have one."""
+    models = _models(group)
+    without = [row for row in models if not _has_place(row, group)]
+    if not without or len(without) == len(models):
         return ""
-    named: dict[str, dict[str, None]] = {}
-    for row in rows.values():
-        named.setdefault(_LONGER[row.training_end], {})[row.model] = None
-    said = " ".join(f"{end} when the training ended: {', '.join(models)}." for end, models in named.items())
+    verb = "has" if len(without) == 1 else "have"
+    return f"{len(without)} of {len(models)} models {verb} no rank: {_main_obstacle([(row, group) for row in without])}"
+
+
+def _score(row: Row, group: Group) -> str:
+    mean = row.mean(group.metric)
+    return f"no {group.metric}" if mean is None else f"{percent(mean)} {group.metric}"
+
+
+def _against_others(best: Row, group: Group, found: Comparisons) -> str:
+    """What is known of the best ranked model against all other models that could be compared."""
+    models = _models(group)
+    leader = next(number for number in found.rows if group.rows[number] is best)
+    others = [number for number in found.rows if number != leader and group.rows[number] in models]
+    verdicts = Counter[Verdict]()
+    for number in others:
+        if pair := found.between(leader, number):
+            verdicts[pair[1]] += 1
+    if len(others) == 1:
+        words: dict[Verdict, str] = {
+            "better": "significantly better than the other model",
+            "same": f"the same as the other model within {percent(found.margin)} points",
+            "worse": "worse than the other model, which has no rank",
+            "unknown": "too close to the other model to call",
+        }
+        return next((words[verdict] for verdict in words if verdicts[verdict]), "compared with no other model")
+    parts = [f"significantly better than {verdicts['better']} of {len(others)} other models"]
+    if verdicts["same"]:
+        parts.append(f"the same as {verdicts['same']} within {percent(found.margin)} points")
+    if verdicts["worse"]:
+        parts.append(f"worse than {verdicts['worse']} without a rank")
+    if verdicts["unknown"]:
+        parts.append(f"{verdicts['unknown']} {'is' if verdicts['unknown'] == 1 else 'are'} too close to call")
+    return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LongerTraining:
+    """The options that train a command's models `times` as long."""
+
+    options: tuple[tuple[str, str], ...]
+    times: int
+
+
+def longer_training(groups: Sequence[Group]) -> LongerTraining | None:
+    """How models that had not finished learning are trained longer; None where there are none, or more of the same
+    settings would not help."""
+    rows = _unfinished_rows(groups)
     # Where the rate was near zero, more epochs of the same settings would be spent like the last ones.
     longer = [row for row in rows.values() if row.training_end != "rate near zero"]
-    ended = [each for row in longer for each in row.learning.values()]
+    ended = [learning for row in longer for learning in row.learning.values()]
     times = max((_times_longer(row) for row in longer), default=2)
-    epochs = {each.stage: times * each.epochs for each in ended if each.epochs is not None}
+    epochs = {learning.stage: times * learning.epochs for learning in ended if learning.epochs is not None}
     if not epochs:
+        return None
+    if set(epochs) != {0}:
+        settings = [f"schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items())]
+        return LongerTraining(tuple(("--set", setting) for setting in settings), times)
+    budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
+    more = {times * budget for budget in (budgets if times == 2 else [min(budgets)])}
+    return LongerTraining((("--budgets", ",".join(map(str, sorted(budgets | more)))),), times)
+
+
+def needs_longer_training(groups: Sequence[Group]) -> str:
+    """Which models had not finished learning, and the options that train them longer; "" where none was."""
+    named: dict[str, dict[str, None]] = {}
+    for row in _unfinished_rows(groups).values():
+        named.setdefault(_LONGER[row.training_end], {})[row.model] = None
+    said = " ".join(f"{end} when the training ended: {', '.join(models)}." for end, models in named.items())
+    longer = longer_training(groups)
+    if longer is None:
         return said
-    options = [f"--set schedule.stages.{stage}.epochs={count}" for stage, count in sorted(epochs.items())]
-    if set(epochs) == {0}:  # of one stage alone
-        budgets = {group.budget for group in groups for row in group.rows if row.keys in rows}
-        more = {times * budget for budget in (budgets if times == 2 else [min(budgets)])}
-        options = [f"--budgets {','.join(map(str, sorted(budgets | more)))}"]
-    said += " To train twice as long" if times == 2 else f" To train {times} times as long, {_LEARNT} updates or more"
-    return f"{said}: the same command with {' '.join(options)}"
+    if longer.times == 2:
+        said += " To train twice as long"
+    else:
+        said += f" To train {longer.times} times as long, {_LEARNT} updates or more"
+    options = " ".join(f"{option} {value}" for option, value in longer.options)
+    return f"{said}: the same command with {options}"
+
+
+def _unfinished_rows(groups: Sequence[Group]) -> dict[tuple[str, ...], Row]:
+    """The rows, by their runs, of models that had not finished learning and were not trained longer either."""
+    return {row.keys: row for group in groups for row in group.rows if row.training_end in _LONGER and not row.gain}
 
 
 def _times_longer(row: Row) -> int:
@@ -168,6 +255,28 @@ def _unfinished(placed: Sequence[Row]) -> str:
 
 def _obstacles(rows: Sequence[tuple[Row, Group]]) -> str:
     """Why rows of groups have no place, with the number of models of which it is so."""
+    models = len({row.model for row, _ in rows})
+    parts = [_counted_obstacle(names, what, models) for what, names in _models_by_obstacle(rows).items()]
+    return ", ".join(parts) or "no two models can be compared"
+
+
+def _main_obstacle(rows: Sequence[tuple[Row, Group]]) -> str:
+    """Why most of these rows have no place; of several reasons the first."""
+    by_obstacle = _models_by_obstacle(rows)
+    if not by_obstacle:
+        return "no two models can be compared"
+    what = max(by_obstacle, key=lambda reason: len(by_obstacle[reason]))
+    return _counted_obstacle(by_obstacle[what], what, len({row.model for row, _ in rows}))
+
+
+def _counted_obstacle(names: set[str], what: str, models: int) -> str:
+    if len(names) < models:
+        return f"{len(names)} {what}"
+    whole = {1: "", 2: "both "}.get(models, f"all {models} ")
+    return f"{whole}{what}"
+
+
+def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for row, group in rows:
         standing = row.standings.get(group.metric) or Standing()
@@ -185,10 +294,7 @@ def _obstacles(rows: Sequence[tuple[Row, Group]]) -> str:
         }
         for what in (what for what, is_so in holds.items() if is_so):
             found.setdefault(what, set()).add(row.model)
-    models = len({row.model for row, _ in rows})
-    whole = {1: "", 2: "both "}.get(models, f"all {models} ")
-    said = (f"{whole if len(names) == models else f'{len(names)} '}{what}" for what, names in found.items())
-    return ", ".join(said) or "no two models can be compared"
+    return found
 
 
 def _advice(groups: Sequence[Group]) -> list[str]:

@@ -1,7 +1,6 @@
 """The leaderboard as tables for an 80-column terminal."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import compress
 
 from rich.console import Console
 from rich.padding import Padding
@@ -40,15 +39,10 @@ def print_leaderboard(
     console: Console,
     metric: str = RANKING_METRIC,
     judging: Judging = JUDGED_AS_USUAL,
-    keys: Collection[str] | None = None,
 ) -> None:
     """Print a table a comparability group, placed by `metric`, then the runs without a result and why."""
     groups = leaderboard(store, metric, judging, every_metric=False)
     failures = reading.failures(store)  # before anything is printed: reading may fail
-    if keys is not None:
-        of_keys = [any(set(row.keys) & set(keys) for row in (*each.rows, *each.references)) for each in groups]
-        groups = list(compress(groups, of_keys))
-        failures = [run for run in failures if run.key in keys]
     joint, once, shown = no_places(groups), set[str](), set[str]()
     for sentence in joint:
         _say(sentence, console, "")
@@ -67,18 +61,22 @@ def print_leaderboard(
         _print_failures(failures, console)
 
 
-def print_ablations(store: Store, preset: str, keys: Collection[str], console: Console) -> None:
-    """Print every paper's table whose rows the preset trains, each score as printed and as measured by these runs.
+def print_ablations(store: Store, console: Console) -> None:
+    """Print every paper's table whose rows the presets of stored runs train, each score as printed and as measured.
 
-    Prints nothing for other presets. Measured scores are means over seeds; a row that was not trained has none.
+    Measured scores are means over seeds; a row that was not trained has none.
     """
-    tables = ablation_tables(preset)
-    groups = [group for group in leaderboard(store) if group.split == "test"] if tables else []
-    for table in tables:
-        for group in groups:
-            measured = {row.model: row for row in group.rows if any(key in keys for key in row.keys)}
-            if any(measured.keys() & set(row.models) for row in table.rows):
-                _print_ablation(table, group, measured, console)
+    keys_by_preset: dict[str, set[str]] = {}
+    for run in reading.finished(store):
+        keys_by_preset.setdefault((run.config.get("preset") or {}).get("name", ""), set()).add(run.key)
+    tables = {preset: ablation_tables(preset) for preset in keys_by_preset}
+    groups = [group for group in leaderboard(store) if group.split == "test"] if any(tables.values()) else []
+    for preset, keys in keys_by_preset.items():
+        for table in tables[preset]:
+            for group in groups:
+                measured = {row.model: row for row in group.rows if any(key in keys for key in row.keys)}
+                if any(measured.keys() & set(row.models) for row in table.rows):
+                    _print_ablation(table, group, measured, console)
 
 
 def _say(text: str, console: Console, style: str = "dim") -> None:

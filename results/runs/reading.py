@@ -142,6 +142,14 @@ def image_scores(
     return found
 
 
+def score_values(store: Store, keys: Collection[str], split: str, metric: str) -> dict[str, float]:
+    """A whole split's score by run, of those runs that have one."""
+    wanted = (RunRow.key.in_(keys), Score.split == split, Score.domain == "overall", Score.metric == metric)
+    query = select(RunRow.key, Score.value).join(Score, Score.run_id == RunRow.id).where(*wanted, FINISHED)
+    with store.reading() as connection:
+        return {key: value for key, value in connection.execute(query) if value is not None}
+
+
 def run_keys(store: Store, name: str) -> list[str]:
     """The keys of a model's finished runs; a run's key stands for itself, and nothing else does."""
     with store.reading() as connection:

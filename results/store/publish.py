@@ -72,7 +72,13 @@ def _remove_private(connection: Connection) -> None:
     connection.execute(update(Image).values(references=[]))
     connection.execute(update(DatasetRow).values(root=DatasetRow.name))
     for run in connection.execute(select(RunRow.id, RunRow.config)).all():
-        columns = {"config": _without_folders(run.config), "execution": None, "checkpoint": None, "log_tail": None}
+        columns = {
+            "config": _without_folders(run.config),
+            "execution": None,
+            "checkpoint": None,
+            "log_tail": None,
+            "progress": None,
+        }
         connection.execute(update(RunRow).where(RunRow.id == run.id).values(columns))
     for table in (Score, HeldOutScore, Cost):
         for reason in connection.scalars(select(table.reason).distinct()).all():

@@ -176,8 +176,8 @@ class RunRow(Base):
     """A planned run and its status.
 
     `code` says which sources made it (`results.records.CodeRecord`), NULL where that was not recorded. `execution` is
-    what executing needs beside `config`: paths, device, options that no score depends on. `progress` is what a running
-    run is at, as its worker last said.
+    what executing needs beside `config`: paths, device, options that no score depends on. `progress` is what the
+    latest attempt last reported of itself.
     """
 
     __tablename__ = "runs"

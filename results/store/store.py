@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, cast
@@ -27,8 +27,22 @@ from results.store.rows import (
 )
 from results.store.schema import DatasetRow, Epoch, Image, RunRow, SkippedImage
 
-_NOTHING_SAID = dict.fromkeys(("reason", "error_class", "log_tail", "progress"))
-"""Columns that an attempt which begins, or a run that has finished, has no use for."""
+_NO_FAILURE = dict.fromkeys(("reason", "error_class", "log_tail"))
+"""Columns of a failure, which an attempt that begins, or a run that has finished, has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is; `said` is what its latest attempt last reported (`Store.report_progress`)."""
+
+    status: Status
+    attempts: int
+    said: dict[str, Any] | None
+
+    @property
+    def lines_reported(self) -> int:
+        """The number of lines that the attempt has reported; the last of them are in `said["lines"]`."""
+        return 0 if self.said is None else int(self.said.get("reported", 0))
 
 
 class Store:
@@ -151,11 +165,12 @@ class Store:
         """Store what a running run is at, JSON-able, for others to see; nothing where it is not running."""
         self._update_running(key, progress=json_object(progress, f"run {key}: progress"))
 
-    def progress(self, keys: Collection[str]) -> dict[str, tuple[Status, dict[str, Any] | None]]:
-        """By key, in the order of planning, the status of runs and what the running ones said last that they are at."""
-        query = select(RunRow.key, RunRow.status, RunRow.progress).where(RunRow.key.in_(keys)).order_by(RunRow.id)
+    def progress(self, keys: Collection[str]) -> dict[str, RunProgress]:
+        """By key, in the order of planning, how far runs are."""
+        columns = (RunRow.key, RunRow.status, RunRow.attempts, RunRow.progress)
+        query = select(*columns).where(RunRow.key.in_(keys)).order_by(RunRow.id)
         with self.reading() as connection:
-            return {key: (status, progress) for key, status, progress in connection.execute(query)}
+            return {key: RunProgress(*values) for key, *values in connection.execute(query)}
 
     def status(self, key: str) -> Status | None:
         with self.reading() as connection:
@@ -164,7 +179,8 @@ class Store:
     def begin(self, key: str, environment: Mapping[str, Any], code: CodeRecord | None = None) -> None:
         """Mark a run as running in `environment` (versions, device), by this `code`; one more attempt."""
         columns = {
-            **_NOTHING_SAID,
+            **_NO_FAILURE,
+            "progress": None,
             "status": "running",
             "attempts": RunRow.attempts + 1,
             "environment": json_object(environment, f"run {key}: environment"),
@@ -187,7 +203,7 @@ class Store:
     def finish(self, key: str, outcome: Outcome) -> None:
         rows = outcome_columns(key, outcome)
         columns = {
-            **_NOTHING_SAID,
+            **_NO_FAILURE,
             "status": "finished",
             "finished_at": _now(),
             "checkpoint": outcome.checkpoint,
@@ -209,7 +225,7 @@ class Store:
 
     def interrupt(self, key: str, reason: str) -> None:
         """Store why a running run was given up for now: it stays "running", with a reason and an end; others stay."""
-        self._update_running(key, reason=text(without_passwords(reason)), finished_at=_now(), progress=None)
+        self._update_running(key, reason=text(without_passwords(reason)), finished_at=_now())
 
     def _update_running(self, key: str, **columns: Any) -> None:
         with self.writing() as connection:
@@ -223,7 +239,6 @@ class Store:
             "error_class": error_class,
             "log_tail": log_tail and text(without_passwords(log_tail)),
             "finished_at": _now(),
-            "progress": None,
         }
         with self.writing() as connection:
             given_up = (RunRow.id == _run_id(connection, key)) & (RunRow.status != "finished")

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from harness.cli.app import guard_streams
 from harness.cli.errors import explained, say_error
 from harness.utils.errors import BenchError
 from results import DatasetRecord, ImageRecord, Store
@@ -125,7 +124,6 @@ def _answer(words: list[str]) -> tuple[int, str]:
     """Exit code and what `bench WORDS` prints; fails on what only the last resort would tell as a bug."""
     printed = io.StringIO()
     with _limited(LIMIT_S), redirect_stdout(printed), redirect_stderr(printed):
-        guard_streams()
         code = _code(words)
     return code, printed.getvalue()
 

@@ -4,6 +4,7 @@ import functools
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,7 +130,7 @@ def bench_forked(
             os.close(reads)
             os.close(writes)
             os.environ.update(variables)
-            _end_as_bench(words)
+            end_as_bench(words)
         os.close(writes)
         said = []
         with open(reads) as out:  # noqa: PTH123  # to the end of the last process that writes there
@@ -142,7 +143,7 @@ def bench_forked(
         return subprocess.CompletedProcess([*map(str, words)], code, "".join(said), err.read())
 
 
-def _end_as_bench(words: Iterable[object]) -> NoReturn:
+def end_as_bench(words: Iterable[object]) -> NoReturn:
     """Be `bench WORDS` from here on, and end with its exit code."""
     from harness.cli.app import main
     from harness.utils import plugins
@@ -176,6 +177,19 @@ def groups_in(workspace: Path) -> list[Any]:
 
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         return leaderboard(store)
+
+
+def run_counts(output: str) -> dict[str, int]:
+    """How many runs ended how, as a command that executes runs says at its end."""
+    counts = dict.fromkeys(("finished", "re-used", "failed", "skipped"), 0)
+    return counts | {
+        how: int(count) for count, how in re.findall(r"\b(\d+) (?:runs? )?(finished|re-used|failed|skipped)\b", output)
+    }
+
+
+def tables_of(workspace: Path) -> str:
+    """All tables of a workspace, as `bench report --terminal` prints them in 80 columns."""
+    return bench_ok("report", "--terminal", "--workspace", workspace, env={"COLUMNS": "80"}).output
 
 
 def failures_in(workspace: Path) -> list[Any]:

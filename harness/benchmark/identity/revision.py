@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "cd128b9e"
+SOURCES = "4efd19db"
 
 
 @cache

@@ -63,7 +63,7 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.hashing import digest
 from harness.utils.plugins import contain_exits
-from harness.utils.progress import Reporter
+from harness.utils.progress import Reporter, Task
 from harness.utils.workspace import Workspace, is_locked, locked
 from results.records import EpochRecord, RunSpec
 
@@ -235,9 +235,19 @@ def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, 
     context, reporter = services.context(search.config), services.reporter
     files = {model.name: search.file(model, context) for model in models}
     start = default_params(context.preset, search.space, context.updates())
-    trials, left = _Trials(files, start, search, engine, services), list(models)
+    left = list(models)
     for file in files.values():
         file.parent.mkdir(parents=True, exist_ok=True)
+    each = search.budget.trials + search.budget.further
+    ended = sum(trial.state is not None for file in files.values() for trial in search.read(file).trials)
+    with reporter.task("trials", each * len(models), ended) as progress:
+        trials = _Trials(files, start, search, engine, services, progress)
+        _do_in_turns(trials, left, files, reporter)
+    return trials.errors
+
+
+def _do_in_turns(trials: "_Trials", left: list[RequestedModel], files: Mapping[str, Path], reporter: Reporter) -> None:
+    """Do the trials of these models; those that another command works on are last."""
     while left:
         mine = [model for model in left if not is_locked(_lock_of(files[model.name]))] or left[:1]
         with ExitStack() as held:
@@ -246,7 +256,6 @@ def do_trials(models: Sequence[RequestedModel], search: Search, engine: Engine, 
                 held.enter_context(locked(_lock_of(files[model.name]), lambda said=said: reporter.note(said)))  # type: ignore[misc]
             trials.do(mine)
         left = [model for model in left if model not in mine]
-    return trials.errors
 
 
 def _lock_of(file: Path) -> Path:
@@ -262,6 +271,7 @@ class _Trials:
     search: Search
     engine: Engine
     services: Services
+    progress: Task
     errors: dict[str, str] = field(default_factory=dict)
 
     def do(self, models: Sequence[RequestedModel]) -> None:
@@ -309,7 +319,8 @@ class _Trials:
         save_study(self.files[name], self.search.read(self.files[name]).end(ended))
         shutil.rmtree(order.folder, ignore_errors=True)
         said = f"{ended.said()} ({ended.values.describe()}; seed {ended.seed})"
-        self.services.reporter.note(f"{name} trial {order.place}/{budget.trials + budget.further}: {said}")
+        self.services.reporter.log(f"{name} trial {order.place}/{budget.trials + budget.further}: {said}")
+        self.progress.advance(detail=f"{name}: {said}")
 
     def _fail(self, name: str, said: str) -> None:
         self.errors[name] = said
@@ -413,8 +424,12 @@ class TrialReporter(Reporter):
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
+        self.console, self.display = reporter.console, reporter.display
 
     def note(self, text: str, style: str = "") -> None:
+        """Print nothing."""
+
+    def log(self, text: str, style: str = "") -> None:
         """Print nothing."""
 
     def task(self, title: str, total: int, done: int = 0) -> Any:

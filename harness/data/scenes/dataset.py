@@ -28,6 +28,7 @@ from harness.data.scenes.layout import DOMAINS, IMAGE_SIZE, Chance, Scene, compo
 from harness.utils.errors import BenchError
 from harness.utils.hashing import canonical_json, digest
 from harness.utils.json_io import read_json
+from harness.utils.progress import Reporter, silent
 from harness.utils.workspace import locked
 
 CAPTIONS = 5
@@ -57,7 +58,7 @@ def scenes_folder(cache_dir: Path, config: ScenesConfig) -> Path:
     return cache_dir / f"scenes-{config.digest()}"
 
 
-def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
+def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None, reporter: Reporter | None = None) -> Path:
     """The folder of the embedded data set, generated, as a whole and by one process, if it is not there yet."""
     config = config or ScenesConfig()
     folder = scenes_folder(cache_dir, config)
@@ -68,7 +69,7 @@ def prepare_scenes(cache_dir: Path, config: ScenesConfig | None = None) -> Path:
         with locked(cache_dir / f".{folder.name}.lock", on_wait=lambda: None):
             if not folder.is_dir():
                 shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
-                _write(partial, config)
+                _write(partial, config, reporter or silent())
                 partial.rename(folder)
     except OSError as error:
         raise BenchError(
@@ -122,20 +123,22 @@ def _name(config: ScenesConfig, split: str, domain: str | None, number: int) -> 
     return f"{config.seed}/{split}/{domain}/{number}"
 
 
-def _write(folder: Path, config: ScenesConfig) -> None:
+def _write(folder: Path, config: ScenesConfig, reporter: Reporter) -> None:
     (folder / "images").mkdir(parents=True)
-    entries = []
-    for image_id, (split, domain, number) in enumerate(planned(config)):
-        drawn = draw_scene(config, split, domain, number)
-        entry: dict[str, Any] = {
-            "imgid": image_id,
-            "filename": f"{image_id:06d}.png",
-            "split": split,
-            "sentences": [{"raw": caption} for caption in drawn.captions],
-            "boxes": drawn.boxes,
-        }
-        (folder / "images" / entry["filename"]).write_bytes(drawn.png)
-        entries.append(entry if domain is None else {**entry, "domain": domain})
+    entries, scenes = [], list(planned(config))
+    with reporter.task("Drawing scenes", len(scenes)) as task:
+        for image_id, (split, domain, number) in enumerate(scenes):
+            drawn = draw_scene(config, split, domain, number)
+            entry: dict[str, Any] = {
+                "imgid": image_id,
+                "filename": f"{image_id:06d}.png",
+                "split": split,
+                "sentences": [{"raw": caption} for caption in drawn.captions],
+                "boxes": drawn.boxes,
+            }
+            (folder / "images" / entry["filename"]).write_bytes(drawn.png)
+            entries.append(entry if domain is None else {**entry, "domain": domain})
+            task.advance()
     content = {"dataset": "scenes", "version": VERSION, "config": asdict(config), "images": entries}
     with (folder / ANNOTATIONS).open("w", encoding="utf-8") as file:
         file.write(canonical_json(content))

@@ -192,19 +192,30 @@ def test_an_interrupted_worker_leaves_its_reason(fake: Fake, small: RunContext) 
     ]
 
 
-def test_a_run_says_in_the_store_what_it_is_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_reports_to_the_store_what_it_is_at(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     fake.store.begin("a", {})
     reporter = RunReporter(fake.services.reporter, fake.store, "a")
-    reporter.watch(stage="xe", epoch=1, epochs=4, done=0.0)
+
+    def said() -> dict[str, Any]:
+        progress = fake.store.progress(["a"])["a"]
+        assert progress.status == "running"
+        return progress.said or {}
+
+    reporter.watch(stage="xe", epoch=1, epochs=4, loss=2.5)
     now = 1.0
     reporter.watch(validated=0.5)
-    assert fake.store.progress(["a"])["a"][1]["epoch"] == 1  # type: ignore[index]
+    assert said()["cider"] is None, "written every two seconds"
     now = 5.0
-    reporter.watch(stage="xe", epoch=2, epochs=4, done=0.25)
-    status, said = fake.store.progress(["a"])["a"]
-    assert status == "running"
-    assert (said or {}).items() >= {"stage": "xe", "epoch": 2, "epochs": 4, "best": 0.5, "left_s": 15.0}.items()
-    reporter.watch(stage="evaluation")
-    assert fake.store.progress(["a"])["a"][1]["stage"] == "evaluation"  # type: ignore[index]
+    with reporter.task("xe epoch 2/4", 8) as task:
+        task.reach(2)
+    assert said().items() >= {"stage": "xe", "loss": 2.5, "cider": 0.5, "doing": "xe 25 %"}.items()
+    now = 10.0
+    reporter.watch(stage="captioning")
+    assert said().items() >= {"doing": "captioning", "epoch": None, "loss": None, "cider": None}.items()
+    for number in range(module.KEPT_LINES + 5):
+        reporter.log(f"line {number}")
+    reporter.note("careful", style="yellow")
+    assert said()["reported"] == module.KEPT_LINES + 6
+    assert said()["lines"][-2:] == [[f"line {module.KEPT_LINES + 4}", "", True], ["careful", "yellow", False]]

@@ -10,7 +10,6 @@ from rich.console import Console
 from sqlalchemy import delete, update
 
 from reports.text.terminal import print_leaderboard
-from results.runs.leaderboard import leaderboard
 from results.store.schema import HeldOutScore, RunRow, Score
 from results.store.store import Store
 
@@ -94,14 +93,6 @@ def test_verdict_references_groups_and_failures_are_in_order(store: Store) -> No
     assert positions == sorted(positions)
     assert all(part in text for part in (") METEOR took longer", "FloatingPointError: the loss is NaN", "updown"))
     assert text.count("Place: ") == 1
-
-
-def test_of_some_runs_alone_the_groups_are_shown_that_have_them(store: Store) -> None:
-    [group] = [group for group in leaderboard(store) if group.split == "nocaps"][:1]
-    text = printed(store, keys=group.rows[0].keys[:1])
-    assert group.name in text
-    assert "aoanet" not in text, "which failed, and is no run of these"
-    assert printed(store, keys=()) == "No run has finished yet.\n"
 
 
 def test_a_row_below_a_floor_has_a_note_in_place_of_a_place(store: Store) -> None:

@@ -16,6 +16,7 @@ from results.runs import reading
 from results.runs.leaderboard import leaderboard
 from results.store.publish import publish
 from results.store.schema import Base, Caption, Cost, DatasetRow, ImageScores, RunRow, Score
+from results.store.store import RunProgress
 from tests.results.conftest import Make
 
 
@@ -241,7 +242,7 @@ def test_planning_again_renews_what_executing_needs(store: Store, make: Any) -> 
         store.spec("nothing")
 
 
-def test_progress_is_of_running_runs_alone(store: Store, make: Any) -> None:
+def test_progress_is_of_the_latest_attempt(store: Store, make: Any) -> None:
     specs = [make.spec(model) for model in ("updown", "blind", "lstm")]
     store.plan(specs)
     keys = [spec.key for spec in specs]
@@ -250,17 +251,18 @@ def test_progress_is_of_running_runs_alone(store: Store, make: Any) -> None:
     for key in keys:
         store.report_progress(key, {"epoch": 2})
     assert store.progress([*keys, "nothing"]) == {
-        "updown-1": ("running", {"epoch": 2}),
-        "blind-1": ("running", {"epoch": 2}),
-        "lstm-1": ("planned", None),
+        "updown-1": RunProgress("running", 1, {"epoch": 2}),
+        "blind-1": RunProgress("running", 1, {"epoch": 2}),
+        "lstm-1": RunProgress("planned", 0, None),
     }
     store.finish("updown-1", make.outcome())
     store.fail("blind-1", "Error", "why", "")
-    assert set(store.progress(keys).values()) == {("finished", None), ("failed", None), ("planned", None)}
-    store.begin("lstm-1", {})
-    store.report_progress("lstm-1", {"epoch": 1})
-    store.interrupt("lstm-1", "stopped")
-    assert store.progress(["lstm-1"]) == {"lstm-1": ("running", None)}
+    assert store.progress(keys[:2]) == {
+        "updown-1": RunProgress("finished", 1, {"epoch": 2}),
+        "blind-1": RunProgress("failed", 1, {"epoch": 2}),
+    }
+    store.begin("blind-1", {})
+    assert store.progress(["blind-1"]) == {"blind-1": RunProgress("running", 2, None)}
 
 
 @pytest.mark.parametrize("change", ["config = '{not json'", "code = '[1]'", "signature = x'00'", "kind = 'other'"])

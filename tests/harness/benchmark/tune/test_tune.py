@@ -30,7 +30,16 @@ from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from tests.harness.benchmark.kills import PLUGINS, killed_at
 from tests.harness.benchmark.small_runs import quiet, requested
-from tests.harness.conftest import TINY, DrawScenes, bench_forked, bench_or_raise, groups_in, own_registry, set_options
+from tests.harness.conftest import (
+    TINY,
+    DrawScenes,
+    bench_forked,
+    bench_or_raise,
+    groups_in,
+    own_registry,
+    run_counts,
+    set_options,
+)
 
 BUDGET = Budget(trials=3, updates=2, startup_trials=2)
 SETTINGS = TINY | {"size.n_heads": 2, "schedule.stages.0.epochs": 2}
@@ -90,7 +99,7 @@ def test_a_killed_tuning_goes_on_and_its_values_are_run(
     assert dict(by_label[file.tuned].signature.items() ^ by_label[None].signature.items()) == {"tuned": file.tuned}
     for same in (("--tuned", "workspace"), of_file):
         said = bench_or_raise(*words("run", data, tmp_path / "b", "transformer_base"), *same)[1]
-        assert "0 finished, 1 re-used" in said, same
+        assert run_counts(said).items() >= {"finished": 0, "re-used": 1}.items(), same
 
 
 def test_a_stage_is_searched_after_those_before_it_and_its_values_are_run(
