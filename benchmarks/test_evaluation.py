@@ -28,8 +28,8 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from harness.data.formats import read_references
-from harness.data.predictions import check_predictions, read_predictions
+from harness.data.formats.predictions import check_predictions, read_predictions
+from harness.data.formats.references import read_references
 from harness.metrics.cider import cider_rewards
 from harness.metrics.contract import OVERALL
 from harness.metrics.evaluator import Evaluator

@@ -18,8 +18,8 @@ from harness.benchmark.context import BenchmarkData
 from harness.benchmark.scoring import score_split, within
 from harness.config.model_patterns import CAPTIONS
 from harness.config.schedule import Strict
-from harness.data.formats import References
-from harness.data.predictions import PLACES, check_predictions, read_predictions, scores_by_image
+from harness.data.formats.predictions import PLACES, check_predictions, read_predictions, scores_by_image
+from harness.data.formats.references import References
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
 from harness.utils.errors import BenchError

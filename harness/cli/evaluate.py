@@ -17,7 +17,7 @@ from harness.metrics.signature import DomainFrequencies, EvaluationSettings, Tok
 from harness.utils.errors import BenchError
 
 if TYPE_CHECKING:
-    from harness.data.formats import References
+    from harness.data.formats.references import References
     from harness.metrics.evaluator import Report
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.more.measured import Measured
@@ -108,9 +108,9 @@ def evaluate(
 
     Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
-    from harness.data.formats import read_references
+    from harness.data.formats.predictions import PLACES, check_predictions, read_predictions, scores_by_image
+    from harness.data.formats.references import read_references
     from harness.data.nocaps import read_domains
-    from harness.data.predictions import PLACES, check_predictions, read_predictions, scores_by_image
     from harness.metrics.evaluator import Evaluator, Report, with_intervals
     from harness.metrics.more.measure import MoreSettings
     from harness.metrics.spice import find_spice
@@ -353,7 +353,7 @@ def _measure(
     sets: Path | None,
 ) -> Measured:
     """Every further metric of the captions that are scored; the embedded data set's `file` tells what images show."""
-    from harness.data.predictions import read_caption_sets
+    from harness.data.formats.predictions import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 

@@ -39,7 +39,7 @@ def submission(
     db: options.DatabaseOption = None,
 ) -> None:
     """Write the file that COCO's or nocaps's evaluation server takes, of a file's or a stored run's captions."""
-    from harness.data.predictions import read_predictions
+    from harness.data.formats.predictions import read_predictions
     from harness.metrics.submission import SPLITS, read_image_list, run_predictions, write_submission
 
     wanted = read_image_list(images, server)

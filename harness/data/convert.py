@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Box, told_size
-from harness.data.formats import is_image_id, sanitise_caption
+from harness.data.formats.references import is_image_id, sanitise_caption
 from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, shortened

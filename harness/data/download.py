@@ -19,7 +19,7 @@ from typing import Final
 import yaml
 
 from harness.config.schedule import Strict
-from harness.data.formats import read_references
+from harness.data.formats.references import read_references
 from harness.data.karpathy import read_entries
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened

@@ -20,7 +20,15 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
-from harness.data.formats import id_key, image_ids, images_of, named, references_of, sanitise_caption, sentences_of
+from harness.data.formats.references import (
+    id_key,
+    image_ids,
+    images_of,
+    named,
+    references_of,
+    sanitise_caption,
+    sentences_of,
+)
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from harness.data.formats import References, id_key, is_image_id, named, read_references
+from harness.data.formats.references import References, id_key, is_image_id, named, read_references
 from harness.data.karpathy import RefusedPath, plain_path, read_entries
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness.data.predictions import read_scores
+from harness.data.formats.predictions import read_scores
 from harness.utils.errors import BenchError
 from harness.utils.json_io import read_json_or_lines
 from results.statistics.agreement import ACCURACY, Agreement, pairs_of_images, pairwise_accuracy, taus

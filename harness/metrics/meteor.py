@@ -36,7 +36,7 @@ from typing import IO, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.data.formats import METEOR_SEPARATOR, sanitise_meteor_field
+from harness.data.formats.references import METEOR_SEPARATOR, sanitise_meteor_field
 from harness.metrics.java import JavaError, java_command, java_environment
 from harness.metrics.ptb import tokenize_ptb
 from harness.utils.atomic import replacing

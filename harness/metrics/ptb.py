@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from harness.data.formats import sanitise_caption
+from harness.data.formats.references import sanitise_caption
 from harness.metrics.java import JavaError, java_command, run_java
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from harness.data.formats import read_image_ids, sanitise_caption
-from harness.data.predictions import EMPTY, Predictions, mismatches
+from harness.data.formats.predictions import EMPTY, Predictions, mismatches
+from harness.data.formats.references import read_image_ids, sanitise_caption
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from results.runs.reading import run_keys

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.data.formats import image_ids, is_image_id
+from harness.data.formats.references import image_ids, is_image_id
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file, shortened
 from harness.utils.json_io import parse_json, read_file

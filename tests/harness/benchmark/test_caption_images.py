@@ -14,8 +14,8 @@ import harness.inference.generate
 from harness.benchmark.caption_images import caption_dataset, of_files
 from harness.benchmark.saved_model import SavedModel, find_run
 from harness.config.features import FeatureConfig
-from harness.data.formats import read_references
-from harness.data.predictions import read_predictions
+from harness.data.formats.predictions import read_predictions
+from harness.data.formats.references import read_references
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter

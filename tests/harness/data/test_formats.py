@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.formats import References, read_image_ids, read_references, sanitise_caption
-from harness.data.predictions import check_predictions, read_caption_sets, read_predictions
+from harness.data.formats.predictions import check_predictions, read_caption_sets, read_predictions
+from harness.data.formats.references import References, read_image_ids, read_references, sanitise_caption
 from harness.utils.errors import BenchError
 
 COCO = {

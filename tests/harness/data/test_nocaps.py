@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.data.dataset import open_dataset
-from harness.data.formats import References
+from harness.data.formats.references import References
 from harness.data.nocaps import describe_domains, join_nocaps, read_domains
 from harness.utils.errors import BenchError
 from tests.harness.conftest import bench_ok

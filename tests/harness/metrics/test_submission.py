@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from harness.data.predictions import Predictions
+from harness.data.formats.predictions import Predictions
 from harness.metrics.submission import SPLITS, read_image_list, write_submission
 from harness.utils.errors import BenchError
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from harness.data.formats import WHOLE_NUMBER, References, is_image_id, named
+from harness.data.formats.references import WHOLE_NUMBER, References, is_image_id, named
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json_or_lines
