@@ -18,7 +18,8 @@ from harness.benchmark.context import BenchmarkData
 from harness.benchmark.scoring import score_split, within
 from harness.config.model_patterns import CAPTIONS
 from harness.config.schedule import Strict
-from harness.data.formats.predictions import PLACES, check_predictions, read_predictions, scores_by_image
+from harness.data.formats.match import MatchOptions
+from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
 from harness.data.formats.references import References
 from harness.metrics.contract import METRICS
 from harness.metrics.evaluator import Evaluator
@@ -49,6 +50,8 @@ class SystemCard(Strict):
         whose: who wrote the file, and where it is from.
         printed, printed_in: scores that a paper prints of it, in per cent by metric, and where.
         scores: files with a number a caption by metrics that others compute; they lie in the folder of the captions.
+        id_field, by_position: how captions name their images, where the file leaves it open
+            (`harness.data.formats.match`); these two are in the run's key.
     """
 
     name: str = ""
@@ -67,6 +70,12 @@ class SystemCard(Strict):
     printed: Mapping[str, float] = {}
     printed_in: str = ""
     scores: Mapping[str, str] = {}
+    id_field: str | None = None
+    by_position: bool = False
+
+    @property
+    def match(self) -> MatchOptions:
+        return MatchOptions(self.id_field, self.by_position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,14 @@ class CaptionsFile:
         if own := [name for name in files if name.partition(" (")[0] in METRICS]:
             raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
         scores = {name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()}
-        return {"captions": self.checksum, "file": self.place, **({"scores": scores} if scores else {})}
+        settings: dict[str, Any] = {"captions": self.checksum, "file": self.place}
+        if scores:
+            settings["scores"] = scores
+        if self.card.id_field is not None:
+            settings["id_field"] = self.card.id_field
+        if self.card.by_position:
+            settings["by_position"] = True
+        return settings
 
     def record(self, dataset: str) -> dict[str, Any]:
         """The card as reports read it from a run's configuration, and when it was asked for of which file."""
@@ -125,12 +141,15 @@ class CaptionsFile:
 
     def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> Self:
         """The same with its `subset`; what was left out, or how images are named, is said."""
-        by_split, notes = captions_by_split(self.path, data, allow_subset=allow_subset)
+        by_split, notes = captions_by_split(self.path, data, self.card.match, allow_subset=allow_subset)
         for note in notes:
             reporter.note(f"{self.name}: {note}", style="yellow")
         sizes = {split: (sorted(of), len(data.evaluated[split])) for split, of in by_split.items()}
         parts = [f"{split}={len(ids)}/{of}#{digest(ids, 6)}" for split, (ids, of) in sizes.items() if len(ids) < of]
-        return replace(self, subset={"subset": ",".join(parts)} if parts else {})
+        subset = {"subset": ",".join(parts)} if parts else {}
+        if self.card.by_position:
+            subset["ids"] = "position"
+        return replace(self, subset=subset)
 
 
 def _plain(name: str) -> str:
@@ -206,16 +225,17 @@ def _card(content: Any, file: Path, of: str = "") -> SystemCard:
 
 
 def captions_by_split(
-    path: Path, data: BenchmarkData, *, allow_subset: bool
+    path: Path, data: BenchmarkData, options: MatchOptions, *, allow_subset: bool
 ) -> tuple[dict[str, dict[int, str]], list[str]]:
     """The captions of a file by evaluated split, less splits without any, and notes on what it holds."""
     splits = data.evaluated
     samples = [sample for of in splits.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
-    # A list in the order of a split is the test split's.
-    test = [sample.image_id for sample in splits["test"]]
-    others = {sample.image_id for sample in data.dataset.samples}.difference(test)
-    found = read_predictions(path, test, files, others)
+    order = [sample.image_id for sample in splits["test"]]  # positions count the test split
+    if not options.by_position:
+        order += [sample.image_id for name, of in splits.items() if name != "test" for sample in of]
+    others = {sample.image_id for sample in data.dataset.samples}.difference(order)
+    found = read_predictions(path, order, files, labels=data.dataset.labels, options=options)
     covered = {split: of for split, of in splits.items() if any(each.image_id in found.captions for each in of)}
     wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
     try:
@@ -225,8 +245,8 @@ def captions_by_split(
     except BenchError as error:
         raise BenchError(f"{path}: {error}", error.hint) from error
     notes = [f"left out: {note}" for note in notes]
-    if found.by_place:
-        notes.append(PLACES)
+    if found.by_position:
+        notes.append(POSITIONS)
     by_split = {}
     for split, of in covered.items():
         ids = {each.image_id for each in of}
@@ -248,11 +268,19 @@ def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, eva
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
     splits, costs = [], dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
     costs["score_seconds"] = Quantity(None, "it has no captions of the test split")
-    by_split, _ = captions_by_split(path, data, allow_subset=True)
+    options = MatchOptions(card.get("id_field"), bool(card.get("by_position")))
+    by_split, _ = captions_by_split(path, data, options, allow_subset=True)
     for split, captions in by_split.items():
         files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}
         others = {
-            name: scores_by_image(scores_file(path, file), name, captions, files)
+            name: scores_by_image(
+                scores_file(path, file),
+                name,
+                captions,
+                files,
+                labels=data.dataset.labels,
+                options=MatchOptions(by_position=options.by_position),
+            )[0]
             for name, file in card.get("scores", {}).items()
         }
         result, seconds = score_split(split, captions, within(data, split, captions), evaluator, others)

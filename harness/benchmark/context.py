@@ -196,6 +196,8 @@ def open_context(
     """
     preset, config, device = opening.preset, opening.features, torch.device(opening.device)
     dataset, backbone = open_inputs(opening, workspace, reporter)
+    for note in dataset.notes:
+        reporter.note(note, style="yellow")
     sees = looking(opening, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):

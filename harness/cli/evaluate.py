@@ -96,6 +96,13 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder of the images, for --clip and for the report's gallery."),
     ] = None,
+    id_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field that names the images, where several could.")
+    ] = None,
+    by_position: Annotated[
+        bool,
+        typer.Option("--by-position", help="Take captions that name no image in the order of the references."),
+    ] = False,
     sets: Annotated[
         Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
     ] = None,
@@ -108,7 +115,8 @@ def evaluate(
 
     Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
-    from harness.data.formats.predictions import PLACES, check_predictions, read_predictions, scores_by_image
+    from harness.data.formats.match import MatchOptions
+    from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
     from harness.data.formats.references import read_references
     from harness.data.nocaps import read_domains
     from harness.metrics.evaluator import Evaluator, Report, with_intervals
@@ -118,11 +126,11 @@ def evaluate(
 
     others = _metrics_of(scores)
     if judgements is not None:
-        reads = {"judgements", "references", "scores", "out", "tokenizer", "no_meteor"}
+        reads = {"judgements", "references", "scores", "out", "tokenizer", "no_meteor", "by_position"}
         unused = [name for name in context.params if name not in reads]
         refuse_typed(context, unused, "--judgements has captions of its own", "leave it out")
         settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor)
-        _judge(judgements, references, others, out, settings)
+        _judge(judgements, references, others, out, settings, by_position=by_position)
         return
     if not predictions or references is None:
         raise BenchError("captions and their references are needed", "bench evaluate FILE --references FILE")
@@ -133,6 +141,8 @@ def evaluate(
         refuse_typed(context, of_more, "read by --more alone", "add --more, or leave it out")
     more_settings = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
+        why = "of one file; of several, say it on the card of each: --cards"
+        refuse_typed(context, ("id_field", "by_position"), why, "write id_field: NAME or by_position: true there")
         other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor")
         why = "works with one file and no --report; otherwise all images are scored, as by bench run"
         refuse_typed(context, other, why, "leave it out, or give one file")
@@ -147,7 +157,9 @@ def evaluate(
         wanted = replace(wanted, domains=read_domains(domains, wanted))
     if domain_df != "all" and not wanted.domains:
         raise BenchError(f"--domain-df {domain_df}: no image has a domain", "add --domains FILE, or leave it out")
-    read = read_predictions(captions_file, wanted.captions, wanted.files, wanted.others)
+    options = MatchOptions(id_field, by_position)
+    names = {"files": wanted.files, "labels": wanted.labels}
+    read = read_predictions(captions_file, wanted.captions, **names, options=options)
     try:
         chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
     except BenchError as error:
@@ -155,17 +167,26 @@ def evaluate(
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )
+    further = {
+        name: scores_by_image(file, name, captions, **names, options=MatchOptions(by_position=by_position))
+        for name, file in others.items()
+    }
+    if by_position and not (read.by_position or any(used for _, used in further.values())):
+        raise BenchError("--by-position: every file names its images", "leave it out")
     with Reporter() as reporter, Evaluator(settings=settings) as evaluator, reporter.task("scoring", 1):
-        for note in [*([PLACES] if read.by_place else []), *(f"left out: {note}" for note in notes)]:
+        positions = [POSITIONS] if read.by_position else []
+        for note in (*wanted.notes, *positions, *(f"left out: {note}" for note in notes)):
             reporter.note(note, style="yellow")
         evaluation = evaluator.evaluate(
             chosen,
             captions,
             {image_id: domain for image_id, domain in wanted.domains.items() if image_id in chosen},
-            others={name: scores_by_image(file, name, captions, wanted.files) for name, file in others.items()},
+            others={name: values for name, (values, _) in further.items()},
         )
         count, groups = len(wanted.captions), evaluation.domains
-        signature = evaluation_signature(settings, chosen, name=wanted.name, of=count, domains=groups)
+        signature = evaluation_signature(
+            settings, chosen, name=wanted.name, of=count, domains=groups, by_position=read.by_position
+        )
         scored = Report(signature, with_intervals(evaluation))
     _print(scored, wanted)
     found = None
@@ -211,7 +232,13 @@ def _metrics_of(options: Sequence[str] | None) -> dict[str, Path]:
 
 
 def _judge(
-    file: Path, references: Path | None, others: Mapping[str, Path], out: Path | None, settings: EvaluationSettings
+    file: Path,
+    references: Path | None,
+    others: Mapping[str, Path],
+    out: Path | None,
+    settings: EvaluationSettings,
+    *,
+    by_position: bool,
 ) -> None:
     """Print and write how far each metric agrees with people; exit code 1 where one could not be computed."""
     from harness.metrics.contract import OVERALL
@@ -220,7 +247,7 @@ def _judge(
     from results.statistics.agreement import differences
 
     judged = read_judgements(file, references)
-    numbers = {name: scores_in_order(path, name, judged) for name, path in others.items()}
+    numbers = {name: scores_in_order(path, name, judged, by_position=by_position) for name, path in others.items()}
     texts = dict(enumerate(judged.references)), dict(enumerate(judged.captions))
     with Evaluator(settings=settings) as evaluator:
         scored = evaluator.evaluate(*texts, others=numbers)
@@ -357,7 +384,9 @@ def _measure(
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
-    several: dict[int, list[str]] = {} if sets is None else read_caption_sets(sets)
+    several: dict[int, list[str]] = (
+        {} if sets is None else read_caption_sets(sets, wanted.captions, wanted.files, labels=wanted.labels)
+    )
     if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
         said = f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)"
         raise BenchError(said, "give captions of every image that is scored")

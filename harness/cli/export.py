@@ -35,18 +35,28 @@ def submission(
         str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.  [default: the test split]")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
+    id_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field that names the images, where several could.")
+    ] = None,
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Take captions that name no image in the order of --images.")
+    ] = False,
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
 ) -> None:
     """Write the file that COCO's or nocaps's evaluation server takes, of a file's or a stored run's captions."""
+    from harness.data.formats.match import MatchOptions
     from harness.data.formats.predictions import read_predictions
+    from harness.data.formats.references import read_image_files
     from harness.metrics.submission import SPLITS, read_image_list, run_predictions, write_submission
 
     wanted = read_image_list(images, server)
     if Path(predictions).is_file():
         why = f"{predictions} is a file, and no run of a benchmark"
         options.refuse_typed(context, ("workspace", "db"), why, "leave these out")
-        found = read_predictions(Path(predictions), wanted)
+        found = read_predictions(
+            Path(predictions), wanted, read_image_files(images), options=MatchOptions(id_field, by_position)
+        )
     else:
         from results.errors import StoreError
         from results.store.store import Store

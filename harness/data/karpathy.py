@@ -121,7 +121,14 @@ def _references_alone(file: Path, content: Mapping[str, Any], root: Path) -> Dat
         for image_id, captions in references.captions.items()
     )
     name = "coco" if is_test else references.name
-    return Dataset(name=name, root=root, samples=samples, fingerprint=fingerprint(root, samples, {}))
+    return Dataset(
+        name=name,
+        root=root,
+        samples=samples,
+        fingerprint=fingerprint(root, samples, {}),
+        labels=references.labels,
+        notes=references.notes,
+    )
 
 
 def annotation_file(location: Path) -> Path:

@@ -84,10 +84,14 @@ def read_judgements(path: Path, references: Path | None = None) -> Judgements:
     return found
 
 
-def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, float]:
-    """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order."""
-    read = read_scores(path, name, {})
-    named, values = [str(image) for image, _ in read], [value for _, value in read]
+def scores_in_order(path: Path, name: str, judged: Judgements, *, by_position: bool) -> dict[int, float]:
+    """Numbers of a metric by caption, from a file with one for each rating or caption in the judgements' order.
+
+    Where an image has several captions, that order alone says which is meant: the file names the images in it, or
+    `by_position` says that it does.
+    """
+    read = read_scores(path, name)
+    values = [value for _, value in read]
     each = len(values) == len(judged.ratings)
     numbers = [number for number, _ in judged.ratings] if each else range(len(judged.captions))
     if len(values) != len(numbers):
@@ -97,8 +101,16 @@ def scores_in_order(path: Path, name: str, judged: Judgements) -> dict[int, floa
             "give one for each, in the order of the judgements",
         )
     expected = [judged.images[number] for number in numbers]
-    if named != expected and Counter(named) == Counter(expected):
-        raise BenchError(f"{path} names the images in another order than the judgements", "sort it as they are")
+    fields = dict.fromkeys(field for row, _ in read for field in row)
+    named = {field: [str(row.get(field)) for row, _ in read] for field in fields}
+    if not any(images == expected for images in named.values()):
+        if any(Counter(images) == Counter(expected) for images in named.values()):
+            raise BenchError(f"{path} names the images in another order than the judgements", "sort it as they are")
+        if not by_position:
+            raise BenchError(
+                f"{path}: nothing names the images of the judgements, such as {', '.join(expected[:3])}",
+                "where the numbers are in the order of the judgements, add --by-position",
+            )
     return dict(zip(numbers, values, strict=True))
 
 

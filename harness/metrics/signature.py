@@ -41,11 +41,12 @@ def evaluation_signature(
     name: str,
     of: int,
     domains: Mapping[str, Sequence[int]],
+    by_position: bool = False,
 ) -> str:
     """The signature of an evaluation, as printed beside a score: `nrefs:5|refs:coco#1f3a09bc|n:5000|...`.
 
     Its fields are in the order of display; scores with different ones are not comparable. `of` is the number of images
-    in the reference file, of which a subset may be scored.
+    in the reference file, of which a subset may be scored; `by_position`: captions named no images.
     """
     counts = {len(texts) for texts in references.values()}
     signed = {
@@ -55,6 +56,8 @@ def evaluation_signature(
     }
     if of != len(references):
         signed["of"] = str(of)
+    if by_position:
+        signed["ids"] = "position"
     if domains:
         signed["domains"] = ",".join(f"{domain}={len(members)}" for domain, members in domains.items())
     signed |= {

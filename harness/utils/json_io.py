@@ -1,7 +1,9 @@
 """Read JSON files, gzipped or plain."""
 
+import codecs
 import gzip
 import io
+import shlex
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +24,9 @@ def read_json(path: Path) -> Any:
 def read_json_or_lines(path: Path) -> Any:
     """As `read_json`; of two lines or more with a JSON value each, their list."""
     raw = read_file(path)
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # whose lines cannot be told apart as bytes
+        with suppress(UnicodeDecodeError):
+            raw = raw.decode("utf-16").encode()
     try:
         return parse_json(raw, path)
     except BenchError:
@@ -48,13 +53,17 @@ def parse_json(raw: bytes, path: Path) -> Any:
     try:
         return load_json(raw)
     except UnicodeDecodeError as error:
-        raise BenchError(f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on") from error
+        raise BenchError(
+            f"{path} is not valid JSON: it is not text in UTF-8, from byte {error.start} on", to_utf8(path)
+        ) from error
     except ValueError as error:
-        is_table = path.suffix.lower() in {".csv", ".tsv"}
-        hint = (
-            "captions to score are JSON; a table becomes a data set by: bench data convert FILE" if is_table else None
-        )
-        raise BenchError(f"{path} is not valid JSON: {error}", hint) from error
+        raise BenchError(f"{path} is not valid JSON: {error}") from error
+
+
+def to_utf8(path: Path) -> str:
+    """What to type for a text in another encoding."""
+    name = shlex.quote(path.name)
+    return f"convert it: iconv -f latin1 -t utf-8 {name} > {shlex.quote('utf8-' + path.name)}; or save it as UTF-8"
 
 
 def _unpacked(raw: bytes, path: Path) -> bytes:

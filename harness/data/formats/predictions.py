@@ -3,83 +3,92 @@
 | form | as of |
 |---|---|
 | `[{"image_id": 1, "caption": "a dog"}]`, whatever keys beside | COCO, nocaps, X-modaler, self-critical's `vis.json` |
-| the same with other names of keys (`_IDS`, `_TEXTS`), or below one of `_LISTS` | NeuralTalk, MAGIC and others |
-| `{"1": "a dog"}`, `{"1": ["a dog"]}`, `[{"1": "a dog"}]` | M2, BLIP-2, LLaVA, pycocoevalcap |
-| `["a dog"]`, in the order of the references | |
+| the same with other names of the caption (`_TEXTS`), or below one of `_LISTS` | NeuralTalk, MAGIC, LLaVA and others |
+| `{"1": "a dog"}`, `{"1": ["a dog"]}`, `[{"1": "a dog"}]` | M2, BLIP-2, pycocoevalcap |
+| `[[{"generated_text": "a dog"}]]` | pipelines of transformers |
+| `["a dog"]`, in the order of the references, by `--by-position` | |
 | any of these a line | JSON lines |
+| CSV or TSV with a heading | VLM harnesses, spreadsheets |
 
-Images are named by id, as a number or as text, by file name, or by COCO's file names, which end in the id.
+`harness.data.formats.match` says which image each caption is of.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from harness.data.formats.references import WHOLE_NUMBER, References, is_image_id, named
+from harness.data.formats.match import BY_FIELDS, ID_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
+from harness.data.formats.references import WHOLE_NUMBER, References, named
+from harness.data.formats.table import read_table
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json_or_lines
 
 _LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
-_IDS: Final = (
-    *("image_id", "img_id", "imgid", "cocoid", "id", "image_name", "file_name", "filename"),
-    *("img_path", "file_path", "image_path", "image"),
+_TEXTS: Final = (
+    *("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output", "generated_text", "response"),
+    *("generated_caption", "predicted_caption", "pred_caption", "generation", "captions", "answer"),
 )
-_TEXTS: Final = ("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output")
-_FORMS: Final = (
-    'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a list of captions in the references\' order'
-)
+_TABLES: Final = (".csv", ".tsv")
+_FORMS: Final = 'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a CSV with image_id,caption'
 _NO_TEXT: Final = "whose caption is no text"
 _TWICE: Final = "predicted more than once"
 _NO_IMAGE: Final = f"without a {WHOLE_NUMBER} or a file name as their image"
 EMPTY: Final = "with an empty caption"
-PLACES: Final = "images are taken by their places in the list of references, since no ids name them"
-_COCO_NAME: Final = re.compile(r"(?:^|_)(\d{12})$")
+POSITIONS: Final = "images are taken by their positions in the list of references (--by-position)"
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and problem -> its images; `by_place`: they were named by places in the references."""
+    """One caption by image id, and problem -> its images; `by_position`: the file names no images."""
 
     captions: dict[int, str]
     problems: dict[str, list[str]]
-    by_place: bool = False
+    by_position: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What could name an entry's image, and what stands for its caption."""
+
+    fields: Row
+    caption: Any
 
 
 def read_predictions(
-    path: Path, wanted: Iterable[int] = (), files: Mapping[int, str] | None = None, others: Collection[int] = ()
+    path: Path,
+    wanted: Iterable[int] = (),
+    files: Mapping[int, str] | None = None,
+    *,
+    labels: Mapping[int, str] | None = None,
+    options: MatchOptions = BY_FIELDS,
 ) -> Predictions:
     """Read one caption of each image, in any of the forms above.
 
-    `wanted` are the ids of the images to caption, in the references' order; ids of other images that count them from 0
-    are places in it, unless all are among the `others`, those of another split. BenchError where the file cannot be
-    read or has another form; faulty entries are in `problems`.
+    Args:
+        wanted: the ids of the images to caption, in the references' order.
+        files, labels: file names, and ids that are texts, by these.
+        options: how images are named, where the user says it.
+
+    Raises:
+        BenchError: the file cannot be read, has another form, or nothing in it names the images. Faulty entries are in
+            `problems`.
     """
-    order = list(wanted)
-    names = _names(order, files or {})
-    entries = _entries(path, names)
-    unnamed = all(image is None for image, _ in entries)
-    if unnamed and len(entries) != len(order):
-        raise BenchError(
-            f"{path} has {len(entries):,} captions that name no image, for {len(order):,} images",
-            f"{_FORMS} of them all",
-        )
-    ids = list(range(len(order))) if unnamed else [_image(image, names) for image, _ in entries]
-    told = set(ids)
-    by_place = unnamed or (told == set(range(len(order))) and told != set(order) and not told <= set(others))
-    if by_place:
-        ids = [order[place] for place in ids if place is not None]
+    entries = _entries(path)
+    match = match_rows([entry.fields for entry in entries], ImageNames(wanted, files, labels), path, options)
     problems: dict[str, list[str]] = {}
     captions: dict[int, str] = {}
-    counts = Counter(ids)
-    for number, (image_id, (_, said)) in enumerate(zip(ids, entries, strict=True)):
-        caption = _text(said)
+    texts: dict[int, set[str | None]] = {}
+    for image_id, entry in zip(match.ids, entries, strict=True):
+        if image_id is not None:
+            texts.setdefault(image_id, set()).add(_text(entry.caption))
+    for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
+        caption = _text(entry.caption)
         if image_id is None:
             problems.setdefault(_NO_IMAGE, []).append(f"entry {number}")
-        elif counts[image_id] > 1:
+        elif len(texts[image_id]) > 1:
             problems.setdefault(_TWICE, []).append(str(image_id))
         elif caption is None:
             problems.setdefault(_NO_TEXT, []).append(str(image_id))
@@ -87,25 +96,34 @@ def read_predictions(
             problems.setdefault(EMPTY, []).append(str(image_id))
         else:
             captions[image_id] = caption
-    if _TWICE in problems:
-        problems[_TWICE] = list(dict.fromkeys(problems[_TWICE]))
-    return Predictions(captions, problems, by_place)
+    problems = {problem: list(dict.fromkeys(images)) for problem, images in problems.items()}
+    return Predictions(captions, problems, match.by_position)
 
 
-def read_caption_sets(path: Path) -> dict[int, list[str]]:
+def read_caption_sets(
+    path: Path,
+    wanted: Iterable[int] = (),
+    files: Mapping[int, str] | None = None,
+    *,
+    labels: Mapping[int, str] | None = None,
+    options: MatchOptions = BY_FIELDS,
+) -> dict[int, list[str]]:
     """The captions of each image, several entries or a list of them, in the file's order; BenchError as above."""
+    entries = _entries(path)
+    names = ImageNames(wanted, files, labels)
+    match = match_rows([entry.fields for entry in entries], names, path, options, several=True)
     found: dict[int, list[str]] = {}
-    for number, (image, said) in enumerate(_entries(path, {})):
-        image_id = _image(image, {})
-        texts = [_text(each) for each in (said if isinstance(said, list) else [said])]
+    for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
+        captions = entry.caption if isinstance(entry.caption, list) else [entry.caption]
+        texts = [_text(caption) for caption in captions]
         if image_id is None or None in texts:
             raise BenchError(f"{path}: entry {number} has no id of an image or no caption", _FORMS)
         found.setdefault(image_id, []).extend(text for text in texts if text is not None)
     return found
 
 
-def read_scores(path: Path, name: str, names: Mapping[str, int]) -> list[tuple[Any, float]]:
-    """A number for each caption, and what names its image, None where nothing does, in the file's order.
+def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
+    """A number for each caption, and what could name its image, in the file's order.
 
     A list of numbers, numbers by image, objects of an image and of `name`, any of these a line, or what capevalkit
     writes as `per_item`. BenchError where the file cannot be read or has another form, or no number of this name.
@@ -113,37 +131,40 @@ def read_scores(path: Path, name: str, names: Mapping[str, int]) -> list[tuple[A
     content = read_json_or_lines(path)
     content = content.get("per_item", content) if isinstance(content, dict) else content
     listed = content if isinstance(content, list) else [content]
-    entries = list(content.items()) if isinstance(content, dict) else [(None, each) for each in listed]
+    entries = [({KEY: key}, value) for key, value in content.items()] if isinstance(content, dict) else None
     found = []
-    for number, (image, said) in enumerate(entries):
-        if isinstance(said, dict):
-            image = _named(said, names) if any(key in said for key in _IDS) else image
-        value = said.get(name) if isinstance(said, dict) else said
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:  # a float holds it
+    for number, (fields, value) in enumerate(entries or [({}, value) for value in listed]):
+        row: Row = {**fields, **_scalars(value, without=name)} if isinstance(value, dict) else fields
+        score = value.get(name) if isinstance(value, dict) else value
+        if not isinstance(score, int | float) or isinstance(score, bool) or not abs(score) < 1e300:  # a float holds it
             raise BenchError(
-                f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(said), 60)}",
-                'give [0.5, 0.7] in the order of the captions, {"1": 0.5} by image, or what capevalkit wrote',
+                f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(value), 60)}",
+                'give {"1": 0.5} by image, or [0.5, 0.7] in the order of the captions with --by-position',
             )
-        found.append((image, float(value)))
+        found.append((row, float(score)))
     return found
 
 
 def scores_by_image(
-    path: Path, name: str, wanted: Iterable[int], files: Mapping[int, str] | None = None
-) -> dict[int, float]:
-    """As `read_scores`, of each of these images, BenchError if one has none; numbers that name none are in order."""
+    path: Path,
+    name: str,
+    wanted: Iterable[int],
+    files: Mapping[int, str] | None = None,
+    *,
+    labels: Mapping[int, str] | None = None,
+    options: MatchOptions = BY_FIELDS,
+) -> tuple[dict[int, float], bool]:
+    """As `read_scores`, of each of these images, and whether by position; BenchError if one has none."""
     order = list(wanted)
-    names = _names(order, files or {})
-    read = read_scores(path, name, names)
-    unnamed = len(read) == len(order) and all(image is None for image, _ in read)
-    found = dict(zip(order, (value for _, value in read), strict=True)) if unnamed else {}
-    known = [(image_id, value) for image, value in read if (image_id := _image(image, names)) is not None]
+    read = read_scores(path, name)
+    match = match_rows([row for row, _ in read], ImageNames(order, files, labels), path, options)
+    known = [(image_id, value) for image_id, (_, value) in zip(match.ids, read, strict=True) if image_id is not None]
     if twice := [str(image_id) for image_id, times in Counter(image_id for image_id, _ in known).items() if times > 1]:
         raise BenchError(f"{path}: {named(twice, f'with more than one number {shortened(name)}')}")
-    found |= dict(known)
+    found = dict(known)
     if missing := [str(image_id) for image_id in order if image_id not in found]:
         raise BenchError(f"{path}: {named(missing, f'without a number {shortened(name)}')}")
-    return {image_id: found[image_id] for image_id in order}
+    return {image_id: found[image_id] for image_id in order}, match.by_position
 
 
 def check_predictions(
@@ -151,6 +172,9 @@ def check_predictions(
 ) -> tuple[dict[int, tuple[str, ...]], dict[int, str], list[str]]:
     """References and captions of images with both, and notes on the others; BenchError if these may not be left out."""
     wanted = references.captions
+    if references.left_out & predictions.captions.keys():
+        scored = {i: text for i, text in predictions.captions.items() if i not in references.left_out}
+        predictions = replace(predictions, captions=scored)
     notes = mismatches(predictions, wanted, "without references")
     both = {image_id: texts for image_id, texts in wanted.items() if image_id in predictions.captions}
     if shift := _constant_offset(predictions.captions, wanted):
@@ -193,68 +217,86 @@ def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:
     return offsets.pop() if len(offsets) == 1 else 0
 
 
-def _entries(path: Path, names: Mapping[str, int]) -> list[tuple[Any, Any]]:
-    """What names the image of each caption, None where nothing does, and what stands for the caption."""
+def _entries(path: Path) -> list[_Entry]:
+    """The captions of a file, with all that could name their images."""
+    if path.suffix.lower() in _TABLES:
+        return _table_entries(path)
     content = read_json_or_lines(path)
     if isinstance(content, dict):
         inner = next((content[name] for name in _LISTS if isinstance(content.get(name), list)), None)
-        if inner is None and any(name in content for name in _IDS) and any(name in content for name in _TEXTS):
+        if inner is None and any(name in content for name in ID_FIELDS) and any(name in content for name in _TEXTS):
             inner = [content]
-        content = list(content.items()) if inner is None else inner
+        if inner is None:
+            return [_keyed(key, value) for key, value in content.items()]
+        content = inner
     if not isinstance(content, list) or not content or all(isinstance(each, int | float | None) for each in content):
         found = "an empty list" if content == [] else f"{shortened(str(content), 60)}"
         raise BenchError(f"{path} holds no captions of images: it is {found}", _FORMS)
-    return [_entry(each, names) for each in content]
+    entries = [_entry(each) for each in content]
+    if all(entry.caption is None for entry in entries):
+        keys = dict.fromkeys(key for each in content if isinstance(each, dict) for key in each)
+        raise BenchError(
+            f"{path}: no key holds a caption; its keys are {', '.join(keys)[:200] or 'none'}",
+            f"name the captions {_TEXTS[0]!r}: {_FORMS}",
+        )
+    return entries
 
 
-def _entry(entry: Any, names: Mapping[str, int]) -> tuple[Any, Any]:
-    if isinstance(entry, tuple):  # of an object by image
-        return entry
+def _table_entries(path: Path) -> list[_Entry]:
+    """The rows of a table with a heading for the caption; BenchError where a row has another number of cells."""
+    table = read_table(path)
+    column = next((name for name in _TEXTS if name in table.headings), None)
+    if column is None:
+        raise BenchError(
+            f"{path} has no column of captions: its headings are {', '.join(table.headings)[:200] or 'none'}",
+            f"call the column {_TEXTS[0]!r} in its first line",
+        )
+    entries = []
+    for row in table.rows:
+        if len(row.cells) != len(table.headings):
+            raise BenchError(
+                f"{path}, line {row.line}: {len(row.cells)} cells under {len(table.headings)} headings",
+                "quote cells that hold the delimiter",
+            )
+        fields = dict(zip(table.headings, row.cells, strict=True))
+        caption = fields.pop(column)
+        entries.append(_Entry({name: value for name, value in fields.items() if value.strip()}, caption))
+    return entries
+
+
+def _keyed(key: str, value: Any) -> _Entry:
+    """An entry of an object by image, whose value may name the image too."""
+    if isinstance(value, dict):
+        inner = _entry(value)
+        return _Entry({KEY: key, **inner.fields}, inner.caption)
+    return _Entry({KEY: key}, value)
+
+
+def _entry(entry: Any) -> _Entry:
+    while isinstance(entry, list) and len(entry) == 1:
+        [entry] = entry
     if not isinstance(entry, dict):
-        return None, entry
-    image = _named(entry, names)
-    said = next((entry[name] for name in _TEXTS if name in entry), None)
-    if image is None and said is None and len(entry) == 1:
-        return next(iter(entry.items()))
-    return image, said
+        return _Entry({}, entry)
+    name = next((name for name in _TEXTS if name in entry), None)
+    if name is None and len(entry) == 1 and not entry.keys() & set(ID_FIELDS):
+        [(key, value)] = entry.items()
+        return _Entry({KEY: key}, value)
+    return _Entry(_scalars(entry, without=name), None if name is None else entry[name])
 
 
-def _named(entry: Mapping[str, Any], names: Mapping[str, int]) -> Any:
-    """What names an entry's image: a file that is known, since ids may count rows; else the first of `_IDS`."""
-    given = [entry[key] for key in _IDS if key in entry]
-    paths = {each: PurePosixPath(each) for each in given if isinstance(each, str)}
-    known = (each for each, path in paths.items() if path.suffix and {str(path), path.name} & names.keys())
-    return next(known, given[0] if given else None)
-
-
-def _text(said: Any) -> str | None:
-    """The caption, which may be alone in a list, or in an object; None where there is no single one."""
-    if isinstance(said, list) and len(said) == 1:
-        return _text(said[0])
-    if isinstance(said, dict):
-        return next((said[name] for name in _TEXTS if isinstance(said.get(name), str)), None)
-    return said if isinstance(said, str) else None
-
-
-def _names(order: Iterable[int], files: Mapping[int, str]) -> dict[str, int]:
-    """Every name of an image that no other has; an id goes before a file's name."""
-    paths = {image_id: PurePosixPath(file) for image_id, file in files.items()}
-    found = [(name, image_id) for image_id, path in paths.items() for name in {path.stem, path.name, str(path)}]
-    times = Counter(name for name, _ in found)
-    return {name: image_id for name, image_id in found if times[name] == 1} | {
-        str(image_id): image_id for image_id in order
+def _scalars(entry: Mapping[str, Any], without: str | None) -> Row:
+    """The fields of an entry that are texts or numbers."""
+    return {
+        key: value
+        for key, value in entry.items()
+        if key != without and isinstance(value, str | int | float) and not isinstance(value, bool)
     }
 
 
-def _image(named_by: Any, names: Mapping[str, int]) -> int | None:
-    """The id of an image, whether or not it is wanted."""
-    if is_image_id(named_by):
-        return named_by
-    if not isinstance(named_by, str):
-        return None
-    path = PurePosixPath(named_by.strip())
-    known = next((names[name] for name in (str(path), path.name, path.stem) if name in names), None)
-    digits = _COCO_NAME.search(path.stem)
-    told = digits[1] if digits else str(path)
-    number = int(told) if len(told) < 20 and told.removeprefix("-").isdecimal() else None
-    return known if number is None or known is not None else number
+def _text(caption: Any) -> str | None:
+    """The caption, which may be alone in a list, or in an object; None where there is no single one."""
+    if isinstance(caption, list) and len(caption) == 1:
+        return _text(caption[0])
+    if isinstance(caption, dict):
+        return next((caption[name] for name in _TEXTS if isinstance(caption.get(name), str)), None)
+    return caption if isinstance(caption, str) else None

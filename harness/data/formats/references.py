@@ -5,17 +5,21 @@ caption per line, so a character that Java takes for a line end would silently a
 image, and METEOR separates the fields of a line by `|||`.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeGuard
 
+from harness.data.formats.table import caption_list, read_table
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
-from harness.utils.json_io import read_json
+from harness.utils.json_io import read_json, read_json_or_lines
 
 _SHOWN = 10
+_IMAGE_KEYS = ("image_id", "cocoid", "image", "file_name", "filename", "image_path", "img_id", "imgid", "id")
+_CAPTION_KEYS = ("captions", "caption", "reference_strs", "references", "raw", "text")
 _SPLIT = "test"
 WHOLE_NUMBER = "whole number of 64 bits"
 _MAX_ID = 2**63
@@ -29,7 +33,8 @@ METEOR_SEPARATOR: Final = "|||"
 class References:
     """Reference captions by image id, in the order of the file's images; domains and file names if it has them.
 
-    `others` are ids of the file's images of other splits.
+    `others` are ids of the file's images of other splits. `labels` are ids as the file has them, where these are texts:
+    its images are then numbered in its order. `left_out` are images that the file has no captions of; `notes` say so.
     """
 
     name: str
@@ -37,6 +42,9 @@ class References:
     domains: dict[int, str] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
     others: frozenset[int] = frozenset()
+    labels: dict[int, str] = field(default_factory=dict)
+    left_out: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def read_references(path: Path, *, split: str | None = None) -> References:
@@ -45,17 +53,16 @@ def read_references(path: Path, *, split: str | None = None) -> References:
     Without `split` that is its test split. BenchError where the file cannot be read, has another format, or images
     without captions, or `split` is given for a file without splits.
     """
-    return references_of(read_json(path), path, split=split)
+    if path.suffix.lower() in {".csv", ".tsv"}:
+        return _of_table(path, split)
+    return references_of(read_json_or_lines(path), path, split=split)
 
 
 def references_of(content: Any, path: Path, *, split: str | None = None) -> References:
     """As `read_references`, of the content of a file."""
     if (images := images_of(content)) is None:
-        raise BenchError(
-            f"{path} holds no reference captions",
-            "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json)",
-        )
-    listed = images
+        return _of_entries(content, path, split)
+    listed, labels, notes, left_out = images, dict[int, str](), list[str](), frozenset[int]()
     if "annotations" in content:
         if split is not None:
             raise BenchError(
@@ -63,7 +70,16 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
                 "which names no splits",
                 "leave --split out: all of its images are read",
             )
-        key, found = "id", _coco(path, images, content["annotations"])
+        key = "id"
+        images, annotations, labels = _numbered(images, content["annotations"])
+        annotations, notes = _without_rejected(annotations)
+        listed, found = images, _coco(path, images, annotations)
+        without = [image_id for image_id, texts in found.items() if not texts]
+        if 0 < len(without) < len(found):
+            shown = [labels.get(image_id, str(image_id)) for image_id in without]
+            notes.append(f"left out: {named(shown, 'without a reference caption')}")
+            found = {image_id: texts for image_id, texts in found.items() if texts}
+            left_out = frozenset(without)
     elif any("sentences" in image for image in images):
         images = _of_split(path, images, _SPLIT if split is None else split)
         key = id_key(images)
@@ -85,7 +101,139 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
     files = {i: str(PurePosixPath(folders.get(i, ""), name)) for i, name in _texts(images, key, "filename").items()}
     files = _texts(images, key, "file_name") | files
     others = frozenset(image[key] for image in listed if is_image_id(image.get(key))).difference(found)
-    return References(path.name.partition(".")[0], found, domains, files, others)
+    return References(path.name.partition(".")[0], found, domains, files, others, labels, left_out, tuple(notes))
+
+
+def _of_entries(content: Any, path: Path, split: str | None) -> References:
+    """References of an object by image, or of a list of objects with an image and a caption or several."""
+    if isinstance(content, dict) and isinstance(content.get("data"), list):  # TextCaps
+        content = content["data"]
+    entries: list[tuple[Any, Any]] = []
+    if isinstance(content, dict):
+        entries = list(content.items())
+    elif isinstance(content, list) and all(isinstance(entry, dict) for entry in content):
+        for entry in content:
+            name = next((entry[key] for key in _IMAGE_KEYS if key in entry), None)
+            entries.append((name, next((entry[key] for key in _CAPTION_KEYS if key in entry), None)))
+    captions: dict[Any, list[str]] = {}
+    for name, value in entries:
+        texts = _reference_texts(value)
+        if not texts or not isinstance(name, str | int) or isinstance(name, bool):
+            captions.clear()
+            break
+        known = captions.setdefault(name, [])
+        known += [text for text in texts if text not in known]
+    if not captions:
+        raise BenchError(
+            f"{path} holds no reference captions",
+            "give COCO's annotations (captions_val2014.json), nocaps's or Karpathy's JSON (dataset_coco.json), "
+            'a CSV with image,caption, or {"1": ["a dog", "one dog"]}',
+        )
+    if split is not None:
+        raise BenchError(f"--split {shortened(split)!r}, but {path} names no splits", "leave --split out")
+    return _of_named(path, captions)
+
+
+def _of_table(path: Path, split: str | None) -> References:
+    """References of a table with an image and a caption a row, or a list of captions; pictures are not needed."""
+    table = read_table(path)
+    headings = table.headings
+    image = next((headings.index(name) for name in _IMAGE_KEYS if name in headings), None)
+    caption = next((headings.index(name) for name in _CAPTION_KEYS if name in headings), None)
+    if image is None or caption is None:
+        raise BenchError(
+            f"{path} has no columns of images and captions: its headings are {', '.join(headings)[:200] or 'none'}",
+            "call them image and caption in the first line",
+        )
+    split_at = headings.index("split") if "split" in headings else None
+    if split is not None and split_at is None:
+        raise BenchError(f"--split {shortened(split)!r}, but {path} names no splits", "leave --split out")
+    wanted = split if split is not None or split_at is None else _SPLIT
+    captions: dict[Any, list[str]] = {}
+    for row in table.rows:
+        if len(row.cells) != len(headings):
+            raise BenchError(
+                f"{path}, line {row.line}: {len(row.cells)} cells under {len(headings)} headings",
+                "quote cells that hold the delimiter",
+            )
+        if split_at is None or row.cells[split_at].strip() == wanted:
+            texts = caption_list(row.cells[caption]) or [row.cells[caption]]
+            captions.setdefault(row.cells[image].strip(), []).extend(texts)
+    if not captions:
+        splits = sorted({row.cells[split_at].strip() for row in table.rows}) if split_at is not None else []
+        raise BenchError(
+            f"{path} has no split {wanted!r}", f"name one of its splits with --split: {', '.join(splits) or 'none'}"
+        )
+    return _of_named(path, captions)
+
+
+def _of_named(path: Path, captions: Mapping[Any, Sequence[str]]) -> References:
+    """References by what names the images: whole numbers are ids, other names are numbered in the file's order."""
+    name = path.name.partition(".")[0]
+    if bare := [str(image) for image, texts in captions.items() if not any(text.strip() for text in texts)]:
+        raise BenchError(f"{path}: {named(bare, 'without a reference caption')}")
+    numbers = [whole_number(image) for image in captions]
+    if None not in numbers and len(set(numbers)) == len(numbers):
+        of_numbers = zip(numbers, captions.values(), strict=True)
+        return References(name, {number: tuple(texts) for number, texts in of_numbers if number is not None})
+    labels = {number: str(image) for number, image in enumerate(captions)}
+    found = {number: tuple(texts) for number, texts in enumerate(captions.values())}
+    return References(name, found, files=labels, labels=labels)
+
+
+def _reference_texts(value: Any) -> list[str]:
+    """The captions that a value holds: a text, or a list of texts or of objects with one; none of anything else."""
+    values = value if isinstance(value, list) else [value]
+    texts = []
+    for each in values:
+        text = next((each[key] for key in ("caption", "raw") if key in each), None) if isinstance(each, dict) else each
+        if not isinstance(text, str):
+            return []
+        texts.append(text)
+    return texts
+
+
+def whole_number(value: object) -> int | None:
+    """An id that is a whole number, or a text of its digits without zeros before them; None of anything else."""
+    if isinstance(value, str) and re.fullmatch(r"0|-?[1-9][0-9]{0,18}", value):
+        value = int(value)
+    return value if is_image_id(value) else None
+
+
+def _numbered(images: list[dict[str, Any]], annotations: Any) -> tuple[list[dict[str, Any]], Any, dict[int, str]]:
+    """Images and annotations of COCO's form with whole numbers as ids, and the texts that these stand for."""
+    ids = [image.get("id") for image in images]
+    if not images or not all(isinstance(image_id, str) for image_id in ids) or not isinstance(annotations, list):
+        return images, annotations, {}
+    numbers = [whole_number(image_id) for image_id in ids]
+    labels: dict[int, str] = {}
+    if None in numbers or len(set(numbers)) < len(numbers):
+        numbers = list(range(len(ids)))
+        labels = dict(enumerate(map(str, ids)))
+    number_of = dict(zip(ids, numbers, strict=True))
+    if len(number_of) < len(ids):
+        return images, annotations, {}  # an id twice, which is refused
+    images = [image | {"id": number_of[image["id"]]} for image in images]
+    annotations = [
+        entry | {"image_id": number_of.get(str(entry.get("image_id")))} if isinstance(entry, dict) else entry
+        for entry in annotations
+    ]
+    return images, annotations, labels
+
+
+def _without_rejected(annotations: Any) -> tuple[Any, list[str]]:
+    """Annotations without those that VizWiz's own API leaves out, and a note on them."""
+    if not isinstance(annotations, list):
+        return annotations, []
+    kept = [
+        entry
+        for entry in annotations
+        if not (isinstance(entry, dict) and (entry.get("is_rejected") or entry.get("is_precanned")))
+    ]
+    if len(kept) == len(annotations):
+        return annotations, []
+    count = len(annotations) - len(kept)
+    return kept, [f"left out: {count} captions that are marked is_rejected or is_precanned, as VizWiz's API does"]
 
 
 def read_image_ids(path: Path) -> list[int]:
@@ -93,6 +241,14 @@ def read_image_ids(path: Path) -> list[int]:
     if not (images := images_of(read_json(path))):
         raise BenchError(f'{path} has no list of objects named "images"')
     return image_ids(path, images, next((key for key in ("id", "cocoid") if key in images[0]), "imgid"))
+
+
+def read_image_files(path: Path) -> dict[int, str]:
+    """The file names of a file's images by their ids, of those that have one; BenchError as `read_image_ids`."""
+    ids = read_image_ids(path)
+    images = images_of(read_json(path)) or []
+    names = [image.get("file_name", image.get("filename")) for image in images]
+    return {image_id: name for image_id, name in zip(ids, names, strict=True) if isinstance(name, str)}
 
 
 def images_of(content: Any) -> list[dict[str, Any]] | None:
@@ -132,9 +288,17 @@ def _of_split(path: Path, images: list[dict[str, Any]], split: str) -> list[dict
 
 def sentences_of(image: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The sentences of an image in Karpathy's format that have a text."""
-    told = image.get("sentences")
-    listed = told if isinstance(told, list) else []
-    return [each for each in listed if isinstance(each, dict) and isinstance(each.get("raw"), str)]
+    sentences = image.get("sentences")
+    found = []
+    for sentence in sentences if isinstance(sentences, list) else []:
+        if not isinstance(sentence, dict):
+            continue
+        tokens = sentence.get("tokens")
+        if isinstance(sentence.get("raw"), str):
+            found.append(sentence)
+        elif isinstance(tokens, list) and tokens and all(isinstance(token, str) for token in tokens):
+            found.append(sentence | {"raw": " ".join(tokens)})
+    return found
 
 
 def id_key(images: Sequence[Mapping[str, Any]]) -> str:

@@ -57,13 +57,14 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
 
 
-def test_numbers_without_images_are_in_the_order_of_the_captions(files, tmp_path):
+def test_numbers_without_images_are_taken_by_position_where_somebody_says_so(files, tmp_path):
     predictions, references = files
     write(predictions, {5: "a kite", 7: "a dog runs", 3: "two cats"})
     numbers, out = tmp_path / "numbers.json", tmp_path / "scores.json"
     words = ("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
     numbers.write_text("[0.5, 0.7, 0.3]")
-    bench_ok(*words, "--scores", f"P={numbers}")
+    assert "--by-position" in str(bench(*words, "--scores", f"P={numbers}").exception.hint)
+    bench_ok(*words, "--scores", f"P={numbers}", "--by-position")
     assert json.loads(out.read_text())["per_image"]["P"] == {"5": 0.5, "7": 0.7, "3": 0.3}
     numbers.write_text('[{"image_id": 5, "P": 0.5}, {"image_id": 5, "P": 9.0}]')
     for scores, said in {f"P={numbers}": "more than one number", f"CIDEr-D (df:domain)={numbers}": "names no"}.items():

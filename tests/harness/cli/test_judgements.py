@@ -53,7 +53,7 @@ def judge(folder: Path, content: Any, *options: object) -> Any:
 def test_ratings_of_captions(tmp_path: Path) -> None:
     own = write(tmp_path / "own.json", [1.0, 0.5, 0.1, 0.9, 0.4, 0.2])
     each = write(tmp_path / "each.json", "\n".join(map(str, [-1, -1, -2, -2, -3, -3] * 2)))
-    found = judge(tmp_path, rated(), "--scores", f"Own={own}", "--scores", f"Each={each}")
+    found = judge(tmp_path, rated(), "--scores", f"Own={own}", "--scores", f"Each={each}", "--by-position")
     assert (found["n"], found["images"], found["ratings"]) == (6, 2, 12)
     agreement = found["agreement"]
     assert agreement["Own"]["accuracy"] == [1.0, 1.0, 1.0] == agreement["Each"]["accuracy"]

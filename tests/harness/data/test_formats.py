@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.data.formats.match import MatchOptions
 from harness.data.formats.predictions import check_predictions, read_caption_sets, read_predictions
 from harness.data.formats.references import References, read_image_ids, read_references, sanitise_caption
 from harness.utils.errors import BenchError
@@ -90,7 +91,7 @@ def test_karpathy_gives_one_split(write):
         ({"images": [{"id": 1}], "annotations": {}}, "not a list of objects"),
         ({"images": [{"id": 1}], "annotations": []}, r"1 image without a reference caption \(1\)"),
         ({"images": [{"id": 1}, {"id": 1}], "annotations": []}, r"1 image listed more than once \(1\)"),
-        ({"images": [{"id": "1"}], "annotations": []}, 'without a whole number of 64 bits as "id"'),
+        ({"images": [{"id": 1.5}], "annotations": []}, 'without a whole number of 64 bits as "id"'),
         (COCO | {"annotations": [{"id": 9, "image_id": 4, "caption": "x"}]}, r"no caption or no image \(9\)"),
         (COCO | {"annotations": [{"id": 9, "image_id": 7, "caption": None}]}, r"no caption or no image \(9\)"),
         (
@@ -201,9 +202,7 @@ def test_one_form_says_what_another_does(write: Write, content: object) -> None:
     found = read_predictions(write(content), CAPTIONS, FILES)
     assert found.captions == CAPTIONS
     assert not found.problems
-    assert not found.by_place
-    found = read_predictions(write([{"image_id": i, "caption": str(i)} for i in range(3)]), [7, 8, 9], others=range(7))
-    assert not found.by_place, "they are of another split"
+    assert not found.by_position
 
 
 @pytest.mark.parametrize(
@@ -214,17 +213,20 @@ def test_one_form_says_what_another_does(write: Write, content: object) -> None:
         "\n".join(json.dumps(c) for _, c in PAIRS),
     ],
 )
-def test_places_in_the_list_are_found_and_said(write: Write, content: object) -> None:
-    found = read_predictions(write(content), CAPTIONS)
+def test_positions_are_taken_only_where_somebody_says_so(write: Write, content: object) -> None:
+    with pytest.raises(BenchError) as refused:
+        read_predictions(write(content), CAPTIONS)
+    assert "--by-position" in (refused.value.hint or "")
+    found = read_predictions(write(content), CAPTIONS, options=MatchOptions(by_position=True))
     assert found.captions == CAPTIONS
-    assert found.by_place
+    assert found.by_position
 
 
 def test_ids_that_count_the_images_are_these_ids(write: Write) -> None:
     """Nocaps's images have the ids 0 to 4,499, in no order."""
     found = read_predictions(write([{"image_id": i, "caption": str(i)} for i in range(3)]), [2, 0, 1])
     assert found.captions == {0: "0", 1: "1", 2: "2"}
-    assert not found.by_place
+    assert not found.by_position
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_ids_that_count_the_images_are_these_ids(write: Write) -> None:
         ([1, 2], "holds no captions of images"),
         ("text", "not valid JSON"),
         (3, "holds no captions of images"),
-        (["a dog"], "1 captions that name no image, for 3 images"),
+        (["a dog"], "nothing names the 3 images"),
     ],
 )
 def test_what_is_none_is_said_in_one_sentence(write: Write, content: object, message: str) -> None:

@@ -64,11 +64,11 @@ def test_pictures_may_lie_beside_the_annotations_or_elsewhere(entry: Make, folde
 
 def test_captions_are_single_lines_of_valid_text(entry: Make, folder: Make) -> None:
     raw = ["  A dog\n runs\u2028fast.\x00 ", "   ", "\ud800 cat", "A cat"]
-    sentences = [{"raw": text} for text in raw] + [{"tokens": ["no", "raw"]}, "text"]
+    sentences = [{"raw": text} for text in raw] + [{"tokens": ["only", "words"]}, "text"]
     captions = opened(folder([entry(0, "x.jpg", sentences=sentences)])).samples[0].captions
     assert captions[0] == "A dog runs fast."
-    assert captions[-1] == "A cat"
-    assert len(captions) == 3
+    assert captions[-2:] == ("A cat", "only words"), "of a sentence without its text"
+    assert len(captions) == 4
     assert "\n".join(captions).encode()
 
 

@@ -1,0 +1,296 @@
+"""Which image each row of a file is of: one rule for predictions, sets of captions, scores and submissions.
+
+1. A field whose values are ids or file names of the images is what names them, whatever the field is called.
+2. File names go before numbers. Of number fields that name other images, `cocoid` decides, then `image_id`; where
+   neither is there the file is refused, and `--id-field NAME` chooses.
+3. Rows are taken by their position only with `--by-position`.
+
+What matches nothing is refused: a score of captions that stand beside the references of other images is a number, too.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+
+KEY: Final = ""
+"""The field of the keys of an object, such as `{"391": "a dog"}`."""
+ID_FIELDS: Final = (
+    *("image_id", "img_id", "imgid", "cocoid", "id", "image_name", "file_name", "filename"),
+    *("img_path", "file_path", "image_path", "image", KEY),
+)
+"""Fields that are meant to name images: some of their values may name images that are not wanted."""
+_DECIDING: Final = ("cocoid", "image_id")
+_COCO_NAME: Final = re.compile(r"(?:^|_)(\d{12})$")
+_MAX_ID: Final = 2**63
+_SHOWN_VALUES: Final = 3
+_SHOWN_FIELDS: Final = 8
+
+Row = Mapping[str, object]
+"""The fields of one row that could name its image: texts and numbers, without the caption."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchOptions:
+    """How a user says that a file is to be read: `--id-field`, and `--by-position` where it names no images."""
+
+    id_field: str | None = None
+    by_position: bool = False
+
+
+BY_FIELDS: Final = MatchOptions()
+"""What names the images is found by the values of the fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The image of each row, None where nothing names it; ids of images that are not wanted are among them.
+
+    `field` is the one that names the images; None where they were taken by position.
+    """
+
+    ids: list[int | None]
+    field: str | None
+
+    @property
+    def by_position(self) -> bool:
+        return self.field is None
+
+
+class ImageNames:
+    """The images that rows may be of, with all that may name one.
+
+    Args:
+        order: the ids, in the order in which positions count them.
+        files: file names by id, relative to any folder.
+        labels: ids as the file of the references has them, where these are texts.
+    """
+
+    def __init__(
+        self, order: Iterable[int], files: Mapping[int, str] | None = None, labels: Mapping[int, str] | None = None
+    ) -> None:
+        self.order = list(order)
+        self._ids = set(self.order)
+        names = [(name, image_id) for image_id, file in (files or {}).items() for name in file_names(file)]
+        names += [(label, image_id) for image_id, label in (labels or {}).items()]
+        images_by_name: dict[str, set[int]] = {}
+        for name, image_id in names:
+            images_by_name.setdefault(name, set()).add(image_id)
+        self._by_name = {name: next(iter(images)) for name, images in images_by_name.items() if len(images) == 1}
+
+    def contain(self, ids: Iterable[int | None]) -> bool:
+        """Whether all of these are images that are wanted."""
+        return all(image_id in self._ids for image_id in ids)
+
+    def of_name(self, value: object) -> int | None:
+        """The image with this file name, with or without folder and ending; a number may be a file's name, too."""
+        text = _as_text(value)
+        return next((self._by_name[name] for name in file_names(text) if name in self._by_name), None) if text else None
+
+    def of_number(self, value: object) -> int | None:
+        """The image with this id."""
+        number = as_id(value)
+        return number if number in self._ids else None
+
+
+def file_names(text: str) -> tuple[str, ...]:
+    """A path with slashes, its last part, and that without its ending: from the most to the least specific."""
+    path = text.strip().replace("\\", "/").removeprefix("./")
+    name = path.rpartition("/")[2]
+    stem, dot, ending = name.rpartition(".")
+    return tuple(dict.fromkeys((path, name, stem if dot and stem and ending.isalnum() else name)))
+
+
+def as_id(value: object) -> int | None:
+    """A whole number of 64 bits, also as text with zeros before it, or at the end of a file name of COCO's."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str):
+        stem = file_names(value)[-1]
+        coco = _COCO_NAME.search(stem)
+        text = coco[1] if coco else value.strip()
+        value = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
+    return value if isinstance(value, int) and -_MAX_ID <= value < _MAX_ID else None
+
+
+def match_rows(
+    rows: Sequence[Row], names: ImageNames, path: Path, options: MatchOptions, *, several: bool = False
+) -> Match:
+    """Find the image of each row.
+
+    Args:
+        several: each image may have several rows, but all of them equally many.
+
+    Raises:
+        BenchError: nothing names the images, fields name different ones, or there is no such `id_field`.
+    """
+    if options.id_field is not None:
+        return _by_chosen_field(rows, names, path, options.id_field)
+    match = _by_fields(rows, names, path, several=several)
+    if match is not None and (not options.by_position or names.contain(match.ids)):
+        return match
+    if options.by_position:
+        return _by_position(rows, names, path)
+    raise _nothing_names(rows, names, path)
+
+
+def _by_chosen_field(rows: Sequence[Row], names: ImageNames, path: Path, field: str) -> Match:
+    if not any(field in row for row in rows):
+        fields = ", ".join(name for name in _fields(rows) if name != KEY) or "none"
+        raise BenchError(f"{path}: --id-field {shortened(field)}: no row has such a field", f"choose one of: {fields}")
+    values = [row.get(field) for row in rows]
+    by_name, by_number = [names.of_name(value) for value in values], [names.of_number(value) for value in values]
+    ids = by_name if _count(by_name) > _count(by_number) else by_number
+    if not _count(ids):
+        raise _nothing_names(rows, names, path)
+    return Match(_with_unwanted(ids, values), field)
+
+
+def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: bool) -> Match | None:
+    """The match by the field that names the images; None where no field does."""
+    by_name: dict[str, list[int | None]] = {}
+    by_number: dict[str, list[int | None]] = {}
+    for field in _fields(rows):
+        values = [row.get(field) for row in rows]
+        ids_of_names = [names.of_name(value) for value in values]
+        if _is_candidate(field, ids_of_names, several=several):
+            by_name[field] = ids_of_names
+        ids = [names.of_number(value) for value in values]
+        counts_rows = None in ids and _counts_rows(values)  # some of which happen to be ids
+        if not counts_rows and _is_candidate(field, ids, several=several):
+            by_number[field] = ids
+    if chosen := _best(by_name, by_number, path):
+        field, ids = chosen
+        return Match(_with_unwanted(ids, [row.get(field) for row in rows]), field)
+    # No image that is wanted; the ids are told all the same, since they say whose images these are.
+    for field in _fields(rows):
+        values = [row.get(field) for row in rows]
+        are_ids = field in ID_FIELDS and any(as_id(value) is not None for value in values)
+        if are_ids and not (names.order and _counts_rows(values)):
+            return Match([as_id(value) for value in values], field)
+    return None
+
+
+def _best(
+    by_name: Mapping[str, list[int | None]], by_number: Mapping[str, list[int | None]], path: Path
+) -> tuple[str, list[int | None]] | None:
+    """The field that names the images, and they: file names before numbers, unless these say the same of more rows."""
+    complete = {field: ids for field, ids in by_number.items() if None not in ids}
+    name = _agreed(by_name, path)
+    if name is not None:
+        ids = by_name[name]
+        same = [field for field in complete if _agree(complete[field], ids)]
+        if None in ids and same:
+            return same[0], complete[same[0]]
+        return name, ids
+    number = _agreed(complete or by_number, path)
+    return None if number is None else (number, by_number[number])
+
+
+def _is_candidate(field: str, ids: Sequence[int | None], *, several: bool) -> bool:
+    """Whether the values of a field name images, and not something else by the same numbers."""
+    matched = [image_id for image_id in ids if image_id is not None]
+    if not matched:
+        return False
+    if field in ID_FIELDS:
+        return True
+    counts = Counter(matched)
+    if several:
+        return len(matched) == len(ids) and len(set(counts.values())) == 1
+    return len(matched) == len(ids) == len(counts) > 1
+
+
+def _agreed(candidates: Mapping[str, Sequence[int | None]], path: Path) -> str | None:
+    """The field of these that decides; BenchError where they name different images and none of them decides."""
+    fields = list(candidates)
+    if not fields:
+        return None
+    if all(_agree(candidates[fields[0]], candidates[field]) for field in fields[1:]):
+        return max(fields, key=lambda field: _count(candidates[field]))
+    decisive = next((field for field in _DECIDING if field in candidates), None)
+    if decisive is not None:
+        return decisive
+    told = " and ".join(_described(field) for field in fields[:_SHOWN_FIELDS])
+    raise BenchError(
+        f"{path}: {told} name different images of the references",
+        f"choose the one that names the images: --id-field {fields[0] or fields[1]}",
+    )
+
+
+def _agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    return all(a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None)
+
+
+def _with_unwanted(ids: Sequence[int | None], values: Sequence[object]) -> list[int | None]:
+    """The ids, and those of images that are not wanted as the file has them."""
+    return [as_id(value) if image_id is None else image_id for image_id, value in zip(ids, values, strict=True)]
+
+
+def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
+    """Each row's image by its place; numbers that count the rows, from 0 or from 1, say the place themselves."""
+    if len(rows) != len(names.order):
+        raise BenchError(
+            f"{path}: --by-position: it has {len(rows):,} captions, for {len(names.order):,} images",
+            "give one caption of each image, in the order of the references",
+        )
+    for field in ID_FIELDS:
+        values = [row.get(field) for row in rows]
+        if _counts_rows(values):
+            numbers = [as_id(value) for value in values]
+            first = min(number for number in numbers if number is not None)
+            return Match([names.order[number - first] for number in numbers if number is not None], None)
+    return Match(list(names.order), None)
+
+
+def _counts_rows(values: Sequence[object]) -> bool:
+    """Whether these are the numbers from 0 or from 1 on, each once."""
+    numbers = [as_id(value) for value in values]
+    return bool(numbers) and sorted(n for n in numbers if n is not None) in (
+        list(range(len(numbers))),
+        list(range(1, len(numbers) + 1)),
+    )
+
+
+def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchError:
+    fields = [f"{_described(field)} ({_examples(rows, field)})" for field in _fields(rows)[:_SHOWN_FIELDS]]
+    said = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
+    expected = ", ".join(map(str, names.order[:_SHOWN_VALUES])) or "none"
+    why = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {said}"
+    if len(rows) == len(names.order):
+        return BenchError(why, "where the captions are in the order of the references, add --by-position")
+    return BenchError(
+        f"{why}; it has {len(rows):,} captions",
+        'name the image of each caption by its id or its file name: [{"image_id": 1, "caption": "a dog"}]',
+    )
+
+
+def _fields(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(field for row in rows for field in row))
+
+
+def _described(field: str | None) -> str:
+    return "the key" if field == KEY else f'"{field}"'
+
+
+def _examples(rows: Sequence[Row], field: str) -> str:
+    values = dict.fromkeys(str(row[field]) for row in rows if field in row)
+    return ", ".join(shortened(value, 40) for value in list(values)[:_SHOWN_VALUES])
+
+
+def _count(ids: Sequence[int | None]) -> int:
+    return sum(image_id is not None for image_id in ids)
+
+
+def _as_text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, str | int) else None

@@ -1,0 +1,114 @@
+"""Tables of captions: CSV, TSV and their like."""
+
+import ast
+import csv
+import io
+import json
+import tokenize
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from harness.data.formats.text import read_encoded
+from harness.utils.errors import BenchError
+
+ENDINGS: Final = (".csv", ".tsv", ".txt", ".psv")
+DELIMITERS: Final = ",\t;|"
+_UNQUOTED: Final = "\t|"
+"""Delimiters of files whose quotation marks are usually part of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """The cells of one row, and the line of the file that it ends in."""
+
+    cells: list[str]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """The headings and the rows of a file; rows may have another number of cells than there are headings."""
+
+    path: Path
+    headings: list[str]
+    rows: list[TableRow]
+
+
+def read_table(path: Path) -> TextTable:
+    """Read a table by the delimiter that its first line has most of.
+
+    Tabs and bars are read without quoting, unless every cell that begins with a quotation mark ends with one.
+
+    Raises:
+        BenchError: the file cannot be read, or a quotation mark joins lines that look like rows.
+    """
+    text = read_encoded(path)
+    first = text.partition("\n")[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    unquoted = delimiter in _UNQUOTED and not _quotes_whole_cells(text, delimiter)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        skipinitialspace=delimiter == ",",
+        strict=True,
+        quoting=csv.QUOTE_NONE if unquoted else csv.QUOTE_MINIMAL,
+    )
+    rows: list[TableRow] = []
+    try:
+        headings = [name.strip() for name in next(reader, [])]
+        for cells in reader:
+            if cells:
+                _refuse_joined_lines(path, cells, delimiter, len(headings), reader.line_num)
+                rows.append(TableRow(cells, reader.line_num))
+    except csv.Error as error:
+        raise BenchError(
+            f"{path}, line {reader.line_num}: {error}",
+            "quote cells that hold the delimiter, and double the quotation marks within them",
+        ) from error
+    return TextTable(path, headings, rows)
+
+
+def _quotes_whole_cells(text: str, delimiter: str) -> bool:
+    cells = (cell.strip() for line in text.splitlines() for cell in line.split(delimiter))
+    quoted = [cell for cell in cells if cell.startswith('"')]
+    return bool(quoted) and all(len(cell) > 1 and cell.endswith('"') for cell in quoted)
+
+
+def _refuse_joined_lines(path: Path, cells: list[str], delimiter: str, columns: int, line: int) -> None:
+    """BenchError where a cell holds lines that look like rows: a stray quotation mark has joined them."""
+    for cell in cells:
+        inner = cell.splitlines()
+        if any(part.count(delimiter) >= columns - 1 > 0 for part in inner[:-1]):
+            first = line - len(inner) + 1
+            raise BenchError(
+                f"{path}: a quotation mark joins the lines {first} to {line}, which look like rows of their own",
+                f"close or double the quotation mark in line {first}",
+            )
+
+
+def caption_list(cell: str) -> list[str] | None:
+    """The captions of a cell that is a list of texts, as JSON or Python write it; None of any other cell."""
+    text = cell.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = _python_list(text)
+    if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
+        return values
+    return None
+
+
+def _python_list(text: str) -> object:
+    """The value of a list of Python strings; None where strings stand beside each other, which would be joined."""
+    try:
+        tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.string.strip()]
+        kinds = [token.type for token in tokens]
+        if any(one == other == tokenize.STRING for one, other in pairwise(kinds)):
+            return None
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError, tokenize.TokenError, MemoryError, RecursionError):
+        return None
