@@ -18,6 +18,7 @@ from harness.benchmark.context import BenchmarkData
 from harness.benchmark.scoring import score_split, within
 from harness.config.model_patterns import CAPTIONS
 from harness.config.schedule import Strict
+from harness.data.formats.look import odd_captions, without_shared_words
 from harness.data.formats.match import MatchOptions
 from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
 from harness.data.formats.references import References
@@ -247,6 +248,8 @@ def captions_by_split(
     notes = [f"left out: {note}" for note in notes]
     if found.by_position:
         notes.append(POSITIONS)
+    doubts = filter(None, (*odd_captions(captions), without_shared_words(captions, wanted)))
+    notes += [f"perhaps no captions: {doubt}" for doubt in doubts]
     by_split = {}
     for split, of in covered.items():
         ids = {each.image_id for each in of}

@@ -1,12 +1,13 @@
 """The context that runs are executed in: the data, each model's inputs, the device, and the signature they make."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 import torch
 
+from harness.benchmark.baselines import REFERENCE_ROWS
 from harness.benchmark.identity.signature import (
     data_field,
     model_signature,
@@ -25,6 +26,7 @@ from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample, open_dataset
 from harness.data.feature_cache import Spread
 from harness.data.features import NullSource
+from harness.data.formats.look import cut_references, refuse_unspaced
 from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
 from harness.data.graphs.sentences import SentenceGraphs
 from harness.data.pixels import PixelSource, Preprocessing
@@ -48,6 +50,8 @@ from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
 from zoo.captioner import GraphKind, VisualKind, VisualSpec
+
+_SPECIAL_TOKENS = 4  # padding, beginning, end, unknown
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,7 @@ def open_context(
             vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
         else:
             vocabulary = Vocabulary.build(captions, words.min_count, preparation)
+    _check_texts(opening, splits, evaluated, vocabulary, reporter)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
@@ -268,6 +273,34 @@ def open_context(
     inputs = ModelInputs(vocabulary, backbone.preprocessing, preset.decoding)
     set_products(device, opening.precision)
     return RunContext(data, inputs, Execution(device, opening.precision), preset, signature)
+
+
+def _check_texts(
+    opening: Opening,
+    splits: Mapping[str, Sequence[Sample]],
+    evaluated: Mapping[str, Sequence[Sample]],
+    vocabulary: Vocabulary,
+    reporter: Reporter,
+) -> None:
+    """Look at the captions before anything is made of them.
+
+    BenchError for captions that are no words to the tokenizer, and for models that would learn no word; a note on
+    captions that training cuts.
+    """
+    for name, samples in {**splits, **evaluated}.items():
+        refuse_unspaced((caption for sample in samples for caption in sample.captions), f"the split {name}")
+    trained = [name for name in opening.sees if name not in REFERENCE_ROWS and not name.startswith(CAPTIONS)]
+    if not trained or not splits.get("train"):
+        return
+    words = opening.preset.vocabulary
+    if words.kind == "words" and len(vocabulary) <= _SPECIAL_TOKENS:
+        raise BenchError(
+            f"no word of the training captions occurs {words.min_count} times: the vocabulary is empty",
+            "add --set vocabulary.min_count=1, or give more captions",
+        )
+    lengths = [len(vocabulary.tokenize(caption)) for sample in splits["train"] for caption in sample.captions]
+    if words.kind == "words" and (cut := cut_references(lengths, words.max_len - 2)):
+        reporter.note(cut, style="yellow")
 
 
 def open_inputs(opening: Opening, workspace: Workspace, reporter: Reporter | None = None) -> tuple[Dataset, Backbone]:

@@ -118,11 +118,17 @@ def download(
     _say_next(["--images", str(folder / "images")], joined, words)
 
 
-def _say_next(where: Sequence[str], annotations: Path, first: Sequence[str] | None = None) -> None:
-    """Print what to type next of `bench data`, to verify the data unless `first` says what, and then to train."""
+def _say_next(
+    where: Sequence[str], annotations: Path, first: Sequence[str] | None = None, *, people: bool = True
+) -> None:
+    """Print what to type next of `bench data`, to verify the data unless `first` says what, and then to train.
+
+    `people`: whether pictures have several captions, so that people can be scored against each other.
+    """
     data = [str(annotations), *where]
     typer.echo(f"next: bench data {shlex.join(first or ['verify', *data])}")
-    typer.echo(f"then: bench run --data {shlex.join(data)} --backbone resnet50 --models transformer_base,blind,human")
+    models = "transformer_base,blind,human" if people else "transformer_base,blind,majority"
+    typer.echo(f"then: bench run --data {shlex.join(data)} --backbone resnet50 --models {models}")
 
 
 def _describe_splits(splits: Iterable[str]) -> str:
@@ -245,7 +251,8 @@ def convert(
         hint = "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes"
         warn(f"{tested} images to test on: hardly any difference between models will show", hint)
     place = out.absolute().parent
-    _say_next(["--images", str(folder)] if folder.absolute() != place or (place / "images").is_dir() else [], out)
+    where = ["--images", str(folder)] if folder.absolute() != place or (place / "images").is_dir() else []
+    _say_next(where, out, people=all(len(image["sentences"]) > 1 for image in content["images"]))
 
 
 def nocaps(

@@ -115,6 +115,7 @@ def evaluate(
 
     Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
+    from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
     from harness.data.formats.match import MatchOptions
     from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
     from harness.data.formats.references import read_references
@@ -164,6 +165,7 @@ def evaluate(
         chosen, captions, notes = check_predictions(read, wanted, allow_subset=allow_subset)
     except BenchError as error:
         raise BenchError(f"{captions_file}: {error}", error.hint) from error
+    refuse_unspaced((text for texts in chosen.values() for text in texts), references.name)
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )
@@ -177,6 +179,8 @@ def evaluate(
         positions = [POSITIONS] if read.by_position else []
         for note in (*wanted.notes, *positions, *(f"left out: {note}" for note in notes)):
             reporter.note(note, style="yellow")
+        for doubt in filter(None, (*odd_captions(captions), without_shared_words(captions, chosen))):
+            reporter.note(f"perhaps no captions: {doubt}", style="yellow")
         evaluation = evaluator.evaluate(
             chosen,
             captions,

@@ -1,24 +1,31 @@
 """Other formats in Karpathy's: COCO's captions, a CSV, an imagefolder; their pictures are checked and split."""
 
-import csv
 import hashlib
-import io
 import math
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.data.dataset import Box, told_size
-from harness.data.formats.references import is_image_id, sanitise_caption
+from harness.data.formats.references import (
+    is_image_id,
+    numbered_images,
+    references_of,
+    sanitise_caption,
+    without_rejected,
+)
+from harness.data.formats.table import ENDINGS, TextTable, caption_list, read_table
+from harness.data.formats.text import read_encoded
 from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, shortened
 from harness.utils.json_io import read_json
 from harness.utils.storage import sha256_of
-from results.files import load_json, read_text
+from results.files import load_json
 
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -30,10 +37,12 @@ _SOURCE, _HASH = "source", "hash:80/10/10"
 _SPLITS = ("train", "val", "test")
 _TABLES = (".csv", ".tsv")
 _METADATA = "metadata.jsonl"
-_FILE_COLUMNS = ("file", "file_name", "filename", "image", "image_name")
-_CAPTION_COLUMNS = ("caption", "text", "comment", "sentence", "raw")
-_CAPTION_KEYS = ("text", "caption", "captions", "sentences")
-_DELIMITERS = ",;\t|"
+_METADATA_TABLE = "metadata.csv"
+_FILE_COLUMNS = ("file", "file_name", "filename", "image", "image_name", "image_path", "image_id", "id")
+_CAPTION_COLUMNS = ("caption", "captions", "text", "comment", "sentence", "sentences", "raw", "report")
+_NUMBERED_CAPTION = re.compile(r"(?:caption|comment|sentence|raw)_?\d+")
+_TOKEN_FILE = re.compile(r"(.+\.\w+)#\d+")
+_PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 _LISTED = 8
 
 
@@ -49,6 +58,7 @@ class Picture:
     captions: list[str] = field(default_factory=list)
     image_id: int | None = None
     split: str | None = None
+    domain: str | None = None
     boxes: list[Box] | None = None
     size: tuple[int, int] | None = None
     usable: bool = True
@@ -56,10 +66,14 @@ class Picture:
 
 @dataclass(slots=True)
 class Source:
-    """The pictures of a source by file or id, in its order, and by problem the files or entries that it concerns."""
+    """The pictures of a source by file or id, in its order, and by problem the files or entries that it concerns.
+
+    `notes` are what was left out or completed, and is no problem.
+    """
 
     pictures: dict[object, Picture] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def complain(self, problem: str, about: str) -> None:
         """Add to a problem's list."""
@@ -101,67 +115,191 @@ def read_source(
     file_column: str | None,
     caption_column: str | None,
 ) -> tuple[Source, Path]:
-    """The pictures of COCO's JSON, a CSV or an imagefolder, and their folder; BenchError where `given` is none."""
+    """The pictures of COCO's JSON, a table or an imagefolder, and their folder; BenchError where `given` is none."""
     first = given[0]
     coco = all(path.name.endswith((".json", ".json.gz")) for path in given)
     if instances and not coco:
         raise BenchError("--instances adds boxes to COCO's captions, and these are no captions_*.json", "leave it out")
+    columns = _Columns(file_column, caption_column)
     if coco:
         folder = images or first.absolute().parent
-        return _read_coco(given, instances, folder), folder
+        return _read_json_files(given, instances, folder, columns), folder
     if len(given) > 1:
         raise BenchError(f"SOURCE: {len(given)} are given, and only COCO's captions come in several files", "give one")
     if first.is_dir() and _metadata_files(first):
-        return _read_imagefolder(first, caption_column), images or first
+        return _read_imagefolder(first, columns), images or first
     if first.is_file() and first.name == _METADATA:
-        return _read_imagefolder(first.parent, caption_column), images or first.absolute().parent
-    tables = sorted(path for end in _TABLES for path in first.glob(f"*{end}")) if first.is_dir() else [first]
-    if len(tables) != 1 or tables[0].suffix.lower() not in _TABLES:
+        return _read_imagefolder(first.parent, columns), images or first.absolute().parent
+    tables = _tables_in(first) if first.is_dir() else [first]
+    if len(tables) != 1 or tables[0].suffix.lower() not in ENDINGS:
         held = f"holds {', '.join(path.name for path in tables)}" if len(tables) > 1 else "is none of the known formats"
         raise BenchError(
             f"SOURCE {first} {held}",
             f"give COCO's captions_*.json, a CSV or a folder with one, or a folder with {_METADATA}",
         )
-    return _read_table(tables[0], file_column, caption_column), images or tables[0].absolute().parent
-
-
-def _read_table(path: Path, file_column: str | None, caption_column: str | None) -> Source:
-    """The pictures of a CSV, with or without a column `split`, by the delimiter that its header has most of."""
-    text = read_text(path).removeprefix("\ufeff")
-    delimiter = max(_DELIMITERS, key=text.partition("\n")[0].count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True)
     source = Source()
-    try:
-        names = [name.strip() for name in next(rows, [])]
-        file_at = _column(path, names, file_column, _FILE_COLUMNS, "--file-column")
-        caption_at = _column(path, names, caption_column, _CAPTION_COLUMNS, "--caption-column")
-        split_at = names.index("split") if "split" in names else None
-        for row in rows:
-            if not row:
-                continue
-            if len(row) != len(names) or not row[file_at].strip():
-                source.complain("lines with another number of fields, or no file", f"line {rows.line_num}")
-                continue
-            picture = source.pictures.setdefault(file := row[file_at].strip(), Picture(file))
-            picture.captions.append(row[caption_at])
-            if split_at is not None and row[split_at].strip():
-                source.set_split(picture, row[split_at], f"line {rows.line_num}")
-    except csv.Error as error:
-        raise BenchError(f"{path}, line {rows.line_num}: {error}", "quote fields that hold the delimiter") from error
-    return source
+    _read_table(tables[0], columns, source)
+    return source, images or _picture_folder(tables[0].absolute().parent)
 
 
-def _column(path: Path, names: list[str], chosen: str | None, known: Sequence[str], option: str) -> int:
-    wanted = known if chosen is None else [chosen]
-    if there := [name for name in wanted if name in names]:
-        return names.index(there[0])
-    raise BenchError(
-        f"{path} has no column {' or '.join(wanted[:2])}: its first line names {', '.join(names)[:200] or 'none'}",
-        f"name the column: {option} NAME",
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What `--file-column` and `--caption-column` name, columns of a table or keys of an object."""
+
+    file: str | None
+    caption: str | None
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    tables = sorted(path for ending in _TABLES for path in folder.glob(f"*{ending}"))
+    return tables or sorted(folder.glob("captions.txt")) or sorted(folder.glob("*.token.txt"))
+
+
+def _picture_folder(folder: Path) -> Path:
+    """The folder of the pictures beside a table: its one folder Images or images, if there is one."""
+    beside = [path for path in folder.iterdir() if path.is_dir() and path.name.lower() == "images"]
+    return beside[0] if len(beside) == 1 else folder
+
+
+def _read_table(path: Path, columns: _Columns, source: Source, folder: str = "") -> None:
+    """Add the pictures of a table, with or without a column `split`; files are below `folder`."""
+    table = read_table(path)
+    first_cell = table.headings[0] if table.headings else ""
+    if _TOKEN_FILE.fullmatch(first_cell) and len(table.headings) == 2:
+        _read_token_file(path, source)
+        return
+    file_at = _file_column(table, columns.file)
+    captions_at = _caption_columns(table, columns.caption)
+    lowered = [name.lower() for name in table.headings]
+    split_at = lowered.index("split") if "split" in lowered else None
+    rows, captions = 0, 0
+    for row in table.rows:
+        if len(row.cells) != len(table.headings) or not row.cells[file_at].strip():
+            source.complain("lines with another number of fields, or no file", f"line {row.line}")
+            continue
+        file = folder + row.cells[file_at].strip().replace("\\", "/")
+        picture = source.pictures.setdefault(file, Picture(file))
+        rows += 1
+        for cell in (row.cells[at] for at in captions_at):
+            texts = caption_list(cell)
+            if texts is None and cell.strip().startswith("[") and cell.strip().endswith("]"):
+                source.complain("cells that look like a list and cannot be read as one", f"line {row.line}")
+                continue
+            if cell.strip() or len(captions_at) == 1:
+                picture.captions += texts or [cell]
+                captions += len(texts or [cell])
+        if split_at is not None and row.cells[split_at].strip():
+            source.set_split(picture, row.cells[split_at], f"line {row.line}")
+        elif folder.rstrip("/").lower() in SPLIT_NAMES:
+            source.set_split(picture, folder.rstrip("/"), f"line {row.line}")
+    source.notes.append(f"{path.name}: {rows:,} lines read, {captions:,} captions")
+
+
+def _read_token_file(path: Path, source: Source) -> None:
+    """Add the pictures of Flickr8k.token.txt and its like: NAME.jpg#N, a tab, a caption; splits are files beside it."""
+    files = {name: file for file in path.parent.glob("*Images.txt") if (name := _split_of_file(file.name))}
+    splits = {line.strip(): name for name, file in files.items() for line in read_encoded(file).splitlines()}
+    lines = [line for line in read_encoded(path).splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        name, tab, caption = line.partition("\t")
+        named = _TOKEN_FILE.fullmatch(name.strip())
+        if not tab or named is None:
+            source.complain("lines that are no NAME.jpg#N, tab, caption", f"line {number}")
+            continue
+        picture = source.pictures.setdefault(named[1], Picture(named[1]))
+        picture.captions.append(caption)
+        picture.split = splits.get(named[1])
+    without = [file for file, picture in source.pictures.items() if picture.split is None]
+    if files and without:
+        source.notes.append(f"left out: {len(without)} pictures that are in none of the files of splits")
+        for file in without:
+            del source.pictures[file]
+    source.notes.append(f"{path.name}: {len(lines):,} lines read")
+
+
+def _split_of_file(name: str) -> str | None:
+    return next((SPLIT_NAMES[part] for part in re.findall(r"train|dev|val|test", name.lower())), None)
+
+
+def _file_column(table: TextTable, chosen: str | None) -> int:
+    wanted = _FILE_COLUMNS if chosen is None else (chosen.lower(),)
+    lowered = [name.lower() for name in table.headings]
+    if there := [name for name in wanted if name in lowered]:
+        return lowered.index(there[0])
+    raise _no_column(table, "the pictures' files", "--file-column")
+
+
+def _caption_columns(table: TextTable, chosen: str | None) -> list[int]:
+    """The columns of captions: the chosen one, numbered ones, or the one with a known name.
+
+    BenchError where there is none, or where several hold different texts.
+    """
+    lowered = [name.lower() for name in table.headings]
+    if chosen is not None:
+        if chosen.lower() in lowered:
+            return [lowered.index(chosen.lower())]
+        raise _no_column(table, "captions", "--caption-column")
+    if numbered := [at for at, name in enumerate(lowered) if _NUMBERED_CAPTION.fullmatch(name)]:
+        return numbered
+    known = [lowered.index(name) for name in _CAPTION_COLUMNS if name in lowered]
+    if not known:
+        raise _no_column(table, "captions", "--caption-column")
+    whole = [row.cells for row in table.rows if len(row.cells) == len(lowered)]
+    if differing := [at for at in known[1:] if any(cells[at] != cells[known[0]] for cells in whole)]:
+        names = [table.headings[at] for at in (known[0], *differing)]
+        raise _which_captions(table.path, names)
+    return known[:1]
+
+
+def _which_captions(path: Path, names: Sequence[str]) -> BenchError:
+    return BenchError(
+        f"{path}: {' and '.join(names)} hold different texts", f"say which are captions: --caption-column {names[0]}"
     )
 
 
-def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path) -> Source:
+def _no_column(table: TextTable, what: str, option: str) -> BenchError:
+    shown = ", ".join(shortened(name, 40) for name in table.headings) or "nothing"
+    if any(" " in name or "://" in name for name in table.headings):
+        return BenchError(
+            f"{table.path} has no line of column names: its first line is {shown}",
+            f"put one before it: printf 'caption\\tfile\\n' | cat - {table.path.name} > named{table.path.suffix}",
+        )
+    example = next((name for name in table.headings if name), "NAME")
+    return BenchError(
+        f"{table.path} has no column of {what}: its first line names {shown}",
+        f"name the column, for example: {option} {shortened(example, 40)}",
+    )
+
+
+def _read_json_files(files: Sequence[Path], instances: Sequence[Path], images: Path, columns: _Columns) -> Source:
+    """The captions of COCO's files with boxes of others, or of one file that has captions by image."""
+    first = read_json(files[0])
+    if _is_coco(first) or instances or len(files) > 1:
+        return _read_coco(files, instances, images, columns)
+    if columns != _Columns(None, None):
+        raise BenchError(
+            f"{files[0]} is no table and not in COCO's format: --file-column and --caption-column do not apply",
+            "leave them out",
+        )
+    if isinstance(first, dict) and isinstance(first.get("images"), list):
+        where = f"bench data verify {shlex.quote(str(files[0]))} --images {shlex.quote(str(images))}"
+        raise BenchError(f"{files[0]} is in Karpathy's format already", f"it needs no conversion; check it: {where}")
+    try:
+        references = references_of(first, files[0])
+    except BenchError as error:
+        keys = ", ".join(map(str, first))[:200] if isinstance(first, dict) else f"a {type(first).__name__}"
+        raise BenchError(
+            f"{files[0]} is in no format that is known here: its top has {keys}",
+            "write a CSV with the columns file, caption and split (docs/own_data.md)",
+        ) from error
+    source = Source()
+    for image_id, captions in references.captions.items():
+        file = references.files.get(image_id, str(image_id))
+        source.pictures[image_id] = Picture(file, captions=list(captions), domain=references.domains.get(image_id))
+    return source
+
+
+def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path, columns: _Columns) -> Source:
     """The captions of COCO's files, with boxes of others.
 
     A split is read off a file's name (captions_val2014.json). Pictures are looked for below `images`, and there in the
@@ -169,25 +307,46 @@ def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path) -
     """
     source = Source()
     by_id = source.pictures
+    file_key, caption_key = columns.file or "file_name", columns.caption or "caption"
     for file in files:
         content = _coco_content(file)
+        entries: list[Any]
+        entries, annotations, _ = numbered_images(content["images"], content["annotations"])
+        annotations, notes = without_rejected(annotations)
+        source.notes += notes
+        for key, option, listed in (
+            (columns.file, "--file-column", entries),
+            (columns.caption, "--caption-column", annotations),
+        ):
+            keys = {name for entry in listed if isinstance(entry, dict) for name in entry}
+            if key is not None and key not in keys:
+                raise BenchError(
+                    f"{option} {key}: {file} has no such key", f"its keys are {', '.join(sorted(keys))[:200]}"
+                )
         parts = re.findall(r"[a-z]+|\d+", file.name.lower())
         split = next((SPLIT_NAMES[part] for part in parts if part in SPLIT_NAMES), None)
         folder = file.name.partition(".")[0].rpartition("_")[2]
-        for number, entry in enumerate(content["images"]):
-            name = entry.get("file_name") if isinstance(entry, dict) else None
+        for number, entry in enumerate(entries):
+            name = entry.get(file_key) if isinstance(entry, dict) else None
             if not isinstance(name, str) or not is_image_id(entry.get("id")):
-                source.complain('entries without "id" or "file_name"', f"{file.name}: entry {number}")
+                source.complain(f'entries without "id" or "{file_key}"', f"{file.name}: entry {number}")
                 continue
             inside = f"{folder}/{name}"
             place = inside if not (images / name).is_file() and (images / inside).is_file() else name
             if entry["id"] in by_id:
                 source.complain("pictures with an id that another has", f"{file.name}: {place}")
                 continue
-            by_id[entry["id"]] = Picture(place, image_id=entry["id"], split=split, size=told_size(entry))
-        for entry in content["annotations"]:
+            domain = entry.get("domain")
+            by_id[entry["id"]] = Picture(
+                place,
+                image_id=entry["id"],
+                split=split,
+                size=told_size(entry),
+                domain=domain if isinstance(domain, str) and domain.isprintable() else None,
+            )
+        for entry in annotations:
             owner = by_id.get(_image_of(entry))
-            caption = entry.get("caption") if isinstance(entry, dict) else None
+            caption = entry.get(caption_key) if isinstance(entry, dict) else None
             if owner is None or not isinstance(caption, str):
                 label = str(entry.get("id", "no id"))[:40] if isinstance(entry, dict) else "no object"
                 source.complain("annotations without a caption or an image", f"{file.name}: {label}")
@@ -204,13 +363,17 @@ def _read_coco(files: Sequence[Path], instances: Sequence[Path], images: Path) -
     return source
 
 
+def _is_coco(content: object) -> bool:
+    return isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations"))
+
+
 def _coco_content(file: Path) -> dict[str, Any]:
-    content = read_json(file)
-    if isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations")):
-        return content
+    content: Any = read_json(file)
+    if _is_coco(content):
+        return dict(content)
     raise BenchError(
         f'{file} is not in COCO\'s format: it has no lists "images" and "annotations"',
-        "give captions_*.json, and instances_*.json with --instances; Karpathy's own JSON needs no conversion",
+        "give captions_*.json, and instances_*.json with --instances",
     )
 
 
@@ -220,13 +383,17 @@ def _image_of(entry: Any) -> int | None:
 
 
 def _metadata_files(folder: Path) -> list[Path]:
-    """The folder's own `metadata.jsonl`, or those of its folders."""
-    own = folder / _METADATA
-    return [own] if own.is_file() else sorted(folder.glob(f"*/{_METADATA}"))
+    """The folder's own `metadata.jsonl` or `metadata.csv`, or those of its folders."""
+    for name in (_METADATA, _METADATA_TABLE):
+        if (folder / name).is_file():
+            return [folder / name]
+        if below := sorted(folder.glob(f"*/{name}")):
+            return below
+    return []
 
 
-def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
-    """The pictures that the folder's `metadata.jsonl` name, as data sets of the Hugging Face Hub have it.
+def _read_imagefolder(folder: Path, columns: _Columns) -> Source:
+    """The pictures that the folder's metadata name, as data sets of the Hugging Face Hub have it.
 
     A split is the line's `split`, or that of its folder. A caption is a text, or a list of them. `objects.bbox` is x,
     y, width, height in pixels.
@@ -234,13 +401,20 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
     source = Source()
     for file in _metadata_files(folder):
         below = file.parent.relative_to(folder).as_posix()
-        for number, line in enumerate(read_text(file).split("\n"), 1):
-            if not line.strip():
-                continue
-            entry = _line(f"{file}, line {number}", line, caption_column)
-            name = entry["file_name"] if below == "." else f"{below}/{entry['file_name']}"
+        inside = "" if below == "." else f"{below}/"
+        if file.name == _METADATA_TABLE:
+            _read_table(file, columns, source, inside)
+            continue
+        lines = [(number, line) for number, line in enumerate(read_encoded(file).split("\n"), 1) if line.strip()]
+        entries = [(number, _line(f"{file}, line {number}", line, columns.file)) for number, line in lines]
+        key = columns.caption or _caption_key(file, [entry for _, entry in entries])
+        captions = 0
+        for number, entry in entries:
+            name = inside + entry[columns.file or "file_name"]
             picture = source.pictures.setdefault(name, Picture(name, size=told_size(entry)))
-            picture.captions += entry["captions"]
+            texts = _captions_of(f"{file}, line {number}", entry, key)
+            picture.captions += texts
+            captions += len(texts)
             if entry.get("split") not in (None, ""):
                 source.set_split(picture, entry["split"], f"line {number}")
             elif (top := name.removeprefix("./").partition("/")[0]).lower() in SPLIT_NAMES:
@@ -251,27 +425,51 @@ def _read_imagefolder(folder: Path, caption_column: str | None) -> Source:
                 source.add_boxes(picture, boxes)
             elif boxes is not None:
                 source.complain('objects without a list "bbox"', f"{name} (line {number}: {str(boxes)[:60]})")
+        source.notes.append(f"{inside}{file.name}: {len(entries):,} lines read, {captions:,} captions")
     return source
 
 
-def _line(where: str, line: str, caption_column: str | None) -> dict[str, Any]:
-    """A line's object, with its captions as a list of texts under "captions"."""
+def _line(where: str, line: str, file_key: str | None) -> dict[str, Any]:
+    """A line's object, which names a file."""
     try:
         entry = load_json(line)
     except ValueError as error:
-        raise BenchError(f"{where} is not valid JSON: {str(error)[:100]}") from error
-    if not isinstance(entry, dict) or not isinstance(entry.get("file_name"), str):
-        example = 'a line is {"file_name": "a.jpg", "text": "a dog"}, as imagefolder has it'
-        raise BenchError(f'{where} has no text "file_name"', example)
-    key = caption_column or next((key for key in _CAPTION_KEYS if key in entry), None)
-    if key is None or key not in entry:
+        raise BenchError(f"{where} is not valid JSON: {str(error)[:100]}", "write one JSON object a line") from error
+    key = file_key or "file_name"
+    if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
+        example = 'a line is {"file_name": "a.jpg", "caption": "a dog"}, as imagefolder has it'
+        raise BenchError(f'{where} has no text "{key}"', example)
+    return entry
+
+
+def _caption_key(file: Path, entries: Sequence[Mapping[str, Any]]) -> str:
+    """The key of the captions, by the rule of a table's columns; BenchError where several hold different texts."""
+    keys = dict.fromkeys(key for entry in entries for key in entry)
+    known = [name for name in _CAPTION_COLUMNS if name in keys]
+    if not known:
         raise BenchError(
-            f"{where} has no caption: its keys are {', '.join(entry)[:200]}",
+            f"{file} has no caption: its keys are {', '.join(keys)[:200]}",
             "name the key of the captions: --caption-column KEY",
         )
-    given = entry[key] if isinstance(entry[key], list) else [entry[key]]
-    raw = [each.get("raw") if isinstance(each, dict) else each for each in given]
-    return entry | {"captions": [each if isinstance(each, str) else "" for each in raw]}
+    differing = [name for name in known[1:] if any(entry.get(name) != entry.get(known[0]) for entry in entries)]
+    if differing:
+        raise _which_captions(file, [known[0], *differing])
+    return known[0]
+
+
+def _captions_of(where: str, entry: Mapping[str, Any], key: str) -> list[str]:
+    """A line's captions; one that is no text is empty, which is complained of later."""
+    if key not in entry:
+        raise BenchError(
+            f"{where} has no {key}: its keys are {', '.join(entry)[:200]}",
+            "name the key of the captions: --caption-column KEY",
+        )
+    given = entry[key]
+    if isinstance(given, str):
+        return caption_list(given) or [given]
+    listed = given if isinstance(given, list) else [given]
+    raw = [each.get("raw") if isinstance(each, dict) else each for each in listed]
+    return [each if isinstance(each, str) else "" for each in raw]
 
 
 def convert(
@@ -287,7 +485,10 @@ def convert(
     pictures = _captioned(source, _distinct(source, images))
     problems = [f"{what}: {_listed(about)}" for what, about in source.problems.items()]
     if problems and not pictures:
-        raise BenchError(f"no picture of {total} can be used: {'; '.join(problems)}", "name their folder: --images DIR")
+        hint = "repair the source"
+        if missing := source.problems.get("missing pictures"):
+            hint = f"{images / missing[0]} is not there: name the folder of the pictures, --images DIR"
+        raise BenchError(f"no picture of {total} can be used: {'; '.join(problems)}", hint)
     if not pictures:
         raise BenchError("the source names no picture", "see bench data convert --help")
     if problems and not leave_out:
@@ -296,7 +497,9 @@ def convert(
     keyed = all(picture.image_id is not None for picture in pictures)
     entries = [_entry(picture, number, keyed) for number, picture in enumerate(pictures)]
     twice = [picture.file for picture in pictures if len(set(picture.captions)) < len(picture.captions)]
-    notes = [f"pictures with the same caption twice, which is kept: {_listed(twice)}"] if twice else []
+    notes = list(source.notes)
+    if twice:
+        notes.append(f"pictures with the same caption twice, which is kept: {_listed(twice)}")
     if empty := [split for split in _SPLITS if not any(picture.split == split for picture in pictures)]:
         notes.append(f"no picture is in {', '.join(empty)}, and runs need each: --split-by {_HASH} splits all anew")
     return {"dataset": name, "split_by": rule, "left_out": problems, "images": entries}, notes
@@ -345,17 +548,24 @@ def _listed(about: Sequence[str]) -> str:
 def _distinct(source: Source, images: Path) -> list[Picture]:
     """The pictures whose files are there, each once."""
     there: list[Picture] = []
+    completed = 0
     paths = PicturePaths(absolute(images))
+    by_stem = _files_by_stem(images)
     for picture in [each for each in source.pictures.values() if each.usable]:
         try:
             picture.file = plain_path(picture.file)
             paths.check_inside(picture.file)
+            if not (images / picture.file).is_file() and len(named := by_stem.get(Path(picture.file).name, [])) == 1:
+                picture.file = named[0]
+                completed += 1
             if (images / picture.file).is_file():
                 there.append(picture)
             else:
                 source.complain("missing pictures", picture.file)
         except RefusedPath as refusal:
             source.complain("pictures whose path is refused", str(refusal))
+    if completed:
+        source.notes.append(f"{completed} pictures are named without folder or ending, and were found by it")
     sizes = {picture.file: (images / picture.file).stat().st_size for picture in there}
     counts, first, found = Counter(sizes.values()), dict[str, Picture](), []
     for picture in there:
@@ -365,6 +575,15 @@ def _distinct(source: Source, images: Path) -> list[Picture]:
             found.append(picture)
         else:
             source.complain("pictures that are another one", f"{picture.file} is {owner.file}")
+    return found
+
+
+def _files_by_stem(images: Path) -> dict[str, list[str]]:
+    """The pictures of a folder by their names without endings."""
+    found: dict[str, list[str]] = {}
+    for path in images.iterdir() if images.is_dir() else ():
+        if path.suffix.lower() in _PICTURES:
+            found.setdefault(path.stem, []).append(path.name)
     return found
 
 
@@ -385,6 +604,8 @@ def _entry(picture: Picture, number: int, keyed: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {"cocoid": picture.image_id} if keyed else {"imgid": number}
     entry |= {"filename": name} | ({"filepath": folder} if folder else {})
     entry |= {"split": picture.split, "sentences": [{"raw": caption} for caption in picture.captions]}
+    if picture.domain is not None:
+        entry["domain"] = picture.domain
     if picture.boxes is not None:
         entry["boxes"] = picture.boxes
     if picture.size is not None:

@@ -34,6 +34,7 @@ from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
+SPLITS |= {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
 
 
 def read_karpathy(location: Path, *, images: Path | None = None, name: str | None = None) -> Dataset:
@@ -86,8 +87,9 @@ def read_entries(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list
 def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]:
     if (entries := images_of(content)) is None:
         raise BenchError(
-            f'{file} is not in Karpathy\'s format: it has no list of objects named "images"',
-            f"write it in that: bench data convert {file} --images FOLDER --out dataset.json",
+            f'{file} is not in Karpathy\'s format: it has no list of objects named "images" but {_top(content)}',
+            "write a CSV with the columns file, caption and split, then: bench data convert FILE.csv --images FOLDER "
+            "--out dataset.json",
         )
     if "annotations" in content:
         raise BenchError(
@@ -97,6 +99,10 @@ def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]
     if not entries:
         raise BenchError(f"{file} lists no images")
     return entries, image_ids(file, entries, id_key(entries))
+
+
+def _top(content: Any) -> str:
+    return ", ".join(map(str, content))[:100] if isinstance(content, dict) else f"a {type(content).__name__}"
 
 
 _KARPATHY_TEST = "e4105a76a6d00c29"

@@ -99,7 +99,7 @@ _PATTERNS: Final = {
     "acronym": r"(?:[A-Za-z0-9]+-)*(?:[A-Za-z]\.){2,}|(?:[A-Za-z0-9]+-)+(?:[A-Za-z]\.){2,}|(?i:ph\.d\.)",
     "dotted": rf"{_L}{_A}*(?:[.!?]{_L}{_A}*)+(?:\.?-{_A}+)*{_STOP}?|www\.{_A}+(?:\.{_A}+)+",
     "slashed": rf"{_PART}/{_PART}(?:/{_PART})?",
-    "ampersand": r"[A-Z]+(?:&(?:amp;)?[A-Z]+(?![a-z]))+|[A-Z]+(?:&(?:amp;)?[A-Z]+)+",
+    "joined": r"[A-Z]+(?:(?:\+|&(?:amp;)?)[A-Z]+(?![a-z]))+|[A-Z]+(?:(?:\+|&(?:amp;)?)[A-Z]+)+",
     "currency": r"[A-Z]+\$",
     "number": rf"[-+]?{_D}*(?:[.,:]{_D}+)+|[-+]?{_D}+",
     "fraction": r"(?:\d{1,4}[- \u00a0])?\d{1,4}[/⁄]\d{1,4}",

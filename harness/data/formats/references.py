@@ -71,8 +71,8 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
                 "leave --split out: all of its images are read",
             )
         key = "id"
-        images, annotations, labels = _numbered(images, content["annotations"])
-        annotations, notes = _without_rejected(annotations)
+        images, annotations, labels = numbered_images(images, content["annotations"])
+        annotations, notes = without_rejected(annotations)
         listed, found = images, _coco(path, images, annotations)
         without = [image_id for image_id, texts in found.items() if not texts]
         if 0 < len(without) < len(found):
@@ -200,8 +200,10 @@ def whole_number(value: object) -> int | None:
     return value if is_image_id(value) else None
 
 
-def _numbered(images: list[dict[str, Any]], annotations: Any) -> tuple[list[dict[str, Any]], Any, dict[int, str]]:
+def numbered_images(images: list[Any], annotations: Any) -> tuple[list[Any], Any, dict[int, str]]:
     """Images and annotations of COCO's form with whole numbers as ids, and the texts that these stand for."""
+    if not all(isinstance(image, dict) for image in images):
+        return images, annotations, {}
     ids = [image.get("id") for image in images]
     if not images or not all(isinstance(image_id, str) for image_id in ids) or not isinstance(annotations, list):
         return images, annotations, {}
@@ -221,7 +223,7 @@ def _numbered(images: list[dict[str, Any]], annotations: Any) -> tuple[list[dict
     return images, annotations, labels
 
 
-def _without_rejected(annotations: Any) -> tuple[Any, list[str]]:
+def without_rejected(annotations: Any) -> tuple[Any, list[str]]:
     """Annotations without those that VizWiz's own API leaves out, and a note on them."""
     if not isinstance(annotations, list):
         return annotations, []

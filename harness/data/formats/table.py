@@ -8,7 +8,7 @@ import tokenize
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.data.formats.text import read_encoded
 from harness.utils.errors import BenchError
@@ -39,7 +39,7 @@ class TextTable:
 def read_table(path: Path) -> TextTable:
     """Read a table by the delimiter that its first line has most of.
 
-    Tabs and bars are read without quoting, unless every cell that begins with a quotation mark ends with one.
+    Tabs and bars are read without quoting, unless quotation marks enclose whole cells.
 
     Raises:
         BenchError: the file cannot be read, or a quotation mark joins lines that look like rows.
@@ -47,15 +47,11 @@ def read_table(path: Path) -> TextTable:
     text = read_encoded(path)
     first = text.partition("\n")[0]
     delimiter = max(DELIMITERS, key=first.count)
-    unquoted = delimiter in _UNQUOTED and not _quotes_whole_cells(text, delimiter)
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        skipinitialspace=delimiter == ",",
-        strict=True,
-        quoting=csv.QUOTE_NONE if unquoted else csv.QUOTE_MINIMAL,
-    )
+    quoting = True
+    if delimiter in _UNQUOTED:
+        quoting = _quotes_whole_cells(text, delimiter)
     rows: list[TableRow] = []
+    reader = _reader(text, delimiter, quoting=quoting)
     try:
         headings = [name.strip() for name in next(reader, [])]
         for cells in reader:
@@ -70,10 +66,23 @@ def read_table(path: Path) -> TextTable:
     return TextTable(path, headings, rows)
 
 
+def _reader(text: str, delimiter: str, *, quoting: bool) -> Any:
+    return csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        skipinitialspace=delimiter == ",",
+        strict=True,
+        quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+    )
+
+
 def _quotes_whole_cells(text: str, delimiter: str) -> bool:
-    cells = (cell.strip() for line in text.splitlines() for cell in line.split(delimiter))
-    quoted = [cell for cell in cells if cell.startswith('"')]
-    return bool(quoted) and all(len(cell) > 1 and cell.endswith('"') for cell in quoted)
+    """Whether quotation marks enclose cells: read so, each line is a row with as many cells as the first."""
+    try:
+        rows = [cells for cells in _reader(text, delimiter, quoting=True) if cells]
+    except csv.Error:
+        return False
+    return all(len(cells) == len(rows[0]) and not any("\n" in cell for cell in cells) for cells in rows)
 
 
 def _refuse_joined_lines(path: Path, cells: list[str], delimiter: str, columns: int, line: int) -> None:

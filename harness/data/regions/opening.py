@@ -11,7 +11,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,19 +58,19 @@ def open_source(source: Path | RegionSourceName, dataset: Dataset) -> RegionSour
         raise BenchError(f"--regions {source}: unknown file format", f"give {_FORMS}")
     check_exists(source)
     if not source.is_dir():
-        return RegionFolder(_named(source))
+        return RegionFolder(_named(source), dataset)
     entries = sorted(source.iterdir())
     if tables := [entry for entry in entries if _is_tsv(entry) and entry.is_file()]:
         return RegionTsv(source.name, tables)
     inner = [entry for entry in entries if entry.name.endswith("_att") and entry.is_dir()]
     if len(inner) == 1 and not any(entry.suffix in _ARRAYS for entry in entries):
-        return RegionFolder(inner[0])
+        return RegionFolder(inner[0], dataset)
     if len(inner) > 1:
         raise BenchError(
             f"--regions {source}: several folders of features, {', '.join(entry.name for entry in inner)}",
             f"name one of them: --regions {inner[0]}",
         )
-    return RegionFolder(source)
+    return RegionFolder(source, dataset)
 
 
 def check_exists(source: Path) -> None:
@@ -280,22 +280,35 @@ def _floats(text: bytes, name: str) -> Numbers:
 class RegionFolder(RegionSource):
     """Bottom-up features as a folder of arrays, `NAME_att/ID.npz` and, beside it, any boxes: `NAME_box/ID.npy`.
 
+    ID is an image's id, or the name of its picture without the ending: whichever more images of the data set have.
+
     As `make_bu_data.py` of the bottom-up converters writes them. A grid (h, w, C), as `prepro_feats.py` writes it,
     becomes h * w regions without boxes. `NAME_fc/ID.npy` is not read: it is the mean over the regions, which "pooled"
     is anyway.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dataset: Dataset) -> None:
         if folder.name.endswith("_box"):  # boxes would pass for features of four channels
             features = folder.with_name(folder.name.removesuffix("_box") + "_att")
             raise BenchError(f"--regions {folder} is a folder of boxes", f"--regions {features}")
-        self._features, files = _listing(folder)
-        if not self._features:
+        arrays, files = _listing(folder)
+        if not arrays:
             raise BenchError(f"the folder {folder} holds no ID.npz or ID.npy", "give the folder NAME_att, or a .tsv")
+        stems = {sample.image_id: Path(sample.file).stem for sample in dataset.samples if sample.file}
+        self._features = _by_image(arrays, dataset, stems)
+        if not self._features and dataset.samples:
+            sample = dataset.samples[0]
+            expected = " or ".join(dict.fromkeys((str(sample.image_id), stems.get(sample.image_id, ""))))
+            raise BenchError(
+                f"the folder {folder} has no array of an image of {dataset.name}: it has {min(arrays)}, where "
+                f"{expected.removesuffix(' or ')} is expected",
+                "name the arrays by the images' ids, or by their pictures without the ending",
+            )
         neighbour = folder.with_name(folder.name.removesuffix("_att") + "_box")
         self._boxes: dict[int, Path] | None = None
         if folder.name.endswith("_att") and neighbour.is_dir():
-            self._boxes, more = _listing(neighbour)
+            boxes, more = _listing(neighbour)
+            self._boxes = _by_image(boxes, dataset, stems)
             files += more
         self.name = folder.name
         self.fingerprint = hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()
@@ -316,23 +329,37 @@ class RegionFolder(RegionSource):
         return RawRegions(features, _load(self._boxes[image_id]))
 
 
-def _listing(folder: Path) -> tuple[dict[int, Path], list[str]]:
-    """Arrays by image id, and a line with name, size and time for each; BenchError where two are of one image."""
-    found: dict[int, Path] = {}
+def _listing(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Arrays by their names without ending, and a line with name, size and time for each; BenchError for one twice."""
+    found: dict[str, Path] = {}
     lines = []
     with os.scandir(folder) as entries:
         for entry in entries:
             stem, dot, suffix = entry.name.rpartition(".")
-            if dot + suffix in _ARRAYS and stem.isascii() and stem.isdecimal():
-                state = entry.stat()
-                if other := found.get(int(stem)):
-                    raise BenchError(
-                        f"{folder} has two files of image {int(stem)}: {', '.join(sorted((other.name, entry.name)))}",
-                        "leave one of them there",
-                    )
-                found[int(stem)] = Path(entry.path)
-                lines.append(f"{folder.name}/{entry.name} {state.st_size} {state.st_mtime_ns}")
+            if dot + suffix not in _ARRAYS or not stem:
+                continue
+            key = str(int(stem)) if stem.isascii() and stem.isdecimal() else stem
+            state = entry.stat()
+            if other := found.get(key):
+                raise BenchError(
+                    f"{folder} has two files of image {key}: {', '.join(sorted((other.name, entry.name)))}",
+                    "leave one of them there",
+                )
+            found[key] = Path(entry.path)
+            lines.append(f"{folder.name}/{entry.name} {state.st_size} {state.st_mtime_ns}")
     return found, lines
+
+
+def _by_image(arrays: Mapping[str, Path], dataset: Dataset, stems: Mapping[int, str]) -> dict[int, Path]:
+    """Arrays by image id: those named by ids, or, where these are more, by the pictures' names."""
+    ids = [sample.image_id for sample in dataset.samples]
+    by_id = {image_id: arrays[str(image_id)] for image_id in ids if str(image_id) in arrays}
+    by_stem = {}
+    for image_id, stem in stems.items():
+        key = str(int(stem)) if stem.isascii() and stem.isdecimal() else stem
+        if key in arrays:
+            by_stem[image_id] = arrays[key]
+    return by_stem if len(by_stem) > len(by_id) else by_id
 
 
 def _load(path: Path) -> Numbers:

@@ -209,14 +209,14 @@ def test_a_split_that_stays_empty_is_told() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("a.csv", "picture,words\na.png,a dog\n", "has no column file or file_name"),
+        ("a.csv", "picture,words\na.png,a dog\n", "has no column of the pictures' files"),
         ("a.csv", 'file,caption\na.png,"a dog\n', "line 2"),
         ("metadata.jsonl", '{"file_name": "a.png"}\n', "has no caption"),
         ("metadata.jsonl", '{"text": "a dog"}\n', "file_name"),
         ("metadata.jsonl", "{\n", "line 1 is not valid JSON"),
         ("metadata.jsonl", '{"file_name": "a.png", "text": "a", "text": "b"}', "line 1 is not .* 'text' twice"),
-        ("captions.json", '{"images": []}', "not in COCO's format"),
-        ("own.txt", "", "none of the known formats"),
+        ("captions.json", '{"images": []}', "in Karpathy's format already"),
+        ("own.doc", "", "none of the known formats"),
     ],
 )
 def test_formats_that_cannot_be_read_are_told(tmp_path: Path, name: str, text: str, why: str) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,30 @@ WORDS = (
     "“quoted” it’s — 日本 שלום 😀 :) ;-) ^_^ "
     "4x4 2nd T-shirt"
 )
+
+
+def test_equals_java_on_captions_of_vision_language_models():
+    chance = random.Random(3)
+    words = ["the", "image", "shows", "A+B", "C+D+E", "A+", "a+b", "AB+CD", "R&B", "C++", "4+4", "**bold**", "1.", "2)"]
+    words += [
+        '"STOP"',
+        "(left)",
+        "SUV",
+        "T-shirt",
+        "3D",
+        "don't",
+        "it's",
+        "white/black",
+        "20%",
+        "$5",
+        "#1",
+        "10:30",
+        "5x7",
+    ]
+    words += ["e.g.", "—", "…", "Wi-Fi", "No.1", "A/C", "iPhone", "A+B.", "A+B,", "H2O", "text:", "“Sale”", "A + B"]
+    captions = [" ".join(chance.choices(words, k=chance.randint(3, 14))) for _ in range(600)]
+    assert "a+b" in tokenize_ptb(["a board that reads A+B"])[0].split()
+    assert tokenize_ptb(captions) == tokenize_java(captions, java=bundled_java(), timeout_s=60)
 
 
 def test_equals_java_on_mixed_words():

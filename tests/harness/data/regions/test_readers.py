@@ -1,5 +1,6 @@
 """What users hold is read as it was written, and what cannot be read is named."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.data.dataset import Dataset
+from harness.data.dataset import Dataset, Sample
 from harness.data.regions import opening
 from harness.data.regions.hdf5 import RegionHdf5
 from harness.data.regions.opening import RegionFolder, RegionTsv, open_source
@@ -18,6 +19,9 @@ from harness.utils.errors import BenchError
 from tests.harness.data.regions.conftest import sound_regions, tsv_line, write_folder
 
 EMPTY = Dataset("none", Path("/"), (), "")
+IMAGES = Dataset(
+    "numbered", Path("/"), tuple(Sample(number, f"photo_{number}.jpg", "test", ()) for number in range(1, 9)), ""
+)
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
 
 
@@ -101,7 +105,7 @@ def test_a_folder_is_found_by_any_of_its_names(tmp_path: Path) -> None:
     features, boxes = sound_regions(7, 3)
     att = write_folder(tmp_path / "data", [(7, features, boxes)])
     for named in (att, tmp_path / "data" / "bu", tmp_path / "data"):
-        [(image_id, found)] = open_source(named, EMPTY).read((7, 8))
+        [(image_id, found)] = open_source(named, IMAGES).read((7, 8))
         assert image_id == 7
         np.testing.assert_array_equal(told(found).features, features)
         np.testing.assert_array_equal(told(found).boxes, boxes)
@@ -113,17 +117,30 @@ def test_keys_suffixes_and_grids_of_a_folder(tmp_path: Path) -> None:
     np.save(tmp_path / "2.npy", features)
     np.savez(tmp_path / "3.npz", feat=features.reshape(2, 3, -1))
     (tmp_path / "readme.txt").touch()
-    found = dict(RegionFolder(tmp_path).read((1, 2, 3)))
+    found = dict(RegionFolder(tmp_path, IMAGES).read((1, 2, 3)))
     for each in found.values():
         np.testing.assert_array_equal(told(each).features, features)
         assert told(each).boxes is None
+
+
+def test_arrays_are_named_by_ids_or_by_the_pictures(tmp_path: Path) -> None:
+    features = {number: sound_regions(number, 2)[0] for number in (1, 2, 3)}
+    for number, array in features.items():
+        np.save(tmp_path / f"photo_{number}.npy", array)
+    found = dict(RegionFolder(tmp_path, IMAGES).read((1, 2, 3)))
+    for number, array in features.items():
+        np.testing.assert_array_equal(told(found[number]).features, array)
+    with pytest.raises(BenchError) as refused:
+        RegionFolder(tmp_path, replace(IMAGES, samples=(Sample(77, "other.jpg", "test", ()),)))
+    for name in ("photo_1", "77", "other"):
+        assert name in str(refused.value)
 
 
 def test_two_files_of_an_image_are_refused(tmp_path: Path) -> None:
     for name in ("1.npy", "01.npy"):
         np.save(tmp_path / name, np.ones((1, 4), np.float32))
     with pytest.raises(BenchError, match=r"two files of image 1: 01.npy, 1.npy"):
-        RegionFolder(tmp_path)
+        RegionFolder(tmp_path, IMAGES)
 
 
 def test_damaged_arrays_are_named_and_nothing_in_them_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +156,7 @@ def test_damaged_arrays_are_named_and_nothing_in_them_is_run(tmp_path: Path, mon
     np.savez(att / "7.npz", feat=features[0])
     monkeypatch.setattr(opening, "MAX_BYTES", 1000)
     np.savez(att / "8.npz", feat=np.zeros((100, 4), np.float32))
-    found = dict(RegionFolder(att).read(range(1, 9)))
+    found = dict(RegionFolder(att, IMAGES).read(range(1, 9)))
     patterns = (
         "1.npz holds no array named feat or z",
         "2.npz cannot be read",
@@ -198,7 +215,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path) -> None:
 def test_a_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
     features, boxes = sound_regions(7, 3)
     att = write_folder(tmp_path, [(7, features, boxes)])
-    before = RegionFolder(att).fingerprint
-    assert RegionFolder(att).fingerprint == before
+    before = RegionFolder(att, IMAGES).fingerprint
+    assert RegionFolder(att, IMAGES).fingerprint == before
     np.save(tmp_path / "bu_box" / "7.npy", boxes[:2])
-    assert RegionFolder(att).fingerprint != before
+    assert RegionFolder(att, IMAGES).fingerprint != before

@@ -1,0 +1,109 @@
+"""Whether captions look like captions: what a number does not show."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from harness.data.formats.table import caption_list
+from harness.utils.errors import BenchError
+from harness.utils.files import shortened
+
+_MARKUP: Final = re.compile(
+    r"<\|?/?(?:s|start|end|bos|eos|pad|unk|sos|cls|sep|mask|im_start|im_end|image|endoftext|assistant|user)[^<>]{0,20}>"
+    r"|\[(?:CLS|SEP|PAD|UNK|MASK|INST|/INST)\]|\bASSISTANT:",
+    re.IGNORECASE,
+)
+_MISSING: Final = {"nan", "none", "null", "n/a", "<unk>"}
+_SHOWN: Final = 60
+_UNSPACED: Final = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+_MOST_UNSPACED: Final = 0.5
+"""Of the captions; a few may hold one foreign word."""
+_LONG_WORD: Final = 6
+"""Letters of such a script without a space, which no word of it has."""
+
+Checks = dict[str, Callable[[str], bool]]
+
+
+def _is_json(text: str) -> bool:
+    stripped = text.strip()
+    braced = stripped.startswith("{") and stripped.endswith("}") and ":" in stripped
+    return braced or caption_list(stripped) is not None
+
+
+def _is_id(text: str) -> bool:
+    return re.fullmatch(r"[0-9]+|[\w./\\-]+\.(?:jpe?g|png|webp)", text.strip()) is not None
+
+
+_CHECKS: Final[Checks] = {
+    "hold special tokens or markup of a model": lambda text: _MARKUP.search(text) is not None,
+    "are JSON or a list": _is_json,
+    "are an id or a file name": _is_id,
+    "say that a value is missing": lambda text: text.strip().lower() in _MISSING,
+}
+
+
+def odd_captions(captions: Mapping[int, str]) -> list[str]:
+    """A sentence for each kind of text that is hardly a caption, with the count and an example."""
+    found = []
+    for what, is_odd in _CHECKS.items():
+        odd = [text for text in captions.values() if is_odd(text)]
+        if odd:
+            found.append(f"{len(odd):,} of {len(captions):,} captions {what}, such as {shortened(odd[0], _SHOWN)!r}")
+    return found
+
+
+def without_shared_words(captions: Mapping[int, str], references: Mapping[int, Sequence[str]]) -> str:
+    """A sentence where most captions share no word with any of their references; "" elsewhere."""
+
+    def words(text: str) -> set[str]:
+        return set(re.findall(r"\w+", text.lower()))
+
+    alone = [
+        image_id
+        for image_id, text in captions.items()
+        if image_id in references and not any(words(text) & words(reference) for reference in references[image_id])
+    ]
+    if not alone or 2 * len(alone) < len(captions):
+        return ""
+    example = alone[0]
+    return (
+        f"{len(alone):,} of {len(captions):,} captions share no word with a reference of their image, such as "
+        f"{shortened(captions[example], _SHOWN)!r} beside {shortened(references[example][0], _SHOWN)!r} "
+        f"(image {example})"
+    )
+
+
+def refuse_unspaced(texts: Iterable[str], whose: str) -> None:
+    """BenchError where most captions are of a script that parts no words, so that each would be one word."""
+    texts = list(texts)
+    unspaced = [text for text in texts if _is_unspaced(text)]
+    if texts and len(unspaced) > _MOST_UNSPACED * len(texts):
+        raise BenchError(
+            f"{len(unspaced):,} of {len(texts):,} captions of {whose} are in a script without spaces, such as "
+            f"{shortened(unspaced[0], _SHOWN)!r}: the tokenizer would take each for one word",
+            "part the words, or the characters, by spaces in captions and references",
+        )
+
+
+def _is_unspaced(text: str) -> bool:
+    return any(
+        len(word) >= _LONG_WORD and all(_script(letter) in _UNSPACED for letter in word if letter.isalpha())
+        for word in re.findall(r"\w+", text)
+        if any(not letter.isascii() for letter in word)
+    )
+
+
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]
+
+
+def cut_references(lengths: Sequence[int], longest: int) -> str:
+    """A sentence on captions that training cuts to `longest` words; "" where there are none."""
+    cut = [length for length in lengths if length > longest]
+    if not cut:
+        return ""
+    return (
+        f"{len(cut):,} of {len(lengths):,} training captions exceed {longest} words (up to {max(cut)}) and are "
+        f"cut: --set vocabulary.max_len={max(cut) + 2} --set decoding.max_len={max(cut) + 1} takes them whole"
+    )
