@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from harness.cli.inputs import open_results
+from harness.cli.inputs import doing, open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import Out, OutFile, deliver
+from harness.cli.output import Out, OutFile, deliver, echo
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -63,7 +63,7 @@ def compare(
     if stores[0]:
         compared = _stores(before, after, captions)
     else:
-        with open_results(workspace, db) as held:
+        with open_results(workspace, db) as held, doing("Comparing"):
             sides = [reading.finished_with_images(held, reading.run_keys(held, name)) for name in (before, after)]
             compared = compare_models(sides[0], sides[1], reading.evaluated_images(held), captions)
     if format == "text":
@@ -73,7 +73,7 @@ def compare(
     else:
         deliver(written.markdown(compared, all_costs=all_costs), out)
     if out is not None:
-        typer.echo(out)
+        echo(out)
 
 
 def _open(text: str) -> Store:
@@ -90,7 +90,8 @@ def _stores(before: str, after: str, captions: int) -> Comparison:
         for text, runs in zip((before, after), sides, strict=True):
             if not runs:
                 raise BenchError(f"no run has finished in {text}", "make some with: bench run --models all")
-        compared = compare_stores(*sides, evaluated_images(one), captions)
+        with doing("Comparing"):
+            compared = compare_stores(*sides, evaluated_images(one), captions)
     if not compared.pairs:
         raise BenchError(
             f"no run of {before} can be paired with one of {after}: they share no model, or several of its runs differ",

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import warn
-from harness.cli.output import Out, OutFile, OutFolder, deliver
+from harness.cli.inputs import doing, warn
+from harness.cli.output import Out, OutFile, OutFolder, deliver, echo
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
@@ -64,14 +64,14 @@ def list_data(workspace: options.WorkspaceOption = DEFAULT) -> None:
 
     config = ScenesConfig()
     there = scenes_folder(Workspace(workspace).cache, config).is_dir()
-    typer.echo(
+    echo(
         "scenes       embedded: drawn objects in relations, with boxes; no download.\n"
         f"             train {config.train}, val {config.val}, test {config.test}, "
         f"nocaps 3 x {config.nocaps_per_domain} images, {CAPTIONS} captions each;\n"
         f"             {'drawn already' if there else 'drawn on first use, in seconds'}."
     )
-    typer.echo(_OWN_DATA)
-    typer.echo("\nNext: bench data verify FOLDER, then bench run --data FOLDER --backbone NAME")
+    echo(_OWN_DATA)
+    echo("\nNext: bench data verify FOLDER, then bench run --data FOLDER --backbone NAME")
 
 
 def download(
@@ -106,13 +106,13 @@ def download(
     with Reporter() as reporter:
         fetch_all(data, source, folder, parts, reporter)
     if source.form is not None:
-        typer.echo(f"pictures: fill in the form at {source.form}, and put them into {folder / 'images'}/")
+        echo(f"pictures: fill in the form at {source.form}, and put them into {folder / 'images'}/")
     annotations = folder / source.annotations.file
     if data != "nocaps":
         _say_next(["--images", str(folder / "images")], annotations)
         return
     if not (folder / "dataset_coco.json").is_file():
-        typer.echo(f"first: bench data download coco --to {shlex.quote(str(folder))}")
+        echo(f"first: bench data download coco --to {shlex.quote(str(folder))}")
     joined = folder / "dataset_coco_nocaps.json"
     words = ["nocaps", str(folder / "dataset_coco.json"), str(annotations), "--out", str(joined)]
     _say_next(["--images", str(folder / "images")], joined, words)
@@ -126,9 +126,9 @@ def _say_next(
     `people`: whether pictures have several captions, so that people can be scored against each other.
     """
     data = [str(annotations), *where]
-    typer.echo(f"next: bench data {shlex.join(first or ['verify', *data])}")
+    echo(f"next: bench data {shlex.join(first or ['verify', *data])}")
     models = "transformer_base,blind,human" if people else "transformer_base,blind,majority"
-    typer.echo(f"then: bench run --data {shlex.join(data)} --backbone resnet50 --models {models}")
+    echo(f"then: bench run --data {shlex.join(data)} --backbone resnet50 --models {models}")
 
 
 def _describe_splits(splits: Iterable[str]) -> str:
@@ -158,14 +158,15 @@ def verify(
 
     place = Workspace(workspace)
     place.create()
-    dataset = open_dataset(data, cache_dir=place.cache, images=images)
+    with doing(f"Reading {data}"):
+        dataset = open_dataset(data, cache_dir=place.cache, images=images)
     chosen = region_config(regions, "all", 1)
     related = graph_config(graphs, graph_words, graph_labels, chosen)
     if chosen is None or needs_backbone(chosen.source) or has_pictures(dataset):
         with Reporter() as reporter:
             bad = find_bad_images(dataset, cache_dir=place.cache, reporter=reporter, reuse=False)
     else:  # files of features do without pictures
-        typer.echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
+        echo(f"no picture is in {dataset.root} (--images DIR): the regions alone are checked", err=True)
         bad = dict(dataset.faults)
     counts: dict[int, int] = {}
     whole: list[int] = []
@@ -183,23 +184,23 @@ def verify(
         unusable, said = verify_graphs(related, dataset, counts.keys() - bad.keys(), counts.get)
         bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}
         for line in said:
-            typer.echo(line)
+            echo(line)
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
-        typer.echo(f"image {image_id} ({splits[image_id]}): {reason}")
+        echo(f"image {image_id} ({splits[image_id]}): {reason}")
     if whole:
         few = ", ".join(map(str, whole[:_SHOWN])) + ", ..." * (len(whole) > _SHOWN)
         of_splits = _describe_splits(splits[image] for image in whole)
-        typer.echo(f"{len(whole)} of {len(splits)} images have no box in {regions} ({of_splits}): {few}")
-        typer.echo("a run takes the whole image for their one region: give boxes of them if they have some", err=True)
+        echo(f"{len(whole)} of {len(splits)} images have no box in {regions} ({of_splits}): {few}")
+        echo("a run takes the whole image for their one region: give boxes of them if they have some", err=True)
     if bad:
         of_splits = _describe_splits(splits[image] for image in bad)
-        typer.echo(f"{len(bad)} of {len(splits)} images cannot be used ({of_splits})")
-        typer.echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
+        echo(f"{len(bad)} of {len(splits)} images cannot be used ({of_splits})")
+        echo("repair them, or run with --skip-bad-images, which records what was skipped", err=True)
     if bad or whole:
         raise typer.Exit(1)
     of_splits = _describe_splits(splits.values())
-    typer.echo(f"all {len(splits)} images are sound ({of_splits}); data set #{dataset.fingerprint[:8]}")
+    echo(f"all {len(splits)} images are sound ({of_splits}); data set #{dataset.fingerprint[:8]}")
 
 
 def convert(
@@ -237,16 +238,18 @@ def convert(
     from harness.data.convert import read_source
 
     columns = {"file_column": file_column, "caption_column": caption_column}
-    found, folder = read_source(source, instances=instances or (), images=images, **columns)
+    with doing(f"Reading {source[0]}"):
+        found, folder = read_source(source, instances=instances or (), images=images, **columns)
     name = out.name.partition(".")[0].removeprefix("dataset").lstrip("_-") or folder.absolute().name
-    content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
+    with doing(f"Looking for {len(found.pictures):,} pictures"):
+        content, notes = convert_source(found, folder, name=name, rule=split_by, leave_out=skip_bad_images)
     deliver(json.dumps(content), out)
     for left in content["left_out"]:
         warn(f"left out: {left}", f'{out} names it under "left_out"')
     for note in notes:
-        typer.echo(note, err=True)
+        echo(note, err=True)
     splits = [image["split"] for image in content["images"]]
-    typer.echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
+    echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
     if 0 < (tested := splits.count("test")) < FEW_TO_TEST:
         hint = "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes"
         warn(f"{tested} images to test on: hardly any difference between models will show", hint)
@@ -269,9 +272,9 @@ def nocaps(
 
     content, added, raised = join_nocaps(annotations, captions, folder=folder, domains=domains)
     deliver(json.dumps(content), out)
-    typer.echo(f"{out}: nocaps {len(added.captions)}; image N of nocaps's own file is {raised} + N here")
-    typer.echo(describe_domains(Counter(added.domains.values())))
-    typer.echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")
+    echo(f"{out}: nocaps {len(added.captions)}; image N of nocaps's own file is {raised} + N here")
+    echo(describe_domains(Counter(added.domains.values())))
+    echo(f"Next: bench data verify {out} --images DIR, where DIR/{folder} holds nocaps's pictures")
 
 
 def features(
@@ -293,11 +296,12 @@ def features(
 
     Region files are streamed, whatever their size. Exit code 2 names every image whose regions cannot be used.
     """
-    from harness.benchmark.plan import choose_device
-    from harness.config.features import feature_config, region_config
-    from harness.data.backbones.backbone import open_backbone
-    from harness.data.dataset import open_dataset
-    from harness.data.prepare_features import prepare_features, warn_of_preprocessing
+    with doing("Loading torch"):
+        from harness.benchmark.plan import choose_device
+        from harness.config.features import feature_config, region_config
+        from harness.data.backbones.backbone import open_backbone
+        from harness.data.dataset import open_dataset
+        from harness.data.prepare_features import prepare_features, warn_of_preprocessing
     from harness.utils.progress import Reporter
 
     seen, settings = region_config(regions, region_count, region_bins), tuple(backbone_option or ())
@@ -305,7 +309,7 @@ def features(
     place, chosen, started = Workspace(workspace), choose_device(device), time.monotonic()
     place.create()
     with Reporter() as reporter:
-        dataset = open_dataset(data, cache_dir=place.cache, images=images)
+        dataset = open_dataset(data, cache_dir=place.cache, images=images, reporter=reporter)
         warn_of_preprocessing(config, {"features": "grid"}, reporter)
         found = prepare_features(
             dataset,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli.inputs import doing
 from harness.cli.options import BertOption, ClipOption, InstancesOption, refuse_typed
-from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, format_table
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, format_table
 from harness.metrics.signature import DomainFrequencies, EvaluationSettings, TokenizerName, evaluation_signature
 from harness.utils.errors import BenchError
 
@@ -115,13 +116,14 @@ def evaluate(
 
     Scores equal those of pycocoevalcap 1.2. Exit code 0: every metric was computed; 1: some were not; 2: wrong input.
     """
+    with doing("Loading the evaluator"):
+        from harness.metrics.evaluator import Evaluator, Report, with_intervals
+        from harness.metrics.more.measure import MoreSettings
     from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
     from harness.data.formats.match import MatchOptions
     from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
     from harness.data.formats.references import read_references
     from harness.data.nocaps import read_domains
-    from harness.metrics.evaluator import Evaluator, Report, with_intervals
-    from harness.metrics.more.measure import MoreSettings
     from harness.metrics.spice import find_spice
     from harness.utils.progress import Reporter
 
@@ -153,7 +155,8 @@ def evaluate(
         _compare(predictions, references, images, report, cards, settled, allow_subset=allow_subset)
         return
     [captions_file] = predictions
-    wanted = read_references(references, split=split)
+    with doing(f"Reading {references}"):
+        wanted = read_references(references, split=split)
     if domains is not None:
         wanted = replace(wanted, domains=read_domains(domains, wanted))
     if domain_df != "all" and not wanted.domains:
@@ -220,7 +223,7 @@ def _write_json(content: Mapping[str, Any], out: Path | None) -> None:
 
     if out is not None:
         deliver(canonical_json(content) + "\n", out)
-        typer.echo(f"written to {out}")
+        echo(f"written to {out}")
 
 
 def _metrics_of(options: Sequence[str] | None) -> dict[str, Path]:
@@ -261,7 +264,7 @@ def _judge(
     names = list(next(iter(found.values())))
     gaps = {name: differences({metric: of[name] for metric, of in found.items()}) for name in names}
     reasons = {metric: each.reason for metric, each in scored.scores[OVERALL].items() if each.value is None}
-    typer.echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
+    echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
     told = {
         metric: {name: None if isnan(each.value) else [each.value, each.low, each.high] for name, each in of.items()}
         for metric, of in found.items()
@@ -271,18 +274,18 @@ def _judge(
         for of in told.values()
     ]
     rows = [(metric, *row) for metric, row in zip(told, cells, strict=True)]
-    typer.echo(format_table(["metric", *(f"{name} [95 %]" for name in names)], rows, "table"), nl=False)
+    echo(format_table(["metric", *(f"{name} [95 %]" for name in names)], rows, "table"), nl=False)
     known = [metric for metric in found if not isnan(found[metric][names[0]].value)]
     if not known:
-        typer.echo("-: no two captions that are compared have different ratings")
+        echo("-: no two captions that are compared have different ratings")
     order = sorted(known, key=lambda metric: -found[metric][names[0]].value)
     both = gaps[names[0]]
     for above, below in (pair for pair in pairwise(order) if pair in both or pair[::-1] in both):
         gap, p = both[above, below] if (above, below) in both else both[below, above]
-        typer.echo(f"{above} {100 * abs(gap):.1f} above {below}, p {p:.2g}")
-    typer.echo(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
+        echo(f"{above} {100 * abs(gap):.1f} above {below}, p {p:.2g}")
+    echo(f"times 100, intervals over images; p of {names[0]}, corrected for all pairs of metrics")
     for metric, reason in reasons.items():
-        typer.echo(f"{metric}: {reason}")
+        echo(f"{metric}: {reason}")
     content = {
         "agreement": told,
         "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
@@ -309,8 +312,9 @@ def _compare(
     """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left."""
     from tempfile import TemporaryDirectory
 
-    from harness.benchmark.benchmark import run_benchmark
-    from harness.benchmark.plan import Request
+    with doing("Loading torch"):
+        from harness.benchmark.benchmark import run_benchmark
+        from harness.benchmark.plan import Request
     from harness.config.load import load_preset
     from harness.config.model_patterns import CAPTIONS
     from harness.utils.progress import Reporter
@@ -361,16 +365,16 @@ def _print(report: Report, references: References) -> None:
             found = report.quantity(metric)
             own = [cell(metric), bounds(found.low, found.high, percent)]
         rows.append([metric, *own, *(cell(metric, domain) for domain in domains)])
-    typer.echo(f"{len(report.evaluation.ids)} images of {references.name}")
+    echo(f"{len(report.evaluation.ids)} images of {references.name}")
     header = ["metric", "score", "95 % interval", *(f"{domain} ({len(ids)})" for domain, ids in domains.items())]
-    typer.echo(format_table(header, rows, "table"), nl=False)
+    echo(format_table(header, rows, "table"), nl=False)
     for metric in overall:
         if (quantity := report.quantity(metric)).value is None:
-            typer.echo(f"{metric}: {quantity.reason or ''}")
+            echo(f"{metric}: {quantity.reason or ''}")
     if domains:
-        typer.echo(f"domains: {describe_domains({domain: len(members) for domain, members in domains.items()})}")
-    typer.echo(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
-    typer.echo(report.signature)
+        echo(f"domains: {describe_domains({domain: len(members) for domain, members in domains.items()})}")
+    echo(f"scores x100; interval over images, {RESAMPLES} resamples, seed {SEED}")
+    echo(report.signature)
 
 
 def _measure(
@@ -416,10 +420,10 @@ def _print_more(found: Measured) -> None:
         value = "-" if quantity.value is None else show(quantity.value)
         rows.append([base_name(name), BETTER[metric.better], value, bounds(quantity.low, quantity.high, show)])
         notes.append(f"{name}: {quantity.reason}" if quantity.reason else f"{base_name(name)}: {metric.meaning}")
-    typer.echo(format_table(["metric", "better", "value", "95 % interval"], rows, "table", texts=2))
+    echo(format_table(["metric", "better", "value", "95 % interval"], rows, "table", texts=2))
     for model in dict.fromkeys(filter(None, map(depends_on, order))):
         notes.append(f"{', '.join(base_name(name) for name in order if depends_on(name) == model)} by {model}")
-    typer.echo("\n".join([*notes, "fractions x100, words and vocabulary as counted"]))
+    echo("\n".join([*notes, "fractions x100, words and vocabulary as counted"]))
 
 
 def _files(folder: Path, wanted: References, images: Mapping[int, object]) -> dict[int, Path]:

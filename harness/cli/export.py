@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import open_results, open_split
-from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, format_table, write_errors
+from harness.cli.inputs import doing, open_results, open_split
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, format_table, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -75,11 +75,11 @@ def submission(
             found, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
         )
     for path in written:
-        typer.echo(path)
+        echo(path)
     if server == "coco":
         last = "Next: the same for the other split; the archive to upload is written once both are there"
         joined = f"The other split's captions were in {out} before: each system needs a --name or an --out of its own"
-        typer.echo(last if len(written) == 1 else joined)
+        echo(last if len(written) == 1 else joined)
 
 
 def leaderboard(
@@ -121,7 +121,7 @@ def leaderboard(
     judging = Judging(margin, place_unfinished, same_machine)
     usual = list(dict.fromkeys((metric, "interval", "place", *markup.DEFAULT)))
     names = usual if columns is None else [name.strip() for name in columns.split(",")]
-    with open_results(workspace, db) as store:
+    with open_results(workspace, db) as store, doing("Reading the results"):
         if format == "csv":
             text = markup.as_csv(Results(store).leaderboard(metric=metric, judging=judging))
         elif format == "json":
@@ -131,7 +131,7 @@ def leaderboard(
             text = write(Contents.read(store, metric, judging), names)
     deliver(text, out)
     if out is not None:
-        typer.echo(out)
+        echo(out)
 
 
 def figures(
@@ -142,7 +142,7 @@ def figures(
     """Write the report's trade-offs and learning curves, one SVG file a plot."""
     from reports.html.report import figures as drawn_figures
 
-    with open_results(workspace, db) as store:
+    with open_results(workspace, db) as store, doing("Drawing the figures"):
         drawn = drawn_figures(store)
     if not drawn:
         raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
@@ -150,7 +150,7 @@ def figures(
         check_out(out / name)
     for name, svg in drawn.items():
         deliver(svg, out / name)
-        typer.echo(out / name)
+        echo(out / name)
 
 
 def encodings(
@@ -200,8 +200,8 @@ def encodings(
         deliver(text, out / name)
     columns = ("run", "images", "vectors", "channels", "trace", "trace_within")
     rows = [[f"{row[name]:.2f}" if "trace" in name else str(row[name]) for name in columns] for row in told]
-    typer.echo(format_table(["run", "images", "vectors", "channels", "trace", "within"], rows, "table"), nl=False)
-    typer.echo(out / "encodings.svg")
+    echo(format_table(["run", "images", "vectors", "channels", "trace", "within"], rows, "table"), nl=False)
+    echo(out / "encodings.svg")
 
 
 COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures, "encodings": encodings}

@@ -9,7 +9,7 @@ import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, open_results, warn
-from harness.cli.output import Out, OutFolder, check_out
+from harness.cli.output import Out, OutFolder, check_out, echo
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -67,7 +67,7 @@ def report(
                 index = write_report(store, folder, metric, judging)
     finally:
         gc.enable()
-    typer.echo(index)
+    echo(index)
     if show:
         import webbrowser
 

@@ -161,6 +161,8 @@ def absent_levels(group: Group) -> str:
     if group.track == "captions":  # perhaps of references alone, without captions to choose from
         here = any(row.model == "human" for row in group.references)
         return "" if here else "bench run --models captions:FILE,human --data REFERENCES shows the human level too."
+    if group.signature.get("nrefs") == "1":
+        del levels["human"]  # who would be scored against nobody
     absent = [name for name in levels if name not in {row.model for row in group.references}]
     if not group.rows or not absent:
         return ""

@@ -4,6 +4,7 @@ FIELDS = {
     "data": "data set, with a digest of its annotations, pictures and left-out images",
     "split": "the images that were scored",
     "subset": "the part of the split that was scored, where captions are missing",
+    "ids": "position: captions named no images, and were taken in the order of the references",
     "nrefs": "reference captions per image",
     "tok": "tokenizer of captions and references before scoring",
     "df": "where CIDEr-D's document frequencies come from; split: the references of all scored images",

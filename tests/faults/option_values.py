@@ -80,8 +80,6 @@ _WORKSPACES = _READ_WORKSPACES - {"undecodable"}  # which no database could name
 LEGAL = {
     "compare --captions": {"zero"},
     "compare --out": _OUT,
-    "data convert --caption-column": _ANY,  # COCO has none
-    "data convert --file-column": _ANY,
     "data convert --out": _OUT,
     "data list --workspace": _READ_WORKSPACES | {"pipe", "device", "linked-device", "loop"},  # whether one is there
     "data nocaps --folder": _ANY

@@ -267,7 +267,7 @@ def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchE
         return BenchError(why, "where the captions are in the order of the references, add --by-position")
     return BenchError(
         f"{why}; it has {len(rows):,} captions",
-        'name the image of each caption by its id or its file name: [{"image_id": 1, "caption": "a dog"}]',
+        f'name the image of each caption by its id ({expected}) or its file: [{{"image_id": 1, "caption": "a dog"}}]',
     )
 
 

@@ -18,7 +18,7 @@ from harness.utils.files import shortened
 from harness.utils.json_io import read_json, read_json_or_lines
 
 _SHOWN = 10
-_IMAGE_KEYS = ("image_id", "cocoid", "image", "file_name", "filename", "image_path", "img_id", "imgid", "id")
+_IMAGE_KEYS = ("image_id", "cocoid", "image", "file", "file_name", "filename", "image_path", "img_id", "imgid", "id")
 _CAPTION_KEYS = ("captions", "caption", "reference_strs", "references", "raw", "text")
 _SPLIT = "test"
 WHOLE_NUMBER = "whole number of 64 bits"

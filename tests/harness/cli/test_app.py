@@ -120,7 +120,7 @@ MISTAKES = {
     "run --data flickr8k": "bench data download flickr8k",
     "evaluate": "bench evaluate FILE --references FILE",
     "evaluate named.json --references references.json": "7, 8",
-    "evaluate named.json --references captions.csv": "bench data convert",
+    "evaluate named.json --references captions.csv": "name the image of each caption",
     "plan --models show_tell --preset smoke --store": "bench data features scenes",
 }
 
