@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "ceba1bc9"
+SOURCES = "2dafe124"
 
 
 @cache

@@ -246,7 +246,22 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
             numbers = [as_id(value) for value in values]
             first = min(number for number in numbers if number is not None)
             return Match([names.order[number - first] for number in numbers if number is not None], None)
+    other = _other_ids(rows)
+    if other is not None:
+        raise BenchError(
+            f"{path}: --by-position would ignore {_described(other)} ({_examples(rows, other)}), which names other images",
+            "give the ids or file names of the references there, or take the field out of the file",
+        )
     return Match(list(names.order), None)
+
+
+def _other_ids(rows: Sequence[Row]) -> str | None:
+    """The field that is meant to name images and does not count the rows; `id` may be of the caption."""
+    for field in ID_FIELDS:
+        values = [row.get(field) for row in rows]
+        if field != "id" and None not in values and not _counts_rows(values):
+            return field
+    return None
 
 
 def _counts_rows(values: Sequence[object]) -> bool:
@@ -263,7 +278,7 @@ def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchE
     said = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
     expected = ", ".join(map(str, names.order[:_SHOWN_VALUES])) or "none"
     why = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {said}"
-    if len(rows) == len(names.order):
+    if len(rows) == len(names.order) and _other_ids(rows) is None:
         return BenchError(why, "where the captions are in the order of the references, add --by-position")
     return BenchError(
         f"{why}; it has {len(rows):,} captions",

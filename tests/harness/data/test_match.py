@@ -78,6 +78,15 @@ def test_numbers_of_rows_are_positions_only_where_somebody_says_so(first: int) -
     assert ids_of(rows, by_position=True) == [IDS[place] for place in order]
 
 
+def test_positions_ignore_no_names_of_other_images() -> None:
+    rows = [{"image": f"other_{place}.jpg"} for place in range(len(IDS))]
+    for by_position in (False, True):
+        with pytest.raises(BenchError) as refused:
+            ids_of(rows, by_position=by_position)
+        assert "--by-position" not in (refused.value.hint or "")
+    assert ids_of([{"id": f"answer {place}"} for place in range(len(IDS))], by_position=True) == IDS
+
+
 def test_numbers_of_rows_that_happen_to_be_some_ids_are_no_ids() -> None:
     names = ImageNames([2, 7, 9])
     with pytest.raises(BenchError, match="nothing names"):
