@@ -105,11 +105,12 @@ class Run:
 
     @cached_property
     def ladder(self) -> object:
-        """Equal for runs that differ in nothing but the budget."""
-        schedule = self.signature.get("schedule", "").partition("#")[0].partition("*")[0]
+        """Equal for runs that differ in nothing but the budget: of one schedule, this many times as long."""
+        name = self.signature.get("schedule", "").partition("#")[0].partition("*")[0]
         fingerprint, track, signature = self.comparable
-        rest = frozenset((name, value) for name, value in signature if name != "schedule")
-        return fingerprint, track, rest, schedule
+        rest = frozenset((field, value) for field, value in signature if field != "schedule")
+        stages = [_of_one_budget(stage, self.budget) for stage in stages_of(self.config)]
+        return fingerprint, track, rest, name, json.dumps(stages, sort_keys=True)
 
     @cached_property
     def variant(self) -> dict[str, str]:
@@ -186,6 +187,27 @@ class DatasetInfo:
     split_sizes: dict[str, int]
     evaluated: dict[str, int]
     skipped: dict[str, str]
+
+
+_SHARE_DIGITS = 9  # a share is divided and multiplied by the budget
+_COUNTED_IN_EPOCHS = {"learning_rate": ("from_epoch", "every_epochs"), "scheduled_sampling": ("start", "every")}
+"""Settings of a stage that grow with its epochs under a larger budget, as `harness.config.schedule` has it."""
+
+
+def _of_one_budget(stage: Mapping[str, Any], budget: int) -> dict[str, Any]:
+    """A stage's settings as they are in the schedule whose `budget`-fold it is of."""
+    one = dict(stage)
+    if isinstance(one.get("epochs"), int):
+        one["epochs"] = one["epochs"] / budget
+    for part, names in _COUNTED_IN_EPOCHS.items():
+        settings = one.get(part)
+        if isinstance(settings, Mapping):
+            divided = {name: settings[name] / budget for name in names if isinstance(settings.get(name), int | float)}
+            one[part] = {**settings, **divided}
+    rate = one.get("learning_rate")
+    if isinstance(rate, Mapping) and isinstance(rate.get("warmup_share"), int | float):
+        one["learning_rate"] = {**rate, "warmup_share": round(rate["warmup_share"] * budget, _SHARE_DIGITS)}
+    return one
 
 
 def _flat(config: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

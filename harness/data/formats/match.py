@@ -249,7 +249,7 @@ def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:
     other = _other_ids(rows)
     if other is not None:
         raise BenchError(
-            f"{path}: --by-position would ignore {_described(other)} ({_examples(rows, other)}), which names other images",
+            f"{path}: --by-position would ignore {_described(other)} ({_examples(rows, other)}) of other images",
             "give the ids or file names of the references there, or take the field out of the file",
         )
     return Match(list(names.order), None)
