@@ -52,6 +52,7 @@ from results.records import DatasetRecord, ImageRecord
 from zoo.captioner import GraphKind, VisualKind, VisualSpec
 
 _SPECIAL_TOKENS = 4  # padding, beginning, end, unknown
+_FEW_TO_VALIDATE = 20
 
 
 @dataclass(frozen=True)
@@ -292,6 +293,16 @@ def _check_texts(
     trained = [name for name in opening.sees if name not in REFERENCE_ROWS and not name.startswith(CAPTIONS)]
     if not trained or not splits.get("train"):
         return
+    images = len(splits.get("val", ()))
+    if images == 1:
+        raise BenchError(
+            "the val split has one image, whose CIDEr-D is always 0: the weights of the first epoch would be kept",
+            "give it twenty images or more: bench data convert --split-by hash:80/10/10",
+        )
+    if images < _FEW_TO_VALIDATE:
+        reporter.note(
+            f"the val split has {images} images: which epoch is best is hardly known from so few", style="yellow"
+        )
     words = opening.preset.vocabulary
     if words.kind == "words" and len(vocabulary) <= _SPECIAL_TOKENS:
         raise BenchError(

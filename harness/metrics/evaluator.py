@@ -40,6 +40,9 @@ Ask = Callable[[Mapping[int, Sequence[str]], Mapping[int, str]], Array]
 Answered = dict[tuple[str, str], Array]
 
 
+_OF_ONE_IMAGE: Final = Quantity(None, "of one image: CIDEr-D needs document frequencies of several")
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Scores of one system on one split.
@@ -164,8 +167,11 @@ class Evaluator:
             for each in statistics
             for metric, values in each.per_image().items()
         }
+        scores = {group: self._scores(parts, reasons) for group, parts in by_group.items()}
+        for group, members in groups.items():
+            scores[group] |= dict.fromkeys(self._without_frequencies(group, len(members), len(ids)), _OF_ONE_IMAGE)
         return Evaluation(
-            {group: self._scores(parts, reasons) for group, parts in by_group.items()},
+            scores,
             {metric: per_image[metric] for metric in dict.fromkeys((*METRICS, *per_image)) if metric in per_image},
             time.perf_counter() - started,
             tuple(ids),
@@ -204,6 +210,16 @@ class Evaluator:
         chosen, other = (shared, alone) if self.settings.domain_df == "all" else (alone, shared)
         kept = (chosen if part is shared else part for part in parts)
         return (*kept, replace(other, metric=replace(other.metric, names=(OTHER_CIDER_D[self.settings.domain_df],))))
+
+    def _without_frequencies(self, group: str, images: int, of: int) -> list[str]:
+        """The names of CIDEr-D whose document frequencies are those of a single image: it is 0 by definition."""
+        other = OTHER_CIDER_D[self.settings.domain_df]
+        if group == OVERALL:
+            return ["CIDEr-D"] if of == 1 else []
+        if of == 1:
+            return ["CIDEr-D", other]
+        alone = other if self.settings.domain_df == "all" else "CIDEr-D"
+        return [alone] if images == 1 else []
 
     def _scores(self, statistics: Sequence[Statistics], reasons: Mapping[str, str]) -> dict[str, Quantity]:
         values = {name: Quantity(value) for each in statistics for name, value in each.corpus().items()}

@@ -252,3 +252,11 @@ def test_other_data_ask_for_a_backbone_as_ever(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="needs a backbone"):
         features(data=str(tmp_path))
     assert features(data=str(tmp_path), backbone="resnet18") == ("resnet18", False)
+
+
+def test_one_image_validates_nothing(draw_scenes: DrawScenes, tmp_path: Path) -> None:
+    data = draw_scenes(train=24, val=1, test=6)
+    refused = bench("plan", *run_words(data, tmp_path, "blind", TINY)[1:], *FEATURES).exception
+    assert isinstance(refused, BenchError)
+    assert "val split has one image" in str(refused)
+    bench_ok("plan", *run_words(data, tmp_path, "human", TINY)[1:])

@@ -89,7 +89,7 @@ def test_single_image_has_defined_scores(evaluator):
     values = {metric: quantity.value for metric, quantity in found.scores[OVERALL].items()}
     assert values["METEOR"] == pytest.approx(1)
     assert values["BLEU-4"] == pytest.approx(1)
-    assert values["CIDEr-D"] == 0  # nothing tells one image's words from another's
+    assert values["CIDEr-D"] is None, "nothing tells one image's words from another's"
 
 
 def test_different_images_are_named(evaluator):
@@ -251,3 +251,18 @@ def test_both_have_intervals_and_people_have_both(some: Any) -> None:
         low, value, high = (getattr(score.scores[domain][BY_DOMAIN], name) for name in ("low", "value", "high"))
         assert low < value < high
         assert people.scores[domain][BY_DOMAIN].value != people.scores[domain]["CIDEr-D"].value
+
+
+def test_one_image_has_no_cider_d() -> None:
+    settings = EvaluationSettings(meteor=False)
+    with Evaluator(settings=settings) as evaluator:
+        alone = with_intervals(evaluator.evaluate({1: ["a dog runs"]}, {1: "a dog"})).scores["overall"]
+        assert alone["CIDEr-D"].value is None
+        assert alone["CIDEr-D"].reason
+        assert alone["BLEU-1"].value == pytest.approx(0.607, abs=1e-3)
+        references = {1: ["a dog runs", "one dog"], 2: ["a cat"], 3: ["a cat sits"]}
+        captions, domains = {1: "a dog", 2: "a cat", 3: "a cat"}, {1: "near", 2: "far", 3: "far"}
+        near, far = (evaluator.evaluate(references, captions, domains).scores[name] for name in ("near", "far"))
+    assert near["CIDEr-D"].value is not None, "by the frequencies of all images"
+    assert near["CIDEr-D (df:domain)"].value is None
+    assert None not in (far["CIDEr-D"].value, far["CIDEr-D (df:domain)"].value)
