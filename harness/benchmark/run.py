@@ -266,6 +266,11 @@ def model_arguments(name: str, arguments: Mapping[str, Any], backbone: Backbone)
             f"{name} trains its backbone, but {backbone.name} has nothing to train",
             "add --backbone NAME, a model of timm's, and --backbone-weights FILE (or the word random)",
         )
+    if backbone.level is not None:
+        raise BenchError(
+            f"{name} sees the last features of its backbone, not those of level {backbone.level}",
+            "leave out --backbone-option level",
+        )
     return {**arguments, "backbone": backbone.name.partition(".")[0], "backbone_options": dict(backbone.arguments)}
 
 

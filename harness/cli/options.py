@@ -144,7 +144,11 @@ ImagesOption = Annotated[
 BackboneWeightsOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Its weights: .safetensors or .pth.")]
 BackboneSettingOption = Annotated[
     list[str] | None,
-    typer.Option("--backbone-option", metavar="KEY=VALUE", help="For timm's create_model; precision=bf16."),
+    typer.Option(
+        "--backbone-option",
+        metavar="KEY=VALUE",
+        help="level=4 (the map of stride 16), precision=bf16, or for timm's create_model.",
+    ),
 ]
 GraphsOption = Annotated[
     str | None,

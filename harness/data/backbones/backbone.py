@@ -36,9 +36,10 @@ class Backbone(Protocol):
 
 @runtime_checkable
 class TrainableBackbone(Backbone, Protocol):
-    """A backbone whose network can be part of a model on pixels."""
+    """A backbone whose network can be part of a model on pixels; `level` is set where it gives an earlier map."""
 
     arguments: dict[str, Any]
+    level: int | None
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights, by timm's names."""
@@ -53,10 +54,11 @@ BUILT_IN = (FilterBank.name, ScenesNet.name)
 def open_backbone(config: FeatureConfig) -> Backbone:
     """Open `filterbank`, `scenesnet` or a timm model, with or without a pretrained tag, frozen, to be evaluated.
 
-    Without `weights` timm's own pretrained ones are fetched. `options` are settings of the filterbank (`grid`) or
-    keyword arguments of the timm model (`pad_type=same`). `image_size` is the side of the square input; that and the
-    normalisation ("half" is x / 127.5 - 1) are the backbone's own where there is none. BenchError for an unknown name
-    or option, or missing or mismatching weights, ZooError for unreadable ones.
+    Without `weights` timm's own pretrained ones are fetched. `options` are settings of the filterbank (`grid`),
+    `precision` and `level` of `TimmBackbone`, or keyword arguments of the timm model (`pad_type=same`). `image_size` is
+    the side of the square input; that and the normalisation ("half" is x / 127.5 - 1) are the backbone's own where
+    there is none. BenchError for an unknown name or option, or missing or mismatching weights, ZooError for unreadable
+    ones.
     """
     name = config.backbone
     if name in BUILT_IN:

@@ -17,7 +17,7 @@ from harness.data.backbones.backbone import BUILT_IN
 from harness.data.hub import quick_hub
 from harness.data.images import ImagePreprocessing
 from harness.utils.errors import BenchError
-from harness.utils.files import require_file
+from harness.utils.files import require_file, shortened
 from harness.utils.precision import autocast
 from zoo.errors import first_line
 from zoo.weights import read_checkpoint
@@ -30,6 +30,7 @@ NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
     "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
 }
 PRECISIONS = ("fp32", "bf16")
+OWN_OPTIONS = frozenset({"precision", "level"})  # of this class; all others are timm's
 # Arguments of timm.create_model that would change the weights or the output of this class.
 RESERVED = frozenset(
     {
@@ -46,7 +47,9 @@ class TimmBackbone:
     """A timm model's last feature map, as cells; `config` as of `harness.data.backbones.backbone.open_backbone`.
 
     Maps (B, C, h, w) and (B, h, w, C) and token rows (B, L, C) are distinguished by the model's own attributes;
-    class and register tokens are left out. The option `precision=bf16` computes them under autocast.
+    class and register tokens are left out. The option `precision=bf16` computes them under autocast. The option
+    `level=4` gives the last map with a cell for each 2^4 x 2^4 pixels in place of the last map: of a ResNet-50 that is
+    conv4_x ("res4f"), with 1,024 channels.
     """
 
     def __init__(self, config: FeatureConfig) -> None:
@@ -56,7 +59,8 @@ class TimmBackbone:
             raise BenchError(
                 f"unknown precision {self._precision!r} of features", hint=f"use {' or '.join(PRECISIONS)}"
             )
-        self.arguments = _typed({key: value for key, value in config.options.items() if key != "precision"})
+        self.level = _level(config.options)
+        self.arguments = _typed({key: value for key, value in config.options.items() if key not in OWN_OPTIONS})
         defaults: Any = timm.get_pretrained_cfg(self.name)
         size = config.image_size or int(defaults.input_size[-1])
         self._source = weights.name if isinstance(weights, Path) else weights or "timm"
@@ -72,8 +76,11 @@ class TimmBackbone:
             _load(self._model, weights, (head,) if isinstance(head, str) else tuple(head))
         # Convolutions on the CPU cost up to 40 % less in this layout; on a GPU it serves the tensor cores.
         self._model.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+        self._stage = None if self.level is None else _stage_of_level(self.name, self._model, self.level)
         self.grid, self.dim = self._measure(size)
-        computed = {} if self._precision == "fp32" else {"precision": self._precision}
+        computed: dict[str, Any] = {} if self._precision == "fp32" else {"precision": self._precision}
+        if self.level is not None:
+            computed["level"] = self.level
         self.digest = _digest(self.name, self.arguments | computed, self._model)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,7 +99,8 @@ class TimmBackbone:
 
     def describe(self) -> str:
         """Name, where the weights come from with their digest, input size, and a precision other than fp32."""
-        shown = f"{self.name}[{self._source}#{self.digest[:8]}]@{self.preprocessing.size}"
+        name = self.name if self.level is None else f"{self.name} level {self.level}"
+        shown = f"{name}[{self._source}#{self.digest[:8]}]@{self.preprocessing.size}"
         return shown if self._precision == "fp32" else f"{shown} {self._precision}"
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -102,14 +110,21 @@ class TimmBackbone:
     @torch.inference_mode()
     def _map(self, pixels: Tensor) -> Tensor:
         """Features as (B, h, w, C)."""
-        model = self._model.to(pixels.device)
+        model: Any = self._model.to(pixels.device)
+        images = pixels.contiguous(memory_format=torch.channels_last)
+        if self._stage is not None:
+            with autocast(pixels.device, self._precision):
+                [stage_map] = model.forward_intermediates(
+                    images, indices=[self._stage], output_fmt="NCHW", intermediates_only=True, stop_early=True
+                )
+            return stage_map.permute(0, 2, 3, 1).float()  # type: ignore[no-any-return]  # timm's interface
         with autocast(pixels.device, self._precision):
-            found: Tensor = model.forward_features(pixels.contiguous(memory_format=torch.channels_last))  # type: ignore[operator]
-        if found.ndim == 4:
+            features: Tensor = model.forward_features(images)
+        if features.ndim == 4:
             if getattr(self._model, "output_fmt", "NCHW") == "NHWC":
-                return found.float()
-            return found.permute(0, 2, 3, 1).float()
-        tokens = found[:, int(getattr(self._model, "num_prefix_tokens", 0)) :]
+                return features.float()
+            return features.permute(0, 2, 3, 1).float()
+        tokens = features[:, int(getattr(self._model, "num_prefix_tokens", 0)) :]
         embed = getattr(self._model, "patch_embed", None)
         height, width = getattr(embed, "grid_size", None) or (round(tokens.shape[1] ** 0.5),) * 2
         return tokens.reshape(len(tokens), height, width, -1).float()
@@ -123,6 +138,37 @@ class TimmBackbone:
                 hint="choose another image size, or another backbone",
             ) from error
         return (height, width), channels
+
+
+def _level(options: Mapping[str, str]) -> int | None:
+    """The option `level`, None where it is not given; BenchError where it is no number from 1 to 9."""
+    text = options.get("level")
+    if text is None:
+        return None
+    if not re.fullmatch("[1-9]", text):
+        raise BenchError(
+            f"--backbone-option level={shortened(text)} is no level: a level is a number from 1 to 9",
+            "write level=4 for the last map with a cell for each 16 x 16 pixels",
+        )
+    return int(text)
+
+
+def _stage_of_level(name: str, model: Any, level: int) -> int:
+    """The index, in timm's order of feature maps, of the last one with a stride of 2^level pixels."""
+    strides = [int(stage["reduction"]) for stage in getattr(model, "feature_info", [])]
+    if not strides or not hasattr(model, "forward_intermediates"):
+        raise BenchError(
+            f"backbone {name} has no levels: timm gives its last features alone",
+            "leave out --backbone-option level, or choose another backbone",
+        )
+    stages = [index for index, stride in enumerate(strides) if stride == 2**level]
+    if not stages:
+        levels = sorted({stride.bit_length() - 1 for stride in strides})
+        raise BenchError(
+            f"backbone {name} has no level {level}: its maps have strides of {', '.join(map(str, strides))} pixels",
+            f"write --backbone-option level={levels[-1]}; its levels are {', '.join(map(str, levels))}",
+        )
+    return stages[-1]
 
 
 def _typed(options: Mapping[str, str]) -> dict[str, Any]:

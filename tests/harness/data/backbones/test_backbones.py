@@ -12,6 +12,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
+from harness.benchmark.run import model_arguments
 from harness.config.features import FeatureConfig
 from harness.data.backbones import backbone as backbones
 from harness.data.backbones.backbone import Backbone, TrainableBackbone
@@ -53,6 +54,40 @@ def test_a_timm_model_gives_its_last_map_as_cells(backbone: Backbone, weights: P
     assert not found.requires_grad
     assert torch.allclose(found[:, 1], wanted[:, :, 0, 1], atol=1e-4)
     assert torch.allclose(found[:, 2], wanted[:, :, 1, 0], atol=1e-4)
+
+
+def test_a_level_is_the_last_map_of_its_stride() -> None:
+    """Level 4 of a ResNet-50 is "res4f": 14 x 14 cells of 1,024 channels, the output of torchvision's `layer3`."""
+    found = open_backbone("resnet50", weights="random", options={"level": "4"})
+    assert (found.preprocessing.size, found.grid, found.dim) == (224, (14, 14), 1024)
+    model = timm.create_model("resnet18", pretrained=False, num_classes=0)
+    last, third = (
+        open_backbone("resnet18", weights="random", image_size=64, options=options) for options in ({}, {"level": "4"})
+    )
+    model.load_state_dict(third.state_dict())  # type: ignore[attr-defined]  # of a backbone that can be trained
+    pixels = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = model.eval().maxpool(model.act1(model.bn1(model.conv1(pixels))))
+        wanted = model.layer3(model.layer2(model.layer1(wanted)))
+    assert (third.grid, third.dim) == ((4, 4), 256)
+    torch.testing.assert_close(third(pixels), wanted.flatten(2).transpose(1, 2), atol=1e-4, rtol=0)
+    assert third.digest != last.digest
+    assert third.describe().startswith("resnet18 level 4[random#")
+    copy: Backbone = pickle.loads(pickle.dumps(third))  # noqa: S301  # made here
+    assert torch.equal(copy(pixels), third(pixels))
+    assert isinstance(third, TrainableBackbone)
+    with pytest.raises(BenchError, match="not those of level 4"):
+        model_arguments("expansionnet_v2/end-to-end", {}, third)
+
+
+@pytest.mark.parametrize(
+    ("level", "message"),
+    [("four", "is no level"), ("0", "is no level"), ("6", "resnet18 has no level 6: its maps have strides of 2, 4, 8")],
+)
+def test_levels_that_are_not_there_are_named(level: str, message: str) -> None:
+    with pytest.raises(BenchError, match=message) as caught:
+        open_backbone("resnet18", weights="random", image_size=64, options={"level": level})
+    assert re.search("level=[45]", caught.value.hint or "")
 
 
 def test_another_process_gets_the_same_backbone(backbone: Backbone) -> None:
