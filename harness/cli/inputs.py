@@ -120,13 +120,15 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     related = graph_config(*graphs, seen)
     blind = all(map(looks_at_nothing, split_patterns(given.models)))
     from_pictures = seen is None or needs_backbone(seen.source)
+    backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
+    if from_pictures:
+        preset.check_backbone(backbone)
     if given.backbone is None and not blind and given.data != "scenes" and from_pictures:
         raise BenchError(
             f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "
             "or --backbone filterbank, which needs no weights and sees little",
         )
-    backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
     sizes = given.image_size, given.normalisation
     return feature_config(backbone, given.backbone_weights, settings, *sizes, seen, related)
 

@@ -24,6 +24,7 @@ NOT_IN_KEY: Final[Mapping[str, str]] = {
     "latency_repeats": "number of images whose captioning is timed: affects costs, no score",
     "energy_seconds": "length of the energy measurement: affects costs, no score",
     "recipe.models": "which models may use the preset",
+    "recipe.backbone": "which features may be used; those that a run uses are in the key themselves",
     "recipe.published": "scores to compare with",
 }
 """Settings of a preset that no score depends on, each with the reason; every other one is in the run key."""
@@ -95,15 +96,17 @@ class Recipe(Strict):
     `captions` says how they are split into words (`harness.data.vocabulary.PREPARATIONS`): `karpathy-tokens` are those
     of the data set's file, counted over all of its splits. `restval`: whether images that Karpathy's file keeps apart
     so are trained on. `non_rgb`: what becomes of images that are not stored as RGB. `by`: whose training it is, that of
-    the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not known.
+    the models' `authors`, or of Luo's ImageCaptioning.pytorch where theirs is not known. `backbone`: the one of the
+    features, by timm's name with the tag of its weights; None: any.
     """
 
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"by", "restval"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"backbone", "by", "restval"})
     models: tuple[str, ...] = Field(min_length=1)
     captions: Literal["words", "expansionnet", "karpathy-tokens"] = "words"
     restval: Literal["train", "dropped"] = "train"
     non_rgb: Literal["convert", "black"] = "convert"
     by: Literal["authors", "luo"] = "authors"
+    backbone: str | None = None
     published: Published | None = None
 
     def covers(self, model: str) -> bool:
@@ -205,6 +208,16 @@ class Preset(Strict):
                 f"the preset {self.name!r} is a paper's recipe for other models than {model}",
                 f"type --models '{','.join(self.recipe.models)}', or {' or '.join(own) or 'leave --preset out'}",
             )
+
+    def check_backbone(self, backbone: str) -> None:
+        """BenchError where the preset is a recipe for the features of another backbone, or of other weights of it."""
+        if self.recipe is None or self.recipe.backbone in {None, backbone}:
+            return
+        wanted = self.recipe.backbone
+        raise BenchError(
+            f"the preset {self.name!r} is a paper's recipe for features of {wanted}, not of {backbone}",
+            f"type --backbone {wanted}, or, for other features than the paper's, --set recipe.backbone={backbone}",
+        )
 
     def model_arguments(
         self, model: str, *, vocab_size: int | None = None, visual_dim: int | None = None

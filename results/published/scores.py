@@ -141,9 +141,10 @@ def stored(name: str) -> Any:
     return yaml.safe_load(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-# The names of a measured run's features, for the printed ones that a backbone's name identifies.
+# The names of a measured run's features, for the printed ones that a backbone's name identifies. Of ExpansionNet v2 the
+# authors' code tells which of the weights of Swin-L are meant.
 _BACKBONES = {
-    "Swin-L grid features, 384x384 input, backbone pre-trained on ImageNet": "swin_large_patch4_window12_384",
+    "Swin-L grid features, 384x384 input, backbone pre-trained on ImageNet": "swin_large_patch4_window12_384.ms_in22k",
     "ResNet-50 pool5 vector": "resnet50",
 }
 _MAX_DEVIATIONS = 4
@@ -347,7 +348,13 @@ def _same_features(score: PublishedScore, measured: MeasuredConditions) -> bool 
     printed = _BACKBONES.get(score.features or "")
     if printed is None or measured.features is None:
         return None
-    return re.split(r"[.#@\[]", measured.features)[0] == printed
+    architecture, _, tag = printed.partition(".")
+    measured_architecture, _, measured_tag = re.split(r"[#@\[ ]", measured.features)[0].partition(".")
+    if measured_architecture != architecture:
+        return False
+    if not tag:
+        return True
+    return measured_tag == tag if measured_tag else None  # of a name alone, weights may be any
 
 
 def _distance(match: PublishedMatch) -> tuple[bool, int, int, bool]:
