@@ -309,7 +309,7 @@ class ReinforceLoss(nn.Module):
     The loss is -(r - b_t) log p(y_t), summed over each caption and averaged over captions, where r is the reward of the
     whole caption, plus the squared error of b_t as a prediction of r, averaged over each caption. No gradient passes
     from one to the other: b_t is a number to the first, h_t one to the second. Captions are drawn with dropout
-    off, so that a stage with dropout is off-policy; `cgru-paper` has none.
+    off, so that a stage with dropout, such as that of `cgru-paper`, is off-policy.
     """
 
     def __init__(self, stage: Stage, vocabulary: Vocabulary, rewards: CaptionRewards, width: int) -> None:

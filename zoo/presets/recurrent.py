@@ -154,6 +154,12 @@ for _name, _summary, _arguments, _changed in (
     ),
     ("cgru/x2", "Double width, linear bottleneck (equation 9)", {"d_model": 512, "bottleneck": "linear"}, {}),
     ("cgru/mha", "Three heads over a grid of features in place of the gate", {"look": "attention", "n_heads": 3}, {}),
+    (
+        "cgru/x2-mha",
+        "Double width, linear bottleneck, and three heads over a grid",
+        {"d_model": 512, "bottleneck": "linear", "look": "attention", "n_heads": 3},
+        {},
+    ),
 ):
     register_variants(
         {_name: (_summary, _arguments)},
