@@ -2,7 +2,7 @@
 
 L. Huang, W. Wang, J. Chen, X.-Y. Wei: "Attention on Attention for Image Captioning", ICCV 2019, section 3; along a
 spatial graph of regions S. He et al.: "Image Captioning through Image Transformer", ACCV 2020 (arXiv:2004.14231),
-section 3.1, with the code https://github.com/wtliao/ImageTransformer (no licence stated): where paper and code differ,
+section 3.2, with the code https://github.com/wtliao/ImageTransformer (no licence stated): where paper and code differ,
 `GraphMode` names both.
 """
 
@@ -53,7 +53,7 @@ def spatial_graph(boxes: Tensor, mask: Tensor | None = None, *, mode: GraphMode 
 
 
 class SpatialGraphAttention(nn.Module):
-    """The sum of three attentions with one query, each over the regions of one relation (equations 7 and 8).
+    """The sum of three attentions with one query, each over the regions of one relation (equations 6 and 7).
 
     Every branch has its softmax over all valid regions; those of other relations are set to zero afterwards, without
     normalising again. Without a graph, the branches use all regions and are averaged. The `gate` combines their answer
