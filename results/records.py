@@ -123,7 +123,8 @@ class AttentionRecord:
     """The attention weights of each word of a run's caption of one image.
 
     `weights[word][place]` in [0, 1]. Places are the cells of a `grid` (height, width), row by row, or `boxes` (x1, y1,
-    x2, y2 in fractions of the image); exactly one of the two is set.
+    x2, y2 in fractions of the image); exactly one of the two is set. Of the places `sources`, `among[source][place]` is
+    how the encoder relates them to all places; none of a model whose encoder does not attend.
     """
 
     image_id: int
@@ -131,6 +132,8 @@ class AttentionRecord:
     weights: tuple[tuple[float, ...], ...]
     grid: tuple[int, int] | None = None
     boxes: tuple[tuple[float, float, float, float], ...] | None = None
+    sources: tuple[int, ...] = ()
+    among: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,13 @@ class Captioner(nn.Module, ABC):
         """
         return ()
 
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        """The modules with the softmax of attention among the visual tokens in `encode`, each called once.
+
+        Empty if the encoder relates none of them to each other by attention; see `zoo.attention_maps`.
+        """
+        return ()
+
     def set_dropout(self, p: float) -> None:
         """Set every dropout rate of the model to `p`; it can differ between training stages."""
         for module in self.modules():

@@ -11,7 +11,7 @@ from zoo.layers.attention import MultiHeadAttention, SelfAttention, barrier, joi
 from zoo.layers.cache import for_layers, of_layer, together
 from zoo.layers.embedding import FixedPositions, TokenEmbedding, sinusoids
 from zoo.layers.expansion import DynamicExpansion
-from zoo.layers.residual import DecoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, StackOutput, attention_mixers
 
 _PARTS = ("weight", "bias", "totals")  # of a mixer's `projection`; only dynamic expansion has totals
 
@@ -109,6 +109,13 @@ class StackedCaptioner(Captioner):
 
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return [layer.cross_attention for layer in self._layers()]
+
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.region_attention_modules`: those of `encoder_layers`, where the model has them.
+
+        Expansion relates the tokens to vectors of its own, and not to each other.
+        """
+        return attention_mixers(self.get_submodule("encoder_layers")) if hasattr(self, "encoder_layers") else ()
 
     def _look(self, memory: Memory) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """The barrier of the visual tokens, and every layer's keys and values of them."""

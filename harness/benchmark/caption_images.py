@@ -24,8 +24,7 @@ from harness.data.regions.cache import prepare_file_grid, prepare_regions
 from harness.data.regions.features import RegionFeatures, both_streams
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabulary import Vocabulary
-from harness.inference.attention import attention_records, check_attends, chosen_images, shown_parts
-from harness.inference.encodings import ENCODED, Encodings, encodings
+from harness.inference.attention import attention_records, check_attends, shown_parts
 from harness.inference.generate import caption_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
@@ -72,6 +71,7 @@ def caption_dataset(
     graphs: GraphConfig | None = None,
     as_trained: bool = False,
     on_attention: Callable[[Path, AttentionRecord], None] | None = None,
+    head: int | None = None,
 ) -> Captioned:
     """Caption every image of a data set as the run in `folder` was evaluated, but always in float32.
 
@@ -79,6 +79,7 @@ def caption_dataset(
         backbone_weights: where the backbone's weights lie now, if no longer where they lay in training.
         regions: the images' regions, by image id, for a model on regions.
         graphs: scene graphs of these regions, for a model that reads them.
+        head: of attention maps, one head of the decoder in place of the mean over all.
         as_trained: without `regions` or `graphs`, read those of the source that the model was trained with.
 
     Raises:
@@ -107,23 +108,10 @@ def caption_dataset(
         if on_attention is not None:
             parts = shown_parts(shown, run.preprocessing)
             seen = (opened.model, opened.vocabulary, opened.source)
-            for record in attention_records(*seen, captions.tokens, parts, device=opened.device):
+            for record in attention_records(*seen, captions.tokens, parts, device=opened.device, head=head):
                 on_attention(paths[record.image_id], record)
     lacking = (BadImage(path, opened.bad[image_id]) for image_id, path in paths.items() if image_id in opened.bad)
     return Captioned(captions.by_image, (*unusable, *lacking))
-
-
-def encode_dataset(images: Dataset, folder: Path) -> Encodings:
-    """What the encoder of the run in `folder` makes of at most `ENCODED` images, evenly spread, in float32.
-
-    BenchError where the run cannot be read or is an ensemble, or its features are missing or different.
-    """
-    run = SavedModel.load(folder)
-    if run.members:
-        raise BenchError(f"{folder.name} is an ensemble, with an encoder a member", "name its members")
-    shown, _ = readable(replace(images, samples=tuple(chosen_images(images.samples, ENCODED))))
-    with _opened(folder, _VisualInputs(run, shown)) as opened:
-        return encodings(opened.model, opened.source, opened.ids, device=opened.device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ EXAMPLES = """
 bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
 bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
 bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
+bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention --head 1
 bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
 bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
 bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
@@ -54,7 +55,15 @@ def caption(
     graphs: Annotated[
         str | None, typer.Option(help="For a run on scene graphs: those of the regions, by image id.")
     ] = None,
-    attention: Annotated[bool, typer.Option("--attention", help="Draw each word's attention map, as PNGs.")] = False,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Draw each word's attention map and the encoder's, as PNGs.")
+    ] = False,
+    head: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of --attention: one head alone, counted through the decoder's layers, not the mean of all."
+        ),
+    ] = None,
     attention_out: Annotated[
         Path, typer.Option(help="Folder for these PNGs, one per picture."), OutFolder(rb"\x89PNG", "attention")
     ] = Path("attention"),
@@ -67,6 +76,8 @@ def caption(
     """
     if bool(images) == (data is not None):
         raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
+    if head is not None and not attention:
+        raise BenchError("--head chooses what --attention draws", "add --attention, or leave out --head")
     if images:
         refuse_typed(
             context, ("split", "data_images"), "read with --data alone", "leave it out, or give --data for the pictures"
@@ -105,7 +116,7 @@ def caption(
     if checkpoint is not None:
         refuse_typed(
             context,
-            ("attention", "regions", "graphs", "backbone_weights"),
+            ("attention", "head", "regions", "graphs", "backbone_weights"),
             "not for models of hf:, which see pictures in their own way",
             "leave it out",
         )
@@ -127,6 +138,7 @@ def caption(
                 graphs=related,
                 as_trained=data is not None,
                 on_attention=draw if attention else None,
+                head=head,
             )
     if out is not None:
         entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]

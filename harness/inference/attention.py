@@ -1,5 +1,6 @@
 """Attention maps: the image locations that a model attended to for each word of its captions, and their pictures."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -21,9 +22,11 @@ from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from results.records import AttentionRecord
 from zoo import Captioner
-from zoo.attention_maps import attends, attention_weights
+from zoo.attention_maps import attends, attention_weights, region_attention_weights
 
 IMAGES = 24
+SOURCES = 6
+"""Places of an image of which the encoder's attention is recorded: those that most words looked at most."""
 _AT_ONCE = 24
 
 Box = tuple[float, float, float, float]
@@ -74,23 +77,30 @@ def attention_records(
     parts: Callable[[int], Box],
     *,
     device: torch.device,
+    head: int | None = None,
 ) -> Iterator[AttentionRecord]:
     """Attention of each word of a caption, image by image; captions without a word are left out.
+
+    Where the encoder attends among places, that of the places that words looked at most is there too.
 
     Args:
         model: one that passes `check_attends`.
         said: tokens of the captions by image id, without the begin token.
         parts: as `shown_parts` gives them.
+        head: one head of the decoder alone, in place of the mean, as `zoo.attention_maps.attention_weights` counts.
 
     Raises:
         BenchError: the visual tokens of a model on pixels form no regular grid.
+        ZooError: there is no such head.
     """
     for ids, visual in evaluation_batches(list(said), source, model.visual, _AT_ONCE):
         spoken = [list(takewhile(lambda token: token != vocabulary.eos, said[image_id])) for image_id in ids]
         tokens = pad_rows([[vocabulary.bos, *row[:-1]] for row in spoken], vocabulary.pad)
-        found = attention_weights(model, visual.to(device), tokens.to(device))
+        seen = visual.to(device)
+        found = attention_weights(model, seen, tokens.to(device), head)
         assert found is not None, "checked by check_attends"
         weights = found.cpu().clamp(max=1.0)  # rounding may exceed 1 for a single location
+        related = region_attention_weights(model, seen)
         if (regions := _regions_of(source)) is not None:
             boxes, grid = _boxes(regions, ids), None
         else:
@@ -104,13 +114,23 @@ def attention_records(
             places = boxes[row]
             count = len(places) if places is not None else weights.shape[2]
             looked = [weights[row, positions, :count].mean(0).tolist() for _, positions in words]
+            sources = () if related is None else looked_at_most(looked)
+            among = [] if related is None else related[row, list(sources), :count].cpu().clamp(max=1.0).tolist()
             yield AttentionRecord(
                 image_id,
                 tuple(word for word, _ in words),
                 tuple(map(tuple, looked)),
                 grid=grid if places is None else None,
                 boxes=places,
+                sources=sources,
+                among=tuple(map(tuple, among)),
             )
+
+
+def looked_at_most(weights: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """At most `SOURCES` places: of each word's weights the place of the greatest, those of most words first."""
+    places = Counter(max(range(len(row)), key=row.__getitem__) for row in weights)
+    return tuple(place for place, _ in places.most_common(SOURCES))
 
 
 def words_with_positions(vocabulary: Vocabulary, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
@@ -175,7 +195,8 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
     """Write a PNG: the plain image, then one panel for each word of its caption, with the word below.
 
     Each panel is scaled to its own maximum weight. Cells of a grid are interpolated; regions keep their edges, overlaps
-    show the greater weight, and a frame marks the region of the greatest weight.
+    show the greater weight, and a frame marks the region of the greatest weight. Then come panels of how the encoder
+    relates a place to the others, with that place in the frame.
 
     Raises:
         BadImage: the image cannot be read.
@@ -187,6 +208,8 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
     panels = [("", plain)] + [
         (word, _heated(plain, weights, record)) for word, weights in zip(record.words, record.weights, strict=True)
     ]
+    for source, weights in zip(record.sources, record.among, strict=True):
+        panels.append(("from the frame", _heated(plain, weights, record, source)))
     columns = min(COLUMNS, len(panels))
     width, height = plain.width + _GAP, plain.height + _LABEL + _GAP
     sheet = Image.new("RGB", (columns * width + _GAP, -(-len(panels) // columns) * height + _GAP), "white")
@@ -199,7 +222,9 @@ def draw_attention(picture: Path, record: AttentionRecord, out: Path) -> None:
         sheet.save(temporary, "PNG")
 
 
-def _heated(plain: Image.Image, weights: tuple[float, ...], record: AttentionRecord) -> Image.Image:
+def _heated(
+    plain: Image.Image, weights: tuple[float, ...], record: AttentionRecord, source: int | None = None
+) -> Image.Image:
     if record.grid:
         cells = np.asarray(weights, dtype=np.float32).reshape(record.grid)
         heat = np.asarray(Image.fromarray(cells).resize(plain.size, Image.Resampling.BILINEAR))
@@ -209,8 +234,13 @@ def _heated(plain: Image.Image, weights: tuple[float, ...], record: AttentionRec
     pixels = np.asarray(plain, dtype=np.float32) * (_DARKEST + (1 - _DARKEST) * heat)
     pixels += (np.asarray(_HEAT, dtype=np.float32) - pixels) * (_STRONGEST * heat**2)
     heated = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+    framed: Box | None = None
     if record.boxes is not None:
-        left, top, right, bottom = _pixels(record.boxes[int(np.argmax(weights))], plain.size)
+        framed = record.boxes[int(np.argmax(weights)) if source is None else source]
+    elif record.grid is not None and source is not None:
+        framed = cells_within(record.grid, WHOLE)[source]
+    if framed is not None:
+        left, top, right, bottom = _pixels(framed, plain.size)
         frame = (left, top, max(right - 1, left), max(bottom - 1, top))
         ImageDraw.Draw(heated).rectangle(frame, outline="white", width=2)
     return heated

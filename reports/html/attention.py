@@ -30,17 +30,25 @@ Panel = list[Any]
 """One word as its script has it: the word, where it looked in words, an overlay, regions.
 
 The overlay is a PNG in a data URI to be stretched over the picture, or "" where there are regions: left, top, width and
-height in per cent of the picture, opacity from 0 to 1, and 1 for the greatest weight.
+height in per cent of the picture, opacity from 0 to 1, and 1 for a frame: of the greatest weight, or of the place that
+the encoder's attention is from, whose panel has no word.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionAttention:
-    """The words of one model's caption; `label` distinguishes rows of one model, "" where there is one."""
+    """The words of one model's caption; `label` distinguishes rows of one model, "" where there is one.
+
+    After the panels of words come those of how the encoder relates places.
+    """
 
     name: str
     label: str
     panels: list[Panel]
+
+    @property
+    def words(self) -> list[str]:
+        return [panel[0] for panel in self.panels if panel[0]]
 
 
 Maps = tuple[dict[int, tuple[CaptionAttention, ...]], int]
@@ -102,7 +110,32 @@ def attention_pages(
 
 def _panels(record: AttentionRecord) -> list[Panel]:
     words = zip(map(printable, record.words), record.weights, strict=True)
-    return [[word, *_looked(weights, record)] for word, weights in words]
+    sources = zip(record.sources, record.among, strict=True)
+    return [
+        *([word, *_looked(weights, record)] for word, weights in words),
+        *(["", *_related(source, weights, record)] for source, weights in sources),
+    ]
+
+
+def _related(source: int, weights: Sequence[float], record: AttentionRecord) -> Panel:
+    """A panel of the encoder's attention from a place, which has the frame."""
+    where, heat, regions = _looked(weights, record)
+    if record.grid is not None:
+        height, width = record.grid
+        box = (
+            source % width / width,
+            source // width / height,
+            (source % width + 1) / width,
+            (source // width + 1) / height,
+        )
+    else:
+        box = (record.boxes or ())[source]
+    shown = [[*region[:5], 0] for region in regions]
+    return [
+        f"from the {_place((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)}, {where}",
+        heat,
+        [*shown, _region(box, 0.0, True)],
+    ]
 
 
 def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
@@ -119,9 +152,7 @@ def _looked(weights: Sequence[float], record: AttentionRecord) -> Panel:
     regions: Panel = []
     for number, (box, share) in enumerate(zip(boxes, shares, strict=True)):
         if share >= _SHOWN:
-            x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
-            across, down = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
-            regions.append([x1, y1, across, down, round(_STRONGEST * share, 2), int(number == most)])
+            regions.append(_region(box, _STRONGEST * share, number == most))
     return [_where((left + right) / 2, (top + bottom) / 2), "", regions]
 
 
@@ -135,7 +166,18 @@ def _heat(shares: Iterable[float], width: int, height: int) -> str:
     return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode("ascii")
 
 
+def _region(box: Sequence[float], opacity: float, framed: bool) -> Panel:
+    x1, y1, x2, y2 = (round(100 * min(max(edge, 0.0), 1.0), 1) for edge in box)
+    across, down = (round(max(side, 0.0), 1) for side in (x2 - x1, y2 - y1))
+    return [x1, y1, across, down, round(opacity, 2), int(framed)]
+
+
 def _where(x: float, y: float) -> str:
+    place = _place(x, y)
+    return "most in the middle" if place == "middle" else f"most at the {place}"
+
+
+def _place(x: float, y: float) -> str:
     column = ("left", "", "right")[min(max(int(3 * x), 0), 2)]
     row = ("top", "", "bottom")[min(max(int(3 * y), 0), 2)]
-    return f"most at the {row} {column}".rstrip() if row or column else "most in the middle"
+    return f"{row} {column}".strip() or "middle"

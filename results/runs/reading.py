@@ -172,10 +172,14 @@ def attention_maps(store: Store, key: str, split: str) -> dict[int, AttentionRec
     query = select(table).join(RunRow, RunRow.id == table.run_id).where(RunRow.key == key, table.split == split)
     with store.reading() as connection:
         for row in connection.execute(query.order_by(table.image_id)).mappings():
-            words, weights = tuple(row["words"]), tuple(map(tuple, row["weights"]))
+            words = tuple(word for word in row["words"] if isinstance(word, str))
+            sources = tuple(place for place in row["words"] if not isinstance(place, str))
+            weights = tuple(map(tuple, row["weights"]))
             grid = None if row["grid_height"] is None else (row["grid_height"], row["grid_width"])
             boxes = None if row["boxes"] is None else tuple(map(tuple, row["boxes"]))
-            found[row["image_id"]] = AttentionRecord(row["image_id"], words, weights, grid, boxes)
+            among = weights[len(words) :]
+            record = AttentionRecord(row["image_id"], words, weights[: len(words)], grid, boxes, sources, among)
+            found[row["image_id"]] = record
     return found
 
 

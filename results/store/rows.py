@@ -130,11 +130,19 @@ def attention_columns(key: str, record: AttentionRecord) -> Columns:
     what = f"run {key}: attention on image {record.image_id}"
     height, width = record.grid or (None, None)
     places = len(record.boxes or ()) if height is None or width is None else height * width
-    if len(record.weights) != len(record.words) or any(len(row) != places for row in record.weights):
-        raise StoreError(f"{what} needs {places} weights for each of its {len(record.words)} words")
-    columns = asdict(record)
-    del columns["grid"]
-    return {**columns, "words": list(map(text, record.words)), "grid_height": height, "grid_width": width}
+    rows = (*record.weights, *record.among)
+    said = [*map(text, record.words), *record.sources]
+    if len(rows) != len(said) or any(len(row) != places for row in rows):
+        counts = f"{len(record.words)} words" + (f" and {len(record.sources)} places" if record.sources else "")
+        raise StoreError(f"{what} needs {places} weights for each of its {counts}")
+    return {
+        "image_id": record.image_id,
+        "words": said,
+        "weights": [list(row) for row in rows],
+        "grid_height": height,
+        "grid_width": width,
+        "boxes": record.boxes,
+    }
 
 
 def score_columns(key: str, result: SplitResult) -> list[Columns]:

@@ -305,7 +305,8 @@ class ImageInfluences(_OfImages, Base):
 class AttentionMap(Base):
     """A run's attention weights for each word of a caption: over the cells of a grid, or over regions with their boxes.
 
-    `words` is a JSON list, `boxes` a JSON list of x1, y1, x2, y2 in fractions of the image.
+    `words` is a JSON list: the words, each with a row of weights, and then numbers of places (from 0), each with a row
+    of the encoder's attention from there. `boxes` is a JSON list of x1, y1, x2, y2 in fractions of the image.
     """
 
     __tablename__ = "attention_maps"
@@ -326,7 +327,7 @@ class AttentionMap(Base):
     run_id: Mapped[int] = mapped_column(primary_key=True)
     split: Mapped[str] = mapped_column(primary_key=True)
     image_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    words: Mapped[list[str]] = mapped_column(JSON)
+    words: Mapped[list[str | int]] = mapped_column(JSON)
     weights: Mapped[list[list[float]]] = mapped_column(PackedWeights)
     grid_height: Mapped[int | None]
     grid_width: Mapped[int | None]

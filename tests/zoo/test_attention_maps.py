@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from tests.zoo.test_laws import IMAGES, TOKENS, close, look, tiny, words
-from zoo.attention_maps import attends, attention_weights
+from zoo.attention_maps import attends, attention_weights, region_attention_weights
+from zoo.errors import ZooError
 
 SEE_NO_PLACES = {"none", "pooled"}
 
@@ -130,3 +131,105 @@ def test_several_layers_and_heads_are_averaged():
         model(visual, tokens)
     assert len(seen) == 2
     close(attention_weights(model, visual, tokens), torch.stack(seen).mean((0, 2)))
+
+
+def relating(name):
+    model = tiny(name)
+    if not model.region_attention_modules():
+        pytest.skip("its encoder does not attend")
+    return model
+
+
+def test_the_encoder_s_rows_are_shares_of_the_valid_places(architecture):
+    model = relating(architecture)
+    visual = look(model)
+    weights = region_attention_weights(model.train(), visual)
+    assert model.training
+    assert (weights >= 0).all()
+    if visual.mask is None:
+        close(weights.sum(-1), torch.ones(weights.shape[:2], dtype=weights.dtype))
+        return
+    assert weights.shape == (IMAGES, TOKENS, TOKENS)
+    close(weights.sum(-1), visual.mask.to(weights.dtype))
+    assert not weights[~(visual.mask[:, :, None] & visual.mask[:, None])].any()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_which_encoders_relate_places():
+    assert {
+        name: bool(tiny(name).region_attention_modules())
+        for name in (
+            "transformer_base",
+            "image_transformer",
+            "aoanet",
+            "aoanet/no-refiner",
+            "m2",
+            "get",
+            "dlct",
+            "grit",
+        )
+    } == {
+        "transformer_base": True,
+        "image_transformer": True,
+        "aoanet": True,
+        "aoanet/no-refiner": False,
+        "m2": True,
+        "get": True,
+        "dlct": True,
+        "grit": False,
+    }
+    assert region_attention_weights(tiny("expansionnet_v2"), look(tiny("expansionnet_v2"))) is None
+
+
+@torch.no_grad()
+def test_the_encoder_s_weights_are_those_of_its_softmax():
+    model = tiny("transformer_base", n_encoder_layers=2)
+    visual = look(model)
+    mixers = [layer.mixer for layer in model.encoder_layers]
+    wanted = []
+
+    def keep(mixer, inputs, _output):
+        queries, keys, _ = mixer.project_all(inputs[0])
+        scores = (queries @ keys.mT / mixer.d_head**0.5).masked_fill(~visual.mask[:, None, None], -torch.inf)
+        wanted.append(scores.softmax(-1))
+
+    hooks = [mixer.register_forward_hook(keep) for mixer in mixers]
+    model.encode(visual)
+    for hook in hooks:
+        hook.remove()
+    close(region_attention_weights(model, visual), torch.stack(wanted).mean((0, 2)) * visual.mask[..., None])
+
+
+@torch.no_grad()
+def test_the_image_transformer_s_weights_go_along_its_graph():
+    """Each region takes from itself and from regions of every relation, by the branch of that relation."""
+    model = tiny("image_transformer/layer-1", n_encoder_layers=1)
+    visual = look(model)
+    features, mask = visual.valid_features(model.query.weight.dtype)
+    mixer = model.refiner.layers[0].mixer
+    graph = model._relations(visual, mask)
+    x = model.refiner.layers[0].mixer_norm(model.region_embedding(features))
+    queries = mixer.query(x).view(*x.shape[:2], mixer.n_heads, -1)
+    wanted = torch.zeros(len(x), mixer.n_heads, x.shape[1], x.shape[1], dtype=x.dtype)
+    for kind, key in enumerate(mixer.keys, 1):
+        keys = key(x).view(*x.shape[:2], mixer.n_heads, -1)
+        scores = torch.einsum("bihd,bjhd->bhij", queries, keys) / mixer.d_head**0.5
+        wanted += scores.masked_fill(~mask[:, None, None], -torch.inf).softmax(-1) * (graph == kind)[:, None]
+    wanted = wanted.mean(1)
+    rows = wanted.sum(-1, keepdim=True)
+    close(region_attention_weights(model, visual), wanted / torch.where(rows > 0, rows, 1.0))
+
+
+def test_one_head_is_one_of_those_that_the_mean_is_of(architecture):
+    model = attending(architecture)
+    visual, tokens = look(model), words(IMAGES * 2)
+    mean, heads = attention_weights(model, visual, tokens), []
+    with pytest.raises(ZooError, match="there is no head 1000: this model has") as caught:
+        attention_weights(model, visual, tokens, head=1000)
+    count = int(caught.value.hint.rpartition(" ")[2])
+    for head in range(1, count + 1):
+        heads.append(attention_weights(model, visual, tokens, head))
+        if visual.mask is None:
+            close(heads[-1].sum(-1), torch.ones(tokens.shape, dtype=mean.dtype))
+    if architecture in {"transformer_base", "expansionnet_v2", "transformer"}:  # no place is left out of its rows
+        close(torch.stack(heads).mean(0), mean)

@@ -88,11 +88,14 @@ class SpatialGraphAttention(nn.Module):
         scores = (heads @ self._branches(keys).transpose(-1, -2)).view(batch, self.n_heads, length, 3, length)
         if mask is not None:
             scores = torch.where(mask[:, None, None, None], scores, torch.finfo(scores.dtype).min)
-        weights = self.dropout(scores.softmax(-1))
-        weights = weights / 3 if graph is None else weights * (graph[:, :, None] == self.kinds)[:, None]
+        weights = self.along(self.dropout(scores.softmax(-1)), graph)
         answer = weights.flatten(-2) @ self._branches(values)
         joint: Tensor = self.gate(answer.transpose(1, 2).reshape(x.shape), x)
         return joint
+
+    def along(self, weights: Tensor, graph: Tensor | None) -> Tensor:
+        """Weights (B, H, L, 3, L) of each branch for the regions of its relation; without a graph a third of all."""
+        return weights / 3 if graph is None else weights * (graph[:, :, None] == self.kinds)[:, None]
 
     def _branches(self, x: Tensor) -> Tensor:
         """(B, L, 3 * D) to (B, H, 3 * L, D / H)."""

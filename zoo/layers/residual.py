@@ -89,6 +89,12 @@ class EncoderLayer(ResidualLayer):
         return self.feed(self.leave(x, mixed, self.mixer_norm))
 
 
+def attention_mixers(layers: nn.Module) -> list[nn.Module]:
+    """The mixers of a list of encoder layers that attend: those with heads, which expansion has not."""
+    mixers = [layer.mixer for layer in layers.children() if isinstance(layer, EncoderLayer)]
+    return [mixer for mixer in mixers if hasattr(mixer, "n_heads")]
+
+
 class DecoderLayer(ResidualLayer):
     """A decoder layer: mixer, cross-attention, then feed-forward unless `d_ff` is None."""
 

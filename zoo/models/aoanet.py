@@ -22,6 +22,7 @@ from zoo.layers.annotated_norm import EPSILON, AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention, GraphMode, MemoriesAttention, spatial_graph
 from zoo.layers.attention import head_width, joined
 from zoo.layers.lstm import LSTMCell, LSTMGradient, LSTMTape
+from zoo.layers.residual import attention_mixers
 from zoo.recurrent import RecurrentCaptioner, Rows, mean_of_valid
 
 _aten = torch.ops.aten
@@ -249,6 +250,9 @@ class AoANet(RecurrentCaptioner):
         self.gate = AttentionOnAttention(d_model)
         self.output_dropout = nn.Dropout(dropout)
         self.vocabulary = nn.Linear(d_model, vocab_size)
+
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        return () if self.refiner is None else attention_mixers(self.refiner.layers)
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; keys and values (B, H, M * L, d_k), and what the mean region adds to the LSTM."""

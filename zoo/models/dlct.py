@@ -4,7 +4,7 @@ Y. Luo, J. Ji, X. Sun, L. Cao, Y. Wu, F. Huang, C.-W. Lin, R. Ji: "Dual-Level Co
 Captioning", AAAI 2021 (arXiv:2101.06462). Code: https://github.com/luo3300612/image-captioning-DLCT (BSD-3-Clause).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -140,6 +140,10 @@ class DualLevelTransformer(DoublyResidualCaptioner):
         self.pair_weights = PairWeights(n_heads, pixel_sizes=pixel_sizes)
         self.encoder_layers = nn.ModuleList(DualLevelLayer(mixing) for _ in range(n_encoder_layers))
         self.start_weights(quirks=quirks)
+
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.region_attention_modules`: those within the level of the regions."""
+        return [layer.get_submodule("regions.mixer") for layer in self.encoder_layers]
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`; the features (B, R + G, 2 D) hold regions, then cells, and their codes."""

@@ -85,6 +85,9 @@ class EndToEnd(HasBackbone):
     def cross_attention_modules(self) -> Sequence[nn.Module]:
         return self.body.cross_attention_modules()
 
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        return self.body.region_attention_modules()
+
 
 def grid_tokens(backbone: nn.Module, pixels: Tensor) -> Tensor:
     """A timm model's last features as tokens (B, L, C), row by row, without class and register tokens."""

@@ -6,6 +6,7 @@ Attribution). The detector that gives both streams is left out: regions and grid
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -108,6 +109,10 @@ class GRIT(StackedCaptioner):
         self.build_decoder(d_model, dropout, (decoder_layer() for _ in range(n_decoder_layers)))
         self.joined = heads == "concatenated"
         self.start_weights(quirks=quirks)
+
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        """See `Captioner.region_attention_modules`: the encoder relates the cells of the grid, and not the regions."""
+        return ()
 
     def encode(self, visual: Visual) -> Memory:
         """See `Captioner.encode`.

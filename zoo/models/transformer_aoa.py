@@ -6,6 +6,8 @@ No code of this row was released; the paper states three layers, no feed-forward
 Here the blocks are AoANet's; word embeddings and initialisation are ExpansionNet's.
 """
 
+from collections.abc import Sequence
+
 from torch import nn
 
 from zoo.captioner import Memory, Visual, VisualSpec
@@ -13,7 +15,7 @@ from zoo.layers.annotated_norm import AnnotatedNorm
 from zoo.layers.aoa import AoADropouts, AoARefiner, AttentionOnAttention
 from zoo.layers.attention import MultiHeadAttention, SelfAttention
 from zoo.layers.embedding import TokenEmbedding
-from zoo.layers.residual import DecoderLayer, StackOutput
+from zoo.layers.residual import DecoderLayer, StackOutput, attention_mixers
 from zoo.stacked import StackedCaptioner
 
 
@@ -56,6 +58,9 @@ class AoATransformer(StackedCaptioner):
         self.decoder_output = StackOutput(d_model, n_decoder_layers, dropout, reduce=False, norm=AnnotatedNorm)
         self.vocabulary = nn.Linear(d_model, vocab_size)
         self.start_weights()
+
+    def region_attention_modules(self) -> Sequence[nn.Module]:
+        return attention_mixers(self.refiner.layers)
 
     def encode(self, visual: Visual) -> Memory:
         features, mask = visual.valid_features(self.input.weight.dtype)

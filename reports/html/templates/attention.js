@@ -13,18 +13,19 @@ function drawn(tag, attributes, ...children) {
   return element;
 }
 
-function overlay(heat, regions) {
-  if (heat) return make("img", { src: heat, alt: "" });
-  return drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
+function overlays(heat, regions) {
+  const shown = heat ? [make("img", { src: heat, alt: "" })] : [];
+  if (heat && !regions.length) return shown;
+  return [...shown, drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
     ...regions.map(([x, y, width, height, opacity, most]) => drawn("rect",
-      { x, y, width, height, "fill-opacity": opacity, ...(most ? { class: "most" } : {}) })));
+      { x, y, width, height, "fill-opacity": opacity, ...(most ? { class: "most" } : {}) })))];
 }
 
 function panel(picture, [word, where, heat, regions]) {
   const below = picture ? make("img", { src: picture, alt: "" }) : drawn("svg", { viewBox: "0 0 4 3", "aria-hidden": "true" });
   return make("li", {}, make("figure", {},
-    make("span", { class: "look", role: "img", "aria-label": where }, below, overlay(heat, regions)),
-    make("figcaption", {}, make("bdi", {}, word))));
+    make("span", { class: "look", role: "img", "aria-label": where }, below, ...overlays(heat, regions)),
+    make("figcaption", {}, make("bdi", {}, word || "\u25a1"))));
 }
 
 async function build(details) {

@@ -27,6 +27,7 @@ from harness.inference.attention import (
     check_attends,
     draw_attention,
     grid_of,
+    looked_at_most,
     shown_parts,
     words_with_positions,
 )
@@ -142,6 +143,42 @@ def test_a_sheet_has_a_panel_a_word(tmp_path: Path) -> None:
     red = panel[..., 0] - panel[..., 2]
     assert red[:40, :30].mean() > 100, "the first word looked at the top left"
     assert abs(red[-40:, -60:]).max() < 5
+
+
+def test_the_encoder_s_panels_follow_with_their_place_framed(tmp_path: Path) -> None:
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (PANEL, PANEL), "grey").save(picture)
+    record = AttentionRecord(1, ("a",), ((1.0, 0, 0, 0),), grid=(2, 2), sources=(3,), among=((0.0, 1.0, 0.0, 0.0),))
+    draw_attention(picture, record, tmp_path / "out.png")
+    sheet = np.asarray(Image.open(tmp_path / "out.png")).astype(int)
+    assert sheet.shape[1] == 3 * (PANEL + 8) + 8
+    panel = sheet[8 : 8 + PANEL, 24 + 2 * PANEL : 24 + 3 * PANEL]
+    half = PANEL // 2
+    red = panel[..., 0] - panel[..., 2]
+    assert red[:40, -40:].mean() > 100, "from the frame it looks at the top right"
+    assert (panel[half, half:] == 255).all(), "the frame is at the bottom right"
+    assert (panel[half:, half] == 255).all()
+
+
+def test_places_that_most_words_look_at_come_first() -> None:
+    assert looked_at_most([[0.1, 0.9], [0.6, 0.4], [0.2, 0.8]]) == (1, 0)
+    assert looked_at_most([[float(place == word) for place in range(9)] for word in range(9)]) == (0, 1, 2, 3, 4, 5)
+
+
+def test_a_head_is_drawn_alone_and_needs_attention(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:
+    folder, drawn = make_run(), []
+    for words in ((), ("--head", 1), ("--head", 2)):
+        out = tmp_path / f"drawn{len(drawn)}"
+        bench_ok("caption", pictures[0], "--run", folder, "--attention", "--attention-out", out, *words)
+        [sheet] = out.iterdir()
+        drawn.append(sheet.read_bytes())
+    assert len(set(drawn)) == 3
+    done = bench(
+        "caption", pictures[0], "--run", folder, "--attention", "--attention-out", tmp_path / "x", "--head", 99
+    )
+    assert "there is no head 99" in str(done.exception)
+    done = bench("caption", pictures[0], "--run", folder, "--head", 1)
+    assert "--head chooses what --attention draws" in str(done.exception)
 
 
 def test_regions_keep_their_edges_and_the_first_is_framed(tmp_path: Path) -> None:
