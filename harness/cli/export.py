@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import doing, open_results, open_split
-from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, format_table, write_errors
+from harness.cli.inputs import doing, open_results
+from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -19,7 +19,6 @@ bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out
 bench export leaderboard --format csv --db postgresql://me@server/captions
 bench export figures --out figures
 bench export figures --db baseline.sqlite --out paper/figures
-bench export encodings image_transformer image_transformer/baseline --out encodings
 """
 
 
@@ -153,55 +152,4 @@ def figures(
         echo(out / name)
 
 
-def encodings(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Keys or folders of runs, or models, of each the newest run.")
-    ],
-    out: Annotated[Path, Out(help="Folder to write to; files of other names stay."), OutFolder(rb'<svg |\{"data":')],
-    data: options.DataOption = "scenes",
-    images: options.ImagesOption = None,
-    split: Annotated[str, typer.Option(help="Which of its splits.")] = "test",
-    workspace: options.WorkspaceOption = DEFAULT,
-    plugin: options.PluginOption = None,
-) -> None:
-    """Write what encoders make of images: the trace of the vectors' covariance as JSON, and their t-SNE as SVG.
-
-    It encodes 100 images, evenly spread over the split, and draws 500 of their vectors. A trace grows with the number
-    of channels and their scale, which differ between architectures. "within" is the trace of vectors less the mean of
-    their image.
-    """
-    from harness.benchmark.caption_images import encode_dataset
-    from harness.benchmark.saved_model import find_run
-    from harness.inference.encodings import draw_encodings
-    from harness.utils.hashing import canonical_json
-    from harness.utils.plugins import load_plugins
-
-    load_plugins(plugin)
-    place = Workspace(workspace)
-    pictures, panels, told = open_split(data, images, split, place), [], []
-    for folder in (find_run(run, place) for run in runs):
-        found = encode_dataset(pictures, folder)
-        drawn = found.drawn()
-        panels.append((f"{folder.name}: trace {found.trace:.2f}", drawn))
-        number, channels = found.vectors.shape
-        told.append(
-            {
-                "run": folder.name,
-                "images": len({*found.images.tolist()}),
-                "vectors": number,
-                "channels": channels,
-                "trace": found.trace,
-                "trace_within": found.trace_within,
-                "points": [[int(of), *map(float, at)] for of, at in zip(drawn.images, drawn.vectors, strict=True)],
-            }
-        )
-    content = canonical_json({"data": pictures.fingerprint, "runs": told}) + "\n"
-    for name, text in {"encodings.json": content, "encodings.svg": draw_encodings(panels)}.items():
-        deliver(text, out / name)
-    columns = ("run", "images", "vectors", "channels", "trace", "trace_within")
-    rows = [[f"{row[name]:.2f}" if "trace" in name else str(row[name]) for name in columns] for row in told]
-    echo(format_table(["run", "images", "vectors", "channels", "trace", "within"], rows, "table"), nl=False)
-    echo(out / "encodings.svg")
-
-
-COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures, "encodings": encodings}
+COMMANDS = {"submission": submission, "leaderboard": leaderboard, "figures": figures}

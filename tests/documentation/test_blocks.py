@@ -21,6 +21,7 @@ PYTHON = [
     if page != "docs/notebook.md"  # a test of its own runs these
     for number, block in enumerate(blocks_of(page, ["python"]))
     if "results.open" not in block.code  # nor those that read results: tests/results/frames/test_notebook.py
+    if "find_run" not in block.code  # nor those that read runs: tests/documentation/test_sub_transformers.py
 ]
 
 

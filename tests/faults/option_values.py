@@ -50,7 +50,6 @@ COMMANDS = {
     "db upgrade": _RESULTS,
     "doctor": "",
     "evaluate": "predictions.json --references references.json --no-meteor",
-    "export encodings": f"nowhere {_RESULTS} --data no-pictures.json --out drawn",
     "export figures": f"{_RESULTS} --out figures",
     "export leaderboard": _RESULTS,
     "export submission": "predictions.json --server coco --images references.json --out sent --split val2014",

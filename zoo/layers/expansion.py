@@ -5,9 +5,11 @@ of the conventions: https://github.com/jchenghu/ExpansionNet_v2 (MIT).
 
 Both layers expand a sequence to another length and contract it back, in two streams: stream a weighs by relu(Z),
 stream b by relu(-Z), where Z (B, N, L) scores N expanded elements against L positions. Here Z is one tensor, never
-transposed in memory: the forward step (equation 3 of the v2 paper) normalises it over L, the backward step
-(equation 5) over N. The paper's stream 1 is stream b of the authors' code and of this module; its later version
-misprints R_bw for R_fw in both equations. Both streams are computed side by side, first a, then b.
+transposed in memory: the forward step (equations 3 and 5 of the v2 paper) normalises it over L, the backward step
+(equations 7 and 8; 6 and 7 of its later version) over N. The papers normalise the whole row of N and scale it by
+1 / N_G; the authors' code, and this module, normalise each group by itself before that. The paper's stream 1 is
+stream b of the authors' code and of this module; its later version misprints R_bw for R_fw in equations 3 and 5. Both
+streams are computed side by side, first a, then b.
 """
 
 from collections.abc import Sequence

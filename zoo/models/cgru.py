@@ -140,7 +140,8 @@ class SharedHeads(nn.Module):
 class ConditionalGRU(RecurrentCaptioner):
     """x = W^x E y; h' = GRU1(x, h); c = look(h', V); h = GRU2(c, h'); b = GRU3([E y; h'; c], h); p = softmax(E' W b).
 
-    The GRUs are torch's (the paper's equations 6 and 7, with two bias vectors). The state is h alone, zero at first.
+    The GRUs are torch's (the paper's equations 6 and 7, with a matrix of the input and two bias vectors). The state is
+    h alone, zero at first.
 
     Args:
         d_model: width of the states; word embeddings have half of it.
