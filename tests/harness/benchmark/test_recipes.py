@@ -33,7 +33,7 @@ from results.published.scores import (
 )
 from results.runs.leaderboard import leaderboard
 from results.runs.reading import one_run
-from tests.harness.conftest import DrawScenes, bench_ok, groups_in, run_words, tables_of
+from tests.harness.conftest import DrawScenes, bench_ok, bench_or_raise, groups_in, run_words, tables_of
 from zoo import list_models
 
 SMALL = {
@@ -61,6 +61,9 @@ def data(draw_scenes: DrawScenes, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_the_four_steps_train_score_and_caption(data: Path, tmp_path: Path) -> None:
     words = run_words(data, tmp_path, "expansionnet_v2/end-to-end", SMALL)
     seeing = ("--backbone", "test_resnet", "--backbone-weights", "random", "--image-size", 64)
+    with pytest.raises(BenchError, match=r"features of swin_large_patch4_window12_384\.ms_in22k, not of test_resnet"):
+        bench_or_raise(*words, "--preset", "expansionnet-v2-paper", *seeing)
+    seeing = (*seeing, "--set", "recipe.backbone=test_resnet")
     done = bench_ok(*words, "--preset", "expansionnet-v2-paper", *seeing)
     for stage in ("A-xe-frozen", "B-xe-trained", "C-scst-frozen", "D-scst-trained"):
         assert f"{stage} epoch 1" in done.stdout
@@ -111,7 +114,8 @@ ABLATED = {
 def test_rows_stand_beside_the_papers_table(draw_scenes: DrawScenes, tmp_path: Path) -> None:
     data = draw_scenes(train=4, val=2, test=3, nocaps_per_domain=1)
     words = run_words(data, tmp_path, "transformer_base,expansionnet_v1/rel*", ABLATED)
-    bench_ok(*words, "--preset", "expansionnet-v2-ablation", "--backbone", "filterbank")
+    seeing = ("--preset", "expansionnet-v2-ablation", "--backbone", "filterbank", "--set", "recipe.backbone=filterbank")
+    bench_ok(*words, *seeing)
     output = tables_of(tmp_path)
     shown = output[output.index("\nTable ") :]
     assert max(map(len, shown.splitlines())) <= 80
@@ -163,10 +167,10 @@ def test_a_pattern_leaves_out_what_a_name_is_refused_for(tmp_path: Path) -> None
 
 PAPER = [name for name in PRESETS if load_preset(name).recipe is not None]
 OTHERS_CODE = {
-    "dlct-paper", "expansionnet-v1-paper", "gcn-lstm-paper", "object-relation-luo", "rstnet-paper", "sgae-paper",
+    "dlct-paper", "gcn-lstm-paper", "noam-paper", "object-relation-luo", "rstnet-paper", "sgae-paper",
     "expansionnet-v2-standard", "updown-paper",
 }  # fmt: skip
-NOT_PRINTED = {"grit-paper", "m2-paper", "noam-paper"}
+NOT_PRINTED = {"grit-paper", "m2-paper"}
 ONE_A_ROOM = {
     "size.d_model=16": "size.d_model: the model's own → 16",
     "small_models=true": "small_models: false → true",

@@ -1,18 +1,47 @@
-"""The papers' page has every preset and printed table, and every preset can be planned at its paper's sizes."""
+"""The papers' page has every preset, table and figure, and every command of it can be planned at its paper's sizes."""
 
+import csv
+import io
 import re
 import shlex
 from itertools import pairwise, takewhile
+from typing import Any
 
 import pytest
+import torch
 
 from harness.config.load import PRESETS, load_preset
-from results.published.scores import scores
+from harness.measure.estimate import PassCosts
+from results.published.scores import published_for, scores
+from tests.documentation.parsing import check
 from tests.harness.conftest import ROOT, bench_ok
 from zoo import list_models, select_models
+from zoo.width import count_parameters
 
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
 PAPER = [name for name in PRESETS if load_preset(name).recipe is not None]
+TITLES = {
+    "expansionnet_v2_arxiv": "ExpansionNet v2 (arXiv",
+    "expansionnet_v2": "ExpansionNet v2 (IEEE",
+    "expansionnet_v1": "ExpansionNet v1",
+    "light_cgru": "Bringing back simplicity",
+    "image_transformer": "Image Transformer",
+}
+FIGURES = {
+    "expansionnet_v2_arxiv": {"3"},
+    "expansionnet_v2": {"4"},
+    "expansionnet_v1": {"5", "6"},
+    "light_cgru": {"2"},
+    "image_transformer": {"6", "7"},
+}
+"""Figures that are no drawings of the method."""
+QUICK = ("--format", "csv", "--caption-length", "2")  # parameters do not depend on it
+EXAMPLES = {
+    "expansionnet_v2_arxiv": {"3", "7", "8", "9"},
+    "expansionnet_v2": {"VIII", "IX"},
+    "expansionnet_v1": {"6", "7"},
+}
+"""Tables of example captions, which have no numbers."""
 
 
 def rows_behind(heading: str) -> list[list[str]]:
@@ -22,63 +51,173 @@ def rows_behind(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+def shapes() -> dict[tuple[str, ...], tuple[int, int]]:
+    """Cells and channels by the options of the table of what models see."""
+    rows = rows_behind("What the models of these papers see")
+    return {tuple(shlex.split(option.strip("`"))): (int(cells), int(channels)) for option, cells, channels, _ in rows}
+
+
+def options_of(paper: str) -> list[str]:
+    """What the heading of a paper's tables adds to each of its commands."""
+    heading = re.search(rf"^\*\*{re.escape(TITLES[paper])}.*\*\*, `(.+)`$", PAGE, re.MULTILINE)
+    assert heading is not None, paper
+    return shlex.split(heading[1])
+
+
+def table_commands() -> list[list[str]]:
+    """The `bench run` commands of the papers' tables, each with the options of its paper."""
+    commands = []
+    for paper, title in TITLES.items():
+        for cell in (cell for row in rows_behind(f"**{title}") for cell in row):
+            commands += [shlex.split(span) + options_of(paper) for span in re.findall(r"`(bench run [^`]+)`", cell)]
+    return commands
+
+
+def preset_commands() -> list[list[str]]:
+    return [shlex.split(line) for line in re.findall(r"^bench run --preset .*$", PAGE, re.MULTILINE)]
+
+
+COMMANDS = [*preset_commands(), *table_commands()]
+
+
+def changes_of(words: list[str]) -> tuple[str, ...]:
+    return tuple(value for option, value in pairwise(words) if option == "--set")
+
+
 def test_every_preset_of_a_paper_has_a_command_and_says_what_differs() -> None:
-    commands = re.findall(r"^bench run --preset (\S+)", PAGE, re.MULTILINE)
+    commands = [words[words.index("--preset") + 1] for words in preset_commands()]
     stated = [(name.strip("`"), topic) for name, topic, *_ in rows_behind("A generated unknown word")]
     assert sorted(commands) == sorted(PAPER)
     assert stated == [(name, topic) for name in commands for topic in ("captions", "decoding", "training")]
 
 
-def test_commands_of_tables_name_models_of_their_presets() -> None:
-    commands = [shlex.split(span) for span in re.findall(r"`(bench run [^`]+)`", PAGE)]
-    assert len(commands) > 10
-    for words in commands:
-        options = list(pairwise(words))
-        chosen = dict(options)
-        preset = load_preset(chosen["--preset"], tuple(value for option, value in options if option == "--set"))
-        assert preset.recipe is not None
-        for word in chosen["--models"].split(","):
-            name = word.removeprefix("ensemble:").rpartition(":")[0] if word.startswith("ensemble:") else word
-            assert any(map(preset.recipe.covers, select_models(name)))
-            if "*" not in name:
-                preset.check_model(name)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_commands_name_models_and_features_of_their_presets(words: list[str]) -> None:
+    check(words)
+    chosen = dict(pairwise(words))
+    preset = load_preset(chosen["--preset"], changes_of(words))
+    assert preset.recipe is not None
+    if "--regions" not in words:
+        preset.check_backbone(chosen["--backbone"])
+    for word in chosen["--models"].split(","):
+        name = word.removeprefix("ensemble:").rpartition(":")[0] if word.startswith("ensemble:") else word
+        assert any(map(preset.recipe.covers, select_models(name)))
+        if "*" not in name:
+            preset.check_model(name)
+
+
+@pytest.fixture
+def no_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are built without memory, and their work is not counted: that takes minutes."""
+
+    def build(name: str, *, vocab_size: int, visual_dim: int, **arguments: Any) -> torch.nn.Module:
+        model = torch.nn.Linear(1, 1)
+        model.max_len = arguments["max_len"]
+        model.parameters_of_the_model = count_parameters(
+            name, vocab_size=vocab_size, visual_dim=visual_dim, **arguments
+        )
+        return model
+
+    def costs(model: Any, **_: int) -> tuple[PassCosts, None]:
+        return PassCosts(model.parameters_of_the_model, 30 * 10**9, 1, 1, 1), None  # more than is timed on a CPU
+
+    monkeypatch.setattr("harness.benchmark.preview.create_within_memory", build)
+    monkeypatch.setattr("harness.benchmark.preview.pass_costs", costs)
+
+
+def plan(words: list[str]) -> str:
+    """What `bench plan` says of a `bench run` command, by the sizes of what its models see."""
+    [(seen, (cells, channels))] = [
+        (options, shape) for options, shape in shapes().items() if f"{' '.join(options)} " in f"{' '.join(words)} "
+    ]
+    kept = [word for word in words[2:] if word not in seen]
+    for option in ("--images", "--data", "--image-size", "--region-count"):
+        if option in kept:
+            at = kept.index(option)
+            del kept[at : at + 2]
+    return bench_ok("plan", *kept, "--data", "coco", "--cells", cells, "--channels", channels).stdout
+
+
+@pytest.mark.usefixtures("no_counting")
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_is_planned_with_features_of_the_shape_that_it_names(words: list[str]) -> None:
+    said = plan(words)
+    chosen = dict(pairwise(words))
+    preset = load_preset(chosen["--preset"], changes_of(words))
+    trained = {
+        name
+        for word in chosen["--models"].split(",")
+        if not word.startswith("ensemble:")
+        for name in select_models(word)
+        if preset.recipe is not None and preset.recipe.covers(name)
+    }
+    assert f"models {len(trained)}" in said
+    for stage in preset.schedule.stages:
+        if stage.objective == "sentence_graph":  # which a model without a part for it passes over
+            continue
+        assert f"stage {stage.name}: {stage.epochs} epoch" in said
+    assert "disk: about" in said
+
+
+@pytest.mark.parametrize("paper", TITLES)
+def test_every_table_and_figure_has_a_row(paper: str) -> None:
+    entries = rows_behind(f"**{TITLES[paper]}")
+    tables: set[str] = set()
+    figures: set[str] = set()
+    for where, *_ in entries:
+        numbers = re.findall(r"\b(?:[IVX]+|\d)\b", where)
+        (figures if where.startswith("Figure") else tables).update(numbers)
+    printed = {each.table for each in scores() if each.paper == paper} - {"Text"}
+    assert tables == {table.removeprefix("Table ") for table in printed} | EXAMPLES.get(paper, set())
+    assert figures == FIGURES[paper]
+    assert "Other figures" in [where for where, *_ in entries]
+    for _, what, command in entries:
+        drawn = what.startswith("drawing") or "example captions" in what
+        assert drawn or re.search("`bench |as Table|as Figure", command), what
 
 
 @pytest.mark.parametrize(
-    ("paper", "title"),
+    ("words", "counts"),
     [
-        ("expansionnet_v2_arxiv", "ExpansionNet v2 (arXiv"),
-        ("expansionnet_v2", "ExpansionNet v2 (IEEE"),
-        ("expansionnet_v1", "ExpansionNet v1"),
-        ("light_cgru", "Bringing back simplicity"),
-        ("image_transformer", "Image Transformer"),
+        ("bench flops --models expansionnet_v2", {"expansionnet_v2": 38.604560}),
+        ("bench flops --models puret --vocab-size 9488", {"puret": 34.161768}),
+        ("bench flops --models aoanet --visual-dim 2048 --vocab-size 10370", {"aoanet": 87.369858}),
+        (
+            "bench flops --preset cgru-paper --models cgru/paper-size --visual-dim 1024 --vocab-size 5066",
+            {"cgru/paper-size": 2.460490},
+        ),
     ],
 )
-def test_every_printed_table_has_a_command(paper: str, title: str) -> None:
-    entries = rows_behind(f"**{title}")
-    stated = {name for where, *_ in entries for name in re.findall(r"\b(?:[IVX]+|\d)\b", where)}
-    printed = {each.table for each in scores() if each.paper == paper} - {"Text"}
-    assert {table.removeprefix("Table ") for table in printed} <= stated
-    assert all(re.search("`bench |as Table", command) for *_, command in entries)
+def test_counts_of_parameters_are_the_printed_ones(words: str, counts: dict[str, float]) -> None:
+    """To the printed digits; ExpansionNet v2's Table VII cuts them off, as of its own 38.6 M."""
+    assert f"`{words}`" in PAGE
+    rows = csv.DictReader(io.StringIO(bench_ok(*words.split()[1:], *QUICK).stdout))
+    counted = {row["model"]: int(row["parameters"]) / 1e6 for row in rows}
+    assert counted == counts
+    for model, millions in counted.items():
+        [printed] = published_for(model, metric="params_M")
+        digits = 2 if printed.value < 10 else 0
+        assert printed.value in {round(millions, digits), int(millions)}
 
 
-def plan(name: str) -> str:
-    """What `bench plan` says of the first model of a preset that it can build without a backbone's weights."""
-    recipe = load_preset(name).recipe
-    assert recipe is not None
-    model = next(model for model in list_models() if recipe.covers(model))
-    return bench_ok("plan", "--preset", name, "--models", model, "--data", "coco").stdout
+def test_heads_add_as_many_parameters_as_the_text_says() -> None:
+    words = "bench flops --preset cgru-paper --models 'cgru/*' --visual-dim 1024 --vocab-size 5066"
+    assert f"`{words}`" in PAGE
+    rows = csv.DictReader(io.StringIO(bench_ok(*shlex.split(words)[1:], *QUICK).stdout))
+    counted = {row["model"]: int(row["parameters"]) for row in rows}
+    for heads, gate in (("cgru/mha", "cgru/paper-size"), ("cgru/x2-mha", "cgru/x2")):
+        [printed] = published_for(heads, metric="params_added_M")
+        assert round((counted[heads] - counted[gate]) / 1e6, 2) == printed.value
 
 
 def test_the_smallest_paper_model_is_planned_without_restval() -> None:
-    said = plan("cgru-paper")
+    model = next(model for model in list_models() if model.startswith("cgru"))
+    said = bench_ok("plan", "--preset", "cgru-paper", "--models", model, "--data", "coco").stdout
     assert "20,707,350 images" in said, "50 epochs of 82,783 images with 5.0028 captions each"
     assert "device-hours" in said
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", PAPER)
-def test_every_paper_preset_is_planned_at_its_sizes(name: str) -> None:
-    said = plan(name)
-    assert "device-hours" in said
-    assert "disk: about" in said
+@pytest.mark.parametrize("words", preset_commands(), ids=" ".join)
+def test_every_paper_preset_is_planned_with_its_work_counted(words: list[str]) -> None:
+    assert "device-hours" in plan(words)
