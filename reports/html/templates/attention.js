@@ -25,7 +25,7 @@ function panel(picture, [word, where, heat, regions]) {
   const below = picture ? make("img", { src: picture, alt: "" }) : drawn("svg", { viewBox: "0 0 4 3", "aria-hidden": "true" });
   return make("li", {}, make("figure", {},
     make("span", { class: "look", role: "img", "aria-label": where }, below, ...overlays(heat, regions)),
-    make("figcaption", {}, make("bdi", {}, word || "\u25a1"))));
+    make("figcaption", {}, make("bdi", {}, word || "(encoder)"))));
 }
 
 async function build(details) {
