@@ -170,6 +170,12 @@ def find_captions(words: Iterable[str], cards: Path | None) -> dict[str, list[Ca
     for word in found:
         for path in map(absolute, _paths(word)):
             of_word.setdefault(path, word)
+    names = {name for path in of_word for name in (path.name, path.name.removesuffix(".gz"))}
+    if shared and not shared.keys() & names:
+        raise BenchError(
+            f"{cards} has no card of any of the files: its names are {', '.join(sorted(shared))[:200]}",
+            f"name the cards as the files: {', '.join(sorted(path.name for path in of_word))[:200]}",
+        )
     stems = Counter(path.name.partition(".")[0] for path in of_word)
     named: dict[str, list[tuple[Path, str]]] = {}
     for path, word in of_word.items():

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from harness.cli.output import Out, OutFile, OutFolder, deliver, echo
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
+
+if TYPE_CHECKING:
+    from harness.data.dataset import Dataset
 
 FEW_TO_TEST = 100
 _SHOWN = 8
@@ -185,6 +188,8 @@ def verify(
         bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}
         for line in said:
             echo(line)
+    for doubt in (*dataset.notes, *_doubts_about_captions(dataset)):
+        echo(doubt, err=True)
     splits = {sample.image_id: sample.split for sample in dataset.samples}
     for image_id, reason in bad.items():
         echo(f"image {image_id} ({splits[image_id]}): {reason}")
@@ -201,6 +206,15 @@ def verify(
         raise typer.Exit(1)
     of_splits = _describe_splits(splits.values())
     echo(f"all {len(splits)} images are sound ({of_splits}); data set #{dataset.fingerprint[:8]}")
+
+
+def _doubts_about_captions(dataset: "Dataset") -> list[str]:
+    """What is odd about the texts of the captions; BenchError for a script without spaces."""
+    from harness.data.formats.look import odd_captions, refuse_unspaced
+
+    captions = [caption for sample in dataset.samples for caption in sample.captions]
+    refuse_unspaced(captions, dataset.name)
+    return [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)))]
 
 
 def convert(

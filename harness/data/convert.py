@@ -166,6 +166,11 @@ def _read_table(path: Path, columns: _Columns, source: Source, folder: str = "")
     table = read_table(path)
     first_cell = table.headings[0] if table.headings else ""
     if _TOKEN_FILE.fullmatch(first_cell) and len(table.headings) == 2:
+        if columns != _Columns(None, None):
+            raise BenchError(
+                f"{path} is a token file without column names: --file-column and --caption-column do not apply",
+                "leave them out",
+            )
         _read_token_file(path, source)
         return
     file_at = _file_column(table, columns.file)
