@@ -52,7 +52,7 @@ def groups_of(name: str) -> list[dict[str, Any]]:
     """The groups of comparable runs of a committed database, the largest first; only read them."""
     database = ROOT / "baselines" / f"{name}.sqlite"
     groups: list[dict[str, Any]] = json.loads(
-        bench_ok("export", "leaderboard", "--db", database, "--format", "json").output
+        bench_ok("export", "leaderboard", "--db", database, "--format", "json").stdout
     )
     return groups
 

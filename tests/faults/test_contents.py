@@ -14,7 +14,7 @@ import torch
 from harness.benchmark.pretrained import Pretrained
 from harness.config.features import FeatureConfig
 from harness.data.backbones.backbone import open_backbone
-from harness.data.dataset import open_dataset
+from harness.data.dataset import Dataset, Sample, open_dataset
 from harness.data.formats.predictions import read_predictions
 from harness.data.formats.references import read_references
 from harness.data.regions.hdf5 import RegionHdf5
@@ -51,7 +51,8 @@ def test_arrays_that_are_devices_are_faults_of_their_image(tmp_path: Path) -> No
     (folder / "1.npz").symlink_to("/dev/zero")
     (folder / "2.npy").symlink_to("/dev/zero")
     os.mkfifo(folder / "3.npy")
-    found = dict(RegionFolder(folder).read([1, 2, 3]))
+    samples = tuple(Sample(number, f"{number}.jpg", "test", ()) for number in (1, 2, 3))
+    found = dict(RegionFolder(folder, Dataset("numbered", tmp_path, samples, "")).read([1, 2, 3]))
     assert [("a device" in str(found[i]), "a pipe" in str(found[i])) for i in found] == [(1, 0), (1, 0), (0, 1)]
     assert not any(isinstance(each, BadRegions) for each in found.values())
 

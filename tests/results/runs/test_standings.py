@@ -392,11 +392,11 @@ def test_scores_against_one_reference_less_come_with_their_row(store: Store) -> 
 def train(store: Store, model: str, budget: int, mean: float) -> None:
     """Finish three seeds of a model under a budget, with this mean score; validation rises to the end."""
     for seed in (1, 2, 3):
-        stages = [{"epochs": 4, "learning_rate": {"annealing": "step"}}]
+        stages = [{"epochs": 4 * budget, "learning_rate": {"annealing": "step"}}]
         schedule = {"stages": stages} | ({} if budget == 1 else {"budget": budget})
         finish(
             store, model, seed, level(mean, 0.01 * seed),
-            epochs=[Make.epoch(number, val_cider=0.1 * number) for number in range(1, 5)],
+            epochs=[Make.epoch(number, val_cider=0.1 * number) for number in range(1, 4 * budget + 1)],
             outcome={"costs": {"train_steps": Quantity(504.0 * budget)}},
             variant=str(budget),
             signature={"schedule": "quick#12" if budget == 1 else f"quick*{budget}#{budget}{budget}"},
