@@ -1,6 +1,7 @@
 """The context that runs are executed in: the data, each model's inputs, the device, and the signature they make."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -40,7 +41,7 @@ from harness.data.prepare_features import (
 from harness.data.regions.features import VisualFeatures, both_streams
 from harness.data.verify import has_pictures
 from harness.data.vocabularies import SubwordVocabulary
-from harness.data.vocabulary import Vocabulary, counted_captions
+from harness.data.vocabulary import PREPARATIONS, Vocabulary, counted_captions
 from harness.metrics.signature import EvaluationSettings
 from harness.training.sentence_graphs import check_sentences, open_sentences
 from harness.utils.errors import BenchError
@@ -51,7 +52,6 @@ from harness.utils.workspace import Workspace
 from results.records import DatasetRecord, ImageRecord
 from zoo.captioner import GraphKind, VisualKind, VisualSpec
 
-_SPECIAL_TOKENS = 4  # padding, beginning, end, unknown
 _FEW_TO_VALIDATE = 20
 
 
@@ -203,6 +203,7 @@ def open_context(
     dataset, backbone = open_inputs(opening, workspace, reporter)
     for note in dataset.notes:
         reporter.note(note, style="yellow")
+    _check_captions(opening, dataset, reporter)
     sees = looking(opening, dataset)
     warn_of_preprocessing(config, sees, reporter)
     if not make and missing_features(dataset, config, backbone, sees=sees, cache_dir=workspace.cache):
@@ -242,7 +243,6 @@ def open_context(
             vocabulary = SubwordVocabulary.build(captions, words.min_count, preparation, words.merges)
         else:
             vocabulary = Vocabulary.build(captions, words.min_count, preparation)
-    _check_texts(opening, splits, evaluated, vocabulary, reporter)
     sentences = open_sentences(dataset, config.sentence_graphs, preset, splits)
     signature = model_signature(
         preset,
@@ -276,41 +276,43 @@ def open_context(
     return RunContext(data, inputs, Execution(device, opening.precision), preset, signature)
 
 
-def _check_texts(
-    opening: Opening,
-    splits: Mapping[str, Sequence[Sample]],
-    evaluated: Mapping[str, Sequence[Sample]],
-    vocabulary: Vocabulary,
-    reporter: Reporter,
-) -> None:
-    """Look at the captions before anything is made of them.
+def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> None:
+    """Look at the captions before any work; a note where few images validate, or training cuts captions.
 
-    BenchError for captions that are no words to the tokenizer, and for models that would learn no word; a note on
-    captions that training cuts.
+    BenchError where captions are no words to the tokenizer, models would learn no word, or one image validates.
     """
-    for name, samples in {**splits, **evaluated}.items():
+    for name, samples in dataset.splits.items():
         refuse_unspaced((caption for sample in samples for caption in sample.captions), f"the split {name}")
     trained = [name for name in opening.sees if name not in REFERENCE_ROWS and not name.startswith(CAPTIONS)]
-    if not trained or not splits.get("train"):
+    if dataset.is_references or not trained:
         return
-    images = len(splits.get("val", ()))
-    if images == 1:
+    validating = len(dataset.splits.get("val", ()))
+    if validating == 1:
         raise BenchError(
             "the val split has one image, whose CIDEr-D is always 0: the weights of the first epoch would be kept",
             "give it twenty images or more: bench data convert --split-by hash:80/10/10",
         )
-    if images < _FEW_TO_VALIDATE:
+    if validating < _FEW_TO_VALIDATE:
         reporter.note(
-            f"the val split has {images} images: which epoch is best is hardly known from so few", style="yellow"
+            f"the val split has {validating} images: which epoch is best is hardly known from so few", style="yellow"
         )
-    words = opening.preset.vocabulary
-    if words.kind == "words" and len(vocabulary) <= _SPECIAL_TOKENS:
+    words, recipe = opening.preset.vocabulary, opening.preset.recipe
+    if words.kind != "words":
+        return
+    preparation = "words" if recipe is None else recipe.captions
+    tokenize = PREPARATIONS[preparation].tokenize
+    counts, lengths = Counter[str](), []
+    with reporter.step("Reading the captions"):
+        for caption in counted_captions(dataset, dataset.splits.get("train", ()), preparation):
+            tokens = tokenize(caption)
+            counts.update(tokens)
+            lengths.append(len(tokens))
+    if max(counts.values(), default=0) < words.min_count:
         raise BenchError(
-            f"no word of the training captions occurs {words.min_count} times: the vocabulary is empty",
+            f"no word of the training captions occurs {words.min_count} times: the vocabulary would be empty",
             "add --set vocabulary.min_count=1, or give more captions",
         )
-    lengths = [len(vocabulary.tokenize(caption)) for sample in splits["train"] for caption in sample.captions]
-    if words.kind == "words" and (cut := cut_references(lengths, words.max_len - 2)):
+    if cut := cut_references(lengths, words.max_len - 2):
         reporter.note(cut, style="yellow")
 
 

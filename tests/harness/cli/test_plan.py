@@ -1,5 +1,6 @@
 """`bench plan`: the options of `bench run`, runs that would be re-used, printed times, and a table for 80 columns."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,22 @@ def test_one_image_validates_nothing(draw_scenes: DrawScenes, tmp_path: Path) ->
     assert isinstance(refused, BenchError)
     assert "val split has one image" in str(refused)
     bench_ok("plan", *run_words(data, tmp_path, "human", TINY)[1:])
+
+
+def test_captions_are_looked_at_before_any_work(draw_scenes: DrawScenes, tmp_path: Path) -> None:
+    data = draw_scenes(train=24, val=20, test=6, copy_to=tmp_path / "data")
+    words = ["plan", *run_words(data, tmp_path / "workspace", "blind", TINY)[1:], *FEATURES]
+    file = data / "dataset_scenes.json"
+    content = json.loads(file.read_text())
+
+    def refused(caption: str, *more: object) -> str:
+        for image in content["images"]:
+            image["sentences"] = [{"raw": caption.format(number=image["imgid"])}]
+        file.write_text(json.dumps(content))
+        error = bench(*words, *more).exception
+        assert isinstance(error, BenchError)
+        assert not list((tmp_path / "workspace").rglob("*.npy")), "no feature was made"
+        return str(error)
+
+    assert "script without spaces" in refused("一只灰色的山羊站在石墙上")
+    assert "the vocabulary would be empty" in refused("word{number}", "--set", "vocabulary.min_count=5")
