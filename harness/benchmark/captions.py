@@ -143,12 +143,18 @@ class CaptionsFile:
     def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> Self:
         """The same with its `subset`; what was left out, or how images are named, is said."""
         by_split, notes = captions_by_split(self.path, data, self.card.match, allow_subset=allow_subset)
+        by_position = POSITIONS in notes
+        if self.card.by_position and not (by_position or self.card.scores):
+            raise BenchError(
+                f"the card of {self.path} says by_position, but the file names the images",
+                "take by_position off the card",
+            )
         for note in notes:
             reporter.note(f"{self.name}: {note}", style="yellow")
         sizes = {split: (sorted(of), len(data.evaluated[split])) for split, of in by_split.items()}
         parts = [f"{split}={len(ids)}/{of}#{digest(ids, 6)}" for split, (ids, of) in sizes.items() if len(ids) < of]
         subset = {"subset": ",".join(parts)} if parts else {}
-        if self.card.by_position:
+        if by_position:
             subset["ids"] = "position"
         return replace(self, subset=subset)
 
@@ -242,7 +248,10 @@ def captions_by_split(
     if not options.by_position:
         order += [sample.image_id for name, of in splits.items() if name != "test" for sample in of]
     others = {sample.image_id for sample in data.dataset.samples}.difference(order)
-    found = read_predictions(path, order, files, labels=data.dataset.labels, options=options)
+    try:
+        found = read_predictions(path, order, files, labels=data.dataset.labels, options=options)
+    except BenchError as error:
+        raise BenchError(str(error), _on_the_card(error.hint, path)) from error
     covered = {split: of for split, of in splits.items() if any(each.image_id in found.captions for each in of)}
     wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
     try:
@@ -261,6 +270,15 @@ def captions_by_split(
         ids = {each.image_id for each in of}
         by_split[split] = {image_id: text for image_id, text in captions.items() if image_id in ids}
     return by_split, notes
+
+
+def _on_the_card(hint: str | None, path: Path) -> str | None:
+    """A hint about options of `bench evaluate` as what a card says instead."""
+    if hint is None:
+        return None
+    card = f"into {path}{CARD}"
+    hint = hint.replace("add --by-position", f"write by_position: true {card}")
+    return re.sub(r"--id-field (\S+)", rf"write id_field: \1 {card}", hint)
 
 
 def scores_file(captions: Path, name: str) -> Path:

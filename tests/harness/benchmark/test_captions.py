@@ -191,3 +191,20 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["bad.json", "good.json", "images", "refs.json", "report"]
     refused = bench("evaluate", *files, "--references", folder / "refs.json", "--out", folder / "scores.json")
     assert str(refused.exception).startswith("--out:")
+
+
+def test_positions_of_a_card_are_signed_and_refused_where_the_file_names_images(folder: Path) -> None:
+    good = json.loads((folder / "good.json").read_text())
+    write(folder / "listed.json", [good[str(image_id)] for image_id in IDS])
+    words = ("run", "--data", folder / "refs.json", "--workspace", folder / "ws")
+    refused = bench(*words, "--models", f"captions:{folder}/listed.json").exception
+    assert isinstance(refused, BenchError)
+    assert f"by_position: true into {folder}/listed.json.card.yaml" in (refused.hint or "")
+    for name in ("listed.json", "good.json"):
+        (folder / f"{name}.card.yaml").write_text("by_position: true\n")
+    bench_ok(*words, "--models", f"captions:{folder}/listed.json")
+    [group] = groups_in(folder / "ws")
+    assert group.signature["ids"] == "position"
+    refused = bench(*words, "--models", f"captions:{folder}/good.json").exception
+    assert isinstance(refused, BenchError)
+    assert "names the images" in str(refused)
