@@ -172,7 +172,8 @@ class Summary:
     ) -> list[Text]:
         lines = [Text(), Text(f"{count_ends(ended)}, in {duration(seconds)}.")]
         if len(self.groups) > 1:
-            lines.append(Text(f"tables  bench report --terminal    {len(self.groups) - 1} more"))
+            others = len(self.groups) - 1
+            lines.append(Text(f"tables  bench report --terminal    {others} more table{'s' if others > 1 else ''}"))
         if report is not None:
             lines.append(Text(f"report  {printable(str(report))}"))
         lines += [Text(printable(line)) for line in next_command.lines(width)]
