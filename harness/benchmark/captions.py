@@ -51,8 +51,8 @@ class SystemCard(Strict):
         whose: who wrote the file, and where it is from.
         printed, printed_in: scores that a paper prints of it, in per cent by metric, and where.
         scores: files with a number a caption by metrics that others compute; they lie in the folder of the captions.
-        id_field, by_position: how captions name their images, where the file leaves it open
-            (`harness.data.formats.match`); these two are in the run's key.
+        id_field, by_position, caption_field: where the captions and the names of their images are, if the file leaves
+            it open (`harness.data.formats.match`); these three are in the run's key.
     """
 
     name: str = ""
@@ -73,15 +73,19 @@ class SystemCard(Strict):
     scores: Mapping[str, str] = {}
     id_field: str | None = None
     by_position: bool = False
+    caption_field: str | None = None
 
     @property
     def match(self) -> MatchOptions:
-        return MatchOptions(self.id_field, self.by_position)
+        return MatchOptions(self.id_field, self.by_position, self.caption_field)
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionsFile:
-    """A file of captions as it was asked for; `subset` is the field of the signature where images are missing."""
+    """A file of captions as it was asked for.
+
+    `subset` is the field of the signature where images are missing, `named_by` the field that names the images.
+    """
 
     path: Path
     checksum: str
@@ -89,6 +93,7 @@ class CaptionsFile:
     name: str
     seed: int = 0
     subset: dict[str, str] = field(default_factory=dict)
+    named_by: str | None = None
 
     @property
     def place(self) -> str:
@@ -101,11 +106,11 @@ class CaptionsFile:
         if own := [name for name in files if name.partition(" (")[0] in METRICS]:
             raise BenchError(f"the card of {self.path}: {own[0]} is computed here", "take it out of the card's scores")
         scores = {name: hashlib.sha256(read_file(file)).hexdigest() for name, file in files.items()}
-        settings: dict[str, Any] = {"captions": self.checksum, "file": self.place}
+        settings: dict[str, Any] = {"captions": self.checksum, "file": self.place, "named_by": self.named_by}
         if scores:
             settings["scores"] = scores
-        if self.card.id_field is not None:
-            settings["id_field"] = self.card.id_field
+        if self.card.caption_field is not None:
+            settings["caption_field"] = self.card.caption_field
         if self.card.by_position:
             settings["by_position"] = True
         return settings
@@ -142,8 +147,8 @@ class CaptionsFile:
 
     def checked(self, data: BenchmarkData, reporter: Reporter, *, allow_subset: bool) -> Self:
         """The same with its `subset`; what was left out, or how images are named, is said."""
-        by_split, notes = captions_by_split(self.path, data, self.card.match, allow_subset=allow_subset)
-        by_position = POSITIONS in notes
+        by_split, id_field, notes = captions_by_split(self.path, data, self.card.match, allow_subset=allow_subset)
+        by_position = id_field is None
         if self.card.by_position and not (by_position or self.card.scores):
             raise BenchError(
                 f"the card of {self.path} says by_position, but the file names the images",
@@ -156,7 +161,7 @@ class CaptionsFile:
         subset = {"subset": ",".join(parts)} if parts else {}
         if by_position:
             subset["ids"] = "position"
-        return replace(self, subset=subset)
+        return replace(self, subset=subset, named_by=id_field)
 
 
 def _plain(name: str) -> str:
@@ -239,8 +244,8 @@ def _card(content: Any, file: Path, of: str = "") -> SystemCard:
 
 def captions_by_split(
     path: Path, data: BenchmarkData, options: MatchOptions, *, allow_subset: bool
-) -> tuple[dict[str, dict[int, str]], list[str]]:
-    """The captions of a file by evaluated split, less splits without any, and notes on what it holds."""
+) -> tuple[dict[str, dict[int, str]], str | None, list[str]]:
+    """The captions of a file by evaluated split, less splits without any; what names their images; and notes."""
     splits = data.evaluated
     samples = [sample for of in splits.values() for sample in of]
     files = {sample.image_id: sample.file for sample in samples if sample.file}
@@ -249,19 +254,19 @@ def captions_by_split(
         order += [sample.image_id for name, of in splits.items() if name != "test" for sample in of]
     others = {sample.image_id for sample in data.dataset.samples}.difference(order)
     try:
-        found = read_predictions(path, order, files, labels=data.dataset.labels, options=options)
+        predictions = read_predictions(path, order, files, labels=data.dataset.labels, options=options)
     except BenchError as error:
         raise BenchError(str(error), _on_the_card(error.hint, path)) from error
-    covered = {split: of for split, of in splits.items() if any(each.image_id in found.captions for each in of)}
+    covered = {split: of for split, of in splits.items() if any(each.image_id in predictions.captions for each in of)}
     wanted = {sample.image_id: sample.captions for of in (covered or splits).values() for sample in of}
     try:
         _, captions, notes = check_predictions(
-            found, References("", wanted, others=frozenset(others)), allow_subset=allow_subset
+            predictions, References("", wanted, others=frozenset(others)), allow_subset=allow_subset
         )
     except BenchError as error:
         raise BenchError(f"{path}: {error}", error.hint) from error
     notes = [f"left out: {note}" for note in notes]
-    if found.by_position:
+    if predictions.by_position:
         notes.append(POSITIONS)
     doubts = filter(None, (*odd_captions(captions), without_shared_words(captions, wanted)))
     notes += [f"perhaps no captions: {doubt}" for doubt in doubts]
@@ -269,7 +274,7 @@ def captions_by_split(
     for split, of in covered.items():
         ids = {each.image_id for each in of}
         by_split[split] = {image_id: text for image_id, text in captions.items() if image_id in ids}
-    return by_split, notes
+    return by_split, predictions.id_field, notes
 
 
 def _on_the_card(hint: str | None, path: Path) -> str | None:
@@ -278,6 +283,7 @@ def _on_the_card(hint: str | None, path: Path) -> str | None:
         return None
     card = f"into {path}{CARD}"
     hint = hint.replace("add --by-position", f"write by_position: true {card}")
+    hint = re.sub(r"--caption-field (\S+)", rf"write caption_field: \1 {card}", hint)
     return re.sub(r"--id-field (\S+)", rf"write id_field: \1 {card}", hint)
 
 
@@ -295,8 +301,8 @@ def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, eva
         raise BenchError(f"{path} was changed since the run was planned", "give the same command again")
     splits, costs = [], dict.fromkeys(_COSTS, Quantity(None, NOT_RUN))
     costs["score_seconds"] = Quantity(None, "it has no captions of the test split")
-    options = MatchOptions(card.get("id_field"), bool(card.get("by_position")))
-    by_split, _ = captions_by_split(path, data, options, allow_subset=True)
+    options = MatchOptions(card.get("id_field"), bool(card.get("by_position")), card.get("caption_field"))
+    by_split, _, _ = captions_by_split(path, data, options, allow_subset=True)
     for split, captions in by_split.items():
         files = {sample.image_id: sample.file for sample in data.evaluated[split] if sample.file}
         others = {
@@ -306,7 +312,7 @@ def score_captions(path: Path, card: Mapping[str, Any], data: BenchmarkData, eva
                 captions,
                 files,
                 labels=data.dataset.labels,
-                options=MatchOptions(by_position=options.by_position),
+                options=options,
             )[0]
             for name, file in card.get("scores", {}).items()
         }

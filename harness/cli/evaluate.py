@@ -104,6 +104,12 @@ def evaluate(
         bool,
         typer.Option("--by-position", help="Take captions that name no image in the order of the references."),
     ] = False,
+    caption_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field that holds the captions, where several could.")
+    ] = None,
+    reference_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field that holds the references, where several could.")
+    ] = None,
     sets: Annotated[
         Path | None, typer.Option(help="With --more: several captions of each image, for self-CIDEr.")
     ] = None,
@@ -145,8 +151,9 @@ def evaluate(
     more_settings = MoreSettings.parse(clip, bert, instances or ())
     if as_rows:
         why = "of one file; of several, say it on the card of each: --cards"
-        refuse_typed(context, ("id_field", "by_position"), why, "write id_field: NAME or by_position: true there")
-        other = ("out", "split", "domain_df", "domains", "tokenizer", "sets", "no_meteor")
+        fields = ("id_field", "by_position", "caption_field")
+        refuse_typed(context, fields, why, "write id_field: NAME, by_position: true or caption_field: NAME there")
+        other = ("out", "split", "reference_field", "domain_df", "domains", "tokenizer", "sets", "no_meteor")
         why = "works with one file and no --report; otherwise all images are scored, as by bench run"
         refuse_typed(context, other, why, "leave it out, or give one file")
         if others:
@@ -156,12 +163,12 @@ def evaluate(
         return
     [captions_file] = predictions
     with doing(f"Reading {references}"):
-        wanted = read_references(references, split=split)
+        wanted = read_references(references, split=split, caption_field=reference_field)
     if domains is not None:
         wanted = replace(wanted, domains=read_domains(domains, wanted))
     if domain_df != "all" and not wanted.domains:
         raise BenchError(f"--domain-df {domain_df}: no image has a domain", "add --domains FILE, or leave it out")
-    options = MatchOptions(id_field, by_position)
+    options = MatchOptions(id_field, by_position, caption_field)
     names = {"files": wanted.files, "labels": wanted.labels}
     read = read_predictions(captions_file, wanted.captions, **names, options=options)
     try:
@@ -172,10 +179,7 @@ def evaluate(
     settings = EvaluationSettings(
         tokenizer=tokenizer, domain_df=domain_df, meteor=not no_meteor, spice=find_spice() is not None
     )
-    further = {
-        name: scores_by_image(file, name, captions, **names, options=MatchOptions(by_position=by_position))
-        for name, file in others.items()
-    }
+    further = {name: scores_by_image(file, name, captions, **names, options=options) for name, file in others.items()}
     if by_position and not (read.by_position or any(used for _, used in further.values())):
         raise BenchError("--by-position: every file names its images", "leave it out")
     with Reporter() as reporter, Evaluator(settings=settings) as evaluator, reporter.task("scoring", 1):
@@ -196,23 +200,28 @@ def evaluate(
         )
         scored = Report(signature, with_intervals(evaluation))
     _print(scored, wanted)
-    found = None
+    further_metrics = None
     if more:
-        found = _measure(more_settings, references, wanted, chosen, captions, images=images, sets=sets)
-        _print_more(found)
-    content = scored.to_json()
-    if found is not None:
-        per_image = {name: {str(image): value for image, value in of.items()} for name, of in found.per_image.items()}
+        further_metrics = _measure(more_settings, references, wanted, chosen, captions, images=images, sets=sets)
+        _print_more(further_metrics)
+    content = scored.to_json(wanted.labels)
+    if further_metrics is not None:
+        values = further_metrics.values
         content |= {
-            "more": {name: each.value for name, each in found.values.items()},
-            "more_reasons": {name: each.reason for name, each in found.values.items() if each.value is None},
+            "more": {name: score.value for name, score in values.items()},
+            "more_reasons": {name: score.reason for name, score in values.items() if score.value is None},
             "more_intervals": {
-                name: [each.low, each.high] for name, each in found.values.items() if each.low is not None
+                name: [score.low, score.high] for name, score in values.items() if score.low is not None
             },
-            "more_per_image": per_image,
+            "more_per_image": {
+                name: {wanted.labels.get(image, str(image)): value for image, value in of.items()}
+                for name, of in further_metrics.per_image.items()
+            },
         }
     _write_json(content, out)
-    lacking = found is not None and more_settings.lacking(found.values, *(["self-CIDEr"] if sets else ()))
+    lacking = further_metrics is not None and more_settings.lacking(
+        further_metrics.values, *(["self-CIDEr"] if sets else ())
+    )
     needed = ("BLEU-4", *([] if no_meteor else ["METEOR"]), *(["SPICE"] if settings.spice else []))
     if lacking or any(scored.quantity(metric).value is None for metric in needed):
         raise typer.Exit(1)

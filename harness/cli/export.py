@@ -40,6 +40,9 @@ def submission(
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Take captions that name no image in the order of --images.")
     ] = False,
+    caption_field: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The field that holds the captions, where several could.")
+    ] = None,
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
 ) -> None:
@@ -53,16 +56,15 @@ def submission(
     if Path(predictions).is_file():
         why = f"{predictions} is a file, and no run of a benchmark"
         options.refuse_typed(context, ("workspace", "db"), why, "leave these out")
-        found = read_predictions(
-            Path(predictions), wanted, read_image_files(images), options=MatchOptions(id_field, by_position)
-        )
+        match = MatchOptions(id_field, by_position, caption_field)
+        captions = read_predictions(Path(predictions), wanted, read_image_files(images), options=match)
     else:
         from results.errors import StoreError
         from results.store.store import Store
 
         try:
             with Store(Workspace(workspace, db).database, read_only=True) as store:
-                found = run_predictions(store, predictions, images)
+                captions = run_predictions(store, predictions, images)
         except StoreError as error:
             hint = (
                 f"give a file of captions or a run's key; {error.hint or 'the folder runs of the workspace has them'}"
@@ -71,7 +73,7 @@ def submission(
             raise BenchError(f"{what}: {error}", hint) from error
     with write_errors(out):
         written = write_submission(
-            found, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
+            captions, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
         )
     for path in written:
         echo(path)

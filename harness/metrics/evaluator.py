@@ -271,8 +271,12 @@ class Report:
         """A score, or the reason why it is missing."""
         return self.evaluation.scores[domain][metric]
 
-    def to_json(self) -> dict[str, Any]:
-        """The content of scores.json: fractions, null for what was not measured, and the reasons."""
+    def to_json(self, labels: Mapping[int, str] | None = None) -> dict[str, Any]:
+        """The content of scores.json: fractions, null for what was not measured, and the reasons.
+
+        `labels` are the ids as the references have them, where these are texts.
+        """
+        labels = labels or {}
         domains = {
             domain: {metric: found.value for metric, found in self.evaluation.scores[domain].items()}
             | {"n": len(members), "intervals": self._intervals(domain)}
@@ -288,7 +292,7 @@ class Report:
             "intervals": self._intervals(OVERALL),
             "bootstrap": {"resamples": RESAMPLES, "seed": SEED, "level": 0.95},
             "per_image": {
-                metric: {str(image_id): value for image_id, value in values.items()}
+                metric: {labels.get(image_id, str(image_id)): value for image_id, value in values.items()}
                 for metric, values in self.evaluation.per_image.items()
             },
         }

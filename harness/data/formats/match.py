@@ -3,7 +3,8 @@
 1. A field whose values are ids or file names of the images is what names them, whatever the field is called.
 2. File names go before numbers. Of number fields that name other images, `cocoid` decides, then `image_id`; where
    neither is there the file is refused, and `--id-field NAME` chooses.
-3. Rows are taken by their position only with `--by-position`.
+3. A bare number is an id. It is a file name without its ending only where more rows match so.
+4. Rows are taken by their position only with `--by-position`.
 
 What matches nothing is refused: a score of captions that stand beside the references of other images is a number, too.
 """
@@ -37,10 +38,17 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class MatchOptions:
-    """How a user says that a file is to be read: `--id-field`, and `--by-position` where it names no images."""
+    """How a user says that a file is to be read.
+
+    Attributes:
+        id_field: the field that names the images.
+        by_position: rows are in the order of the images, where the file does not name these.
+        caption_field: the field of the captions.
+    """
 
     id_field: str | None = None
     by_position: bool = False
+    caption_field: str | None = None
 
 
 BY_FIELDS: Final = MatchOptions()
@@ -68,7 +76,8 @@ class ImageNames:
     Args:
         order: the ids, in the order in which positions count them.
         files: file names by id, relative to any folder.
-        labels: ids as the file of the references has them, where these are texts.
+        labels: ids as the file of the references has them, where these are texts. The numbers that stand for them are
+            ours: no other file can mean them.
     """
 
     def __init__(
@@ -76,8 +85,9 @@ class ImageNames:
     ) -> None:
         self.order = list(order)
         self._ids = set(self.order)
-        names = [(name, image_id) for image_id, file in (files or {}).items() for name in file_names(file)]
-        names += [(label, image_id) for image_id, label in (labels or {}).items()]
+        self._numbers = self._ids.difference(labels or {})
+        names = [(name, image_id) for image_id, file in (files or {}).items() for name in _names_of(file)]
+        names += [(name, image_id) for image_id, label in (labels or {}).items() for name in _names_of(label)]
         images_by_name: dict[str, set[int]] = {}
         for name, image_id in names:
             images_by_name.setdefault(name, set()).add(image_id)
@@ -88,14 +98,19 @@ class ImageNames:
         return all(image_id in self._ids for image_id in ids)
 
     def of_name(self, value: object) -> int | None:
-        """The image with this file name, with or without folder and ending; a number may be a file's name, too."""
+        """The image with this file name, with or without folder, ending and zeros before a number."""
         text = _as_text(value)
-        return next((self._by_name[name] for name in file_names(text) if name in self._by_name), None) if text else None
+        return next((self._by_name[name] for name in _names_of(text) if name in self._by_name), None) if text else None
 
     def of_number(self, value: object) -> int | None:
         """The image with this id."""
         number = as_id(value)
-        return number if number in self._ids else None
+        return number if number in self._numbers else None
+
+    def of_unmatched(self, value: object) -> int | None:
+        """The id of an image that is not wanted, as the file has it; None if it cannot be told from a wanted one's."""
+        number = as_id(value)
+        return None if number in self._ids else number
 
 
 def file_names(text: str) -> tuple[str, ...]:
@@ -104,6 +119,12 @@ def file_names(text: str) -> tuple[str, ...]:
     name = path.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
     return tuple(dict.fromkeys((path, name, stem if dot and stem and ending.isalnum() else name)))
+
+
+def _names_of(text: str) -> tuple[str, ...]:
+    """As `file_names`, and the last without zeros before a number."""
+    names = file_names(text)
+    return (*names, str(int(names[-1]))) if re.fullmatch(r"0[0-9]{1,18}", names[-1]) else names
 
 
 def as_id(value: object) -> int | None:
@@ -147,10 +168,11 @@ def _by_chosen_field(rows: Sequence[Row], names: ImageNames, path: Path, field: 
         raise BenchError(f"{path}: --id-field {shortened(field)}: no row has such a field", f"choose one of: {fields}")
     values = [row.get(field) for row in rows]
     by_name, by_number = [names.of_name(value) for value in values], [names.of_number(value) for value in values]
-    ids = by_name if _count(by_name) > _count(by_number) else by_number
+    are_names = _count(by_name) > _count(by_number) - (not _are_numbers(values))
+    ids = by_name if are_names else by_number
     if not _count(ids):
         raise _nothing_names(rows, names, path)
-    return Match(_with_unwanted(ids, values), field)
+    return Match(_with_unwanted(ids, values, names), field)
 
 
 def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: bool) -> Match | None:
@@ -160,21 +182,24 @@ def _by_fields(rows: Sequence[Row], names: ImageNames, path: Path, *, several: b
     for field in _fields(rows):
         values = [row.get(field) for row in rows]
         ids_of_names = [names.of_name(value) for value in values]
-        if _is_candidate(field, ids_of_names, several=several):
-            by_name[field] = ids_of_names
         ids = [names.of_number(value) for value in values]
+        if _are_numbers(values):
+            if _count(ids_of_names) > _count(ids):
+                ids = ids_of_names
+        elif _is_candidate(field, ids_of_names, several=several):
+            by_name[field] = ids_of_names
         counts_rows = None in ids and _counts_rows(values)  # some of which happen to be ids
         if not counts_rows and _is_candidate(field, ids, several=several):
             by_number[field] = ids
     if chosen := _best(by_name, by_number, path):
         field, ids = chosen
-        return Match(_with_unwanted(ids, [row.get(field) for row in rows]), field)
+        return Match(_with_unwanted(ids, [row.get(field) for row in rows], names), field)
     # No image that is wanted; the ids are told all the same, since they say whose images these are.
     for field in _fields(rows):
         values = [row.get(field) for row in rows]
-        are_ids = field in ID_FIELDS and any(as_id(value) is not None for value in values)
-        if are_ids and not (names.order and _counts_rows(values)):
-            return Match([as_id(value) for value in values], field)
+        ids = [names.of_unmatched(value) for value in values]
+        if field in ID_FIELDS and _count(ids) and not (names.order and _counts_rows(values)):
+            return Match(ids, field)
     return None
 
 
@@ -228,9 +253,17 @@ def _agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
     return all(a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None)
 
 
-def _with_unwanted(ids: Sequence[int | None], values: Sequence[object]) -> list[int | None]:
+def _with_unwanted(ids: Sequence[int | None], values: Sequence[object], names: ImageNames) -> list[int | None]:
     """The ids, and those of images that are not wanted as the file has them."""
-    return [as_id(value) if image_id is None else image_id for image_id, value in zip(ids, values, strict=True)]
+    return [
+        names.of_unmatched(value) if image_id is None else image_id for image_id, value in zip(ids, values, strict=True)
+    ]
+
+
+def _are_numbers(values: Sequence[object]) -> bool:
+    """Whether all that is there are bare numbers, perhaps as texts."""
+    texts = [_as_text(value) for value in values if value is not None]
+    return all(text is not None and re.fullmatch(r"\s*-?[0-9]+\s*", text) for text in texts)
 
 
 def _by_position(rows: Sequence[Row], names: ImageNames, path: Path) -> Match:

@@ -10,7 +10,8 @@
 | any of these a line | JSON lines |
 | CSV or TSV with a heading | VLM harnesses, spreadsheets |
 
-`harness.data.formats.match` says which image each caption is of.
+`harness.data.formats.match` says which image each caption is of. A file in which several of `_TEXTS` hold different
+texts is refused; `--caption-field NAME` chooses.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 from harness.data.formats.match import BY_FIELDS, ID_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
 from harness.data.formats.references import WHOLE_NUMBER, References, named
-from harness.data.formats.table import read_table
+from harness.data.formats.table import caption_list, read_table
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json_or_lines
@@ -42,11 +43,15 @@ POSITIONS: Final = "images are taken by their positions in the list of reference
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """One caption by image id, and problem -> its images; `by_position`: the file names no images."""
+    """One caption by image id, and problem -> its images; `id_field` is None where the file names no images."""
 
     captions: dict[int, str]
     problems: dict[str, list[str]]
-    by_position: bool = False
+    id_field: str | None = KEY
+
+    @property
+    def by_position(self) -> bool:
+        return self.id_field is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ def read_predictions(
         BenchError: the file cannot be read, has another form, or nothing in it names the images. Faulty entries are in
             `problems`.
     """
-    entries = _entries(path)
+    entries = _entries(path, options.caption_field)
     match = match_rows([entry.fields for entry in entries], ImageNames(wanted, files, labels), path, options)
     problems: dict[str, list[str]] = {}
     captions: dict[int, str] = {}
@@ -97,7 +102,7 @@ def read_predictions(
         else:
             captions[image_id] = caption
     problems = {problem: list(dict.fromkeys(images)) for problem, images in problems.items()}
-    return Predictions(captions, problems, match.by_position)
+    return Predictions(captions, problems, match.field)
 
 
 def read_caption_sets(
@@ -109,17 +114,17 @@ def read_caption_sets(
     options: MatchOptions = BY_FIELDS,
 ) -> dict[int, list[str]]:
     """The captions of each image, several entries or a list of them, in the file's order; BenchError as above."""
-    entries = _entries(path)
+    entries = _entries(path, options.caption_field)
     names = ImageNames(wanted, files, labels)
     match = match_rows([entry.fields for entry in entries], names, path, options, several=True)
-    found: dict[int, list[str]] = {}
+    sets: dict[int, list[str]] = {}
     for number, (image_id, entry) in enumerate(zip(match.ids, entries, strict=True)):
         captions = entry.caption if isinstance(entry.caption, list) else [entry.caption]
         texts = [_text(caption) for caption in captions]
         if image_id is None or None in texts:
             raise BenchError(f"{path}: entry {number} has no id of an image or no caption", _FORMS)
-        found.setdefault(image_id, []).extend(text for text in texts if text is not None)
-    return found
+        sets.setdefault(image_id, []).extend(text for text in texts if text is not None)
+    return sets
 
 
 def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
@@ -132,7 +137,7 @@ def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
     content = content.get("per_item", content) if isinstance(content, dict) else content
     listed = content if isinstance(content, list) else [content]
     entries = [({KEY: key}, value) for key, value in content.items()] if isinstance(content, dict) else None
-    found = []
+    scores = []
     for number, (fields, value) in enumerate(entries or [({}, value) for value in listed]):
         row: Row = {**fields, **_scalars(value, without=name)} if isinstance(value, dict) else fields
         score = value.get(name) if isinstance(value, dict) else value
@@ -141,8 +146,8 @@ def read_scores(path: Path, name: str) -> list[tuple[Row, float]]:
                 f"{path}: entry {number} has no number {shortened(name)}: it is {shortened(str(value), 60)}",
                 'give {"1": 0.5} by image, or [0.5, 0.7] in the order of the captions with --by-position',
             )
-        found.append((row, float(score)))
-    return found
+        scores.append((row, float(score)))
+    return scores
 
 
 def scores_by_image(
@@ -154,17 +159,22 @@ def scores_by_image(
     labels: Mapping[int, str] | None = None,
     options: MatchOptions = BY_FIELDS,
 ) -> tuple[dict[int, float], bool]:
-    """As `read_scores`, of each of these images, and whether by position; BenchError if one has none."""
+    """As `read_scores`, of each of these images, and whether by position; BenchError if one has none.
+
+    `options.id_field` is of the captions: it counts where the scores have it, too.
+    """
     order = list(wanted)
     read = read_scores(path, name)
+    if not any(options.id_field in row for row, _ in read):
+        options = replace(options, id_field=None)
     match = match_rows([row for row, _ in read], ImageNames(order, files, labels), path, options)
     known = [(image_id, value) for image_id, (_, value) in zip(match.ids, read, strict=True) if image_id is not None]
     if twice := [str(image_id) for image_id, times in Counter(image_id for image_id, _ in known).items() if times > 1]:
         raise BenchError(f"{path}: {named(twice, f'with more than one number {shortened(name)}')}")
-    found = dict(known)
-    if missing := [str(image_id) for image_id in order if image_id not in found]:
+    scores = dict(known)
+    if missing := [str(image_id) for image_id in order if image_id not in scores]:
         raise BenchError(f"{path}: {named(missing, f'without a number {shortened(name)}')}")
-    return {image_id: found[image_id] for image_id in order}, match.by_position
+    return {image_id: scores[image_id] for image_id in order}, match.by_position
 
 
 def check_predictions(
@@ -217,39 +227,38 @@ def _constant_offset(captions: Collection[int], wanted: Collection[int]) -> int:
     return offsets.pop() if len(offsets) == 1 else 0
 
 
-def _entries(path: Path) -> list[_Entry]:
+def _entries(path: Path, caption_field: str | None) -> list[_Entry]:
     """The captions of a file, with all that could name their images."""
     if path.suffix.lower() in _TABLES:
-        return _table_entries(path)
+        return _table_entries(path, caption_field)
     content = read_json_or_lines(path)
     if isinstance(content, dict):
         inner = next((content[name] for name in _LISTS if isinstance(content.get(name), list)), None)
         if inner is None and any(name in content for name in ID_FIELDS) and any(name in content for name in _TEXTS):
             inner = [content]
         if inner is None:
-            return [_keyed(key, value) for key, value in content.items()]
+            return [_keyed(key, value, caption_field, path) for key, value in content.items()]
         content = inner
     if not isinstance(content, list) or not content or all(isinstance(each, int | float | None) for each in content):
-        found = "an empty list" if content == [] else f"{shortened(str(content), 60)}"
-        raise BenchError(f"{path} holds no captions of images: it is {found}", _FORMS)
-    entries = [_entry(each) for each in content]
+        shown = "an empty list" if content == [] else f"{shortened(str(content), 60)}"
+        raise BenchError(f"{path} holds no captions of images: it is {shown}", _FORMS)
+    entries = [_entry(each, caption_field, path) for each in content]
     if all(entry.caption is None for entry in entries):
         keys = dict.fromkeys(key for each in content if isinstance(each, dict) for key in each)
         raise BenchError(
             f"{path}: no key holds a caption; its keys are {', '.join(keys)[:200] or 'none'}",
-            f"name the captions {_TEXTS[0]!r}: {_FORMS}",
+            f"choose one of them with --caption-field, or name the captions {_TEXTS[0]!r}: {_FORMS}",
         )
     return entries
 
 
-def _table_entries(path: Path) -> list[_Entry]:
+def _table_entries(path: Path, caption_field: str | None) -> list[_Entry]:
     """The rows of a table with a heading for the caption; BenchError where a row has another number of cells."""
     table = read_table(path)
-    column = next((name for name in _TEXTS if name in table.headings), None)
-    if column is None:
+    if _caption_field(dict.fromkeys(table.headings), caption_field, path) is None:
         raise BenchError(
             f"{path} has no column of captions: its headings are {', '.join(table.headings)[:200] or 'none'}",
-            f"call the column {_TEXTS[0]!r} in its first line",
+            f"choose one of them with --caption-field, or call the column {_TEXTS[0]!r} in its first line",
         )
     entries = []
     for row in table.rows:
@@ -259,29 +268,47 @@ def _table_entries(path: Path) -> list[_Entry]:
                 "quote cells that hold the delimiter",
             )
         fields = dict(zip(table.headings, row.cells, strict=True))
-        caption = fields.pop(column)
-        entries.append(_Entry({name: value for name, value in fields.items() if value.strip()}, caption))
+        column = _caption_field(fields, caption_field, path) or ""
+        entries.append(
+            _Entry({name: cell for name, cell in fields.items() if name != column and cell.strip()}, fields[column])
+        )
     return entries
 
 
-def _keyed(key: str, value: Any) -> _Entry:
+def _keyed(key: str, value: Any, caption_field: str | None, path: Path) -> _Entry:
     """An entry of an object by image, whose value may name the image too."""
     if isinstance(value, dict):
-        inner = _entry(value)
+        inner = _entry(value, caption_field, path)
         return _Entry({KEY: key, **inner.fields}, inner.caption)
     return _Entry({KEY: key}, value)
 
 
-def _entry(entry: Any) -> _Entry:
+def _entry(entry: Any, caption_field: str | None, path: Path) -> _Entry:
     while isinstance(entry, list) and len(entry) == 1:
         [entry] = entry
     if not isinstance(entry, dict):
         return _Entry({}, entry)
-    name = next((name for name in _TEXTS if name in entry), None)
+    name = _caption_field(entry, caption_field, path)
     if name is None and len(entry) == 1 and not entry.keys() & set(ID_FIELDS):
         [(key, value)] = entry.items()
         return _Entry({KEY: key}, value)
     return _Entry(_scalars(entry, without=name), None if name is None else entry[name])
+
+
+def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> str | None:
+    """The field of the caption; BenchError where several hold different texts, and none is chosen."""
+    if chosen is not None:
+        return chosen if chosen in entry else None
+    names = [name for name in _TEXTS if name in entry]
+    single = [name for name in names if isinstance(entry[name], str) and not caption_list(entry[name])]
+    texts = {name: entry[name].strip() for name in single}
+    if len(set(texts.values())) > 1:
+        shown = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
+        raise BenchError(
+            f"{path}: several fields may hold the captions: {shown}",
+            f"say which does: --caption-field {next(iter(texts))}",
+        )
+    return names[0] if names else None
 
 
 def _scalars(entry: Mapping[str, Any], without: str | None) -> Row:

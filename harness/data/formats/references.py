@@ -47,21 +47,26 @@ class References:
     notes: tuple[str, ...] = ()
 
 
-def read_references(path: Path, *, split: str | None = None) -> References:
+def read_references(path: Path, *, split: str | None = None, caption_field: str | None = None) -> References:
     """Read COCO's annotations (as nocaps's, with a domain per image) or Karpathy's JSON, of which `split` is read.
 
-    Without `split` that is its test split. BenchError where the file cannot be read, has another format, or images
-    without captions, or `split` is given for a file without splits.
+    Without `split` that is its test split. `caption_field` names the captions of a table or of a list of objects.
+    BenchError where the file cannot be read, has another format, or images without captions, where several fields hold
+    different captions, or where `split` or `caption_field` is given for a file without such.
     """
     if path.suffix.lower() in {".csv", ".tsv"}:
-        return _of_table(path, split)
-    return references_of(read_json_or_lines(path), path, split=split)
+        return _of_table(path, split, caption_field)
+    return references_of(read_json_or_lines(path), path, split=split, caption_field=caption_field)
 
 
-def references_of(content: Any, path: Path, *, split: str | None = None) -> References:
+def references_of(
+    content: Any, path: Path, *, split: str | None = None, caption_field: str | None = None
+) -> References:
     """As `read_references`, of the content of a file."""
     if (images := images_of(content)) is None:
-        return _of_entries(content, path, split)
+        return _of_entries(content, path, split, caption_field)
+    if caption_field is not None:
+        raise BenchError(f"--reference-field {shortened(caption_field)}: {path} lists images", "leave it out")
     listed, labels, notes, left_out = images, dict[int, str](), list[str](), frozenset[int]()
     if "annotations" in content:
         if split is not None:
@@ -104,7 +109,7 @@ def references_of(content: Any, path: Path, *, split: str | None = None) -> Refe
     return References(path.name.partition(".")[0], found, domains, files, others, labels, left_out, tuple(notes))
 
 
-def _of_entries(content: Any, path: Path, split: str | None) -> References:
+def _of_entries(content: Any, path: Path, split: str | None, caption_field: str | None) -> References:
     """References of an object by image, or of a list of objects with an image and a caption or several."""
     if isinstance(content, dict) and isinstance(content.get("data"), list):  # TextCaps
         content = content["data"]
@@ -114,7 +119,7 @@ def _of_entries(content: Any, path: Path, split: str | None) -> References:
     elif isinstance(content, list) and all(isinstance(entry, dict) for entry in content):
         for entry in content:
             name = next((entry[key] for key in _IMAGE_KEYS if key in entry), None)
-            entries.append((name, next((entry[key] for key in _CAPTION_KEYS if key in entry), None)))
+            entries.append((name, entry.get(_caption_field(entry, caption_field, path))))
     captions: dict[Any, list[str]] = {}
     for name, value in entries:
         texts = _reference_texts(value)
@@ -122,7 +127,8 @@ def _of_entries(content: Any, path: Path, split: str | None) -> References:
             captions.clear()
             break
         known = captions.setdefault(name, [])
-        known += [text for text in texts if text not in known]
+        if not (isinstance(value, list) and texts == known):  # TextCaps repeats the list with each of its captions
+            known += texts
     if not captions:
         raise BenchError(
             f"{path} holds no reference captions",
@@ -134,13 +140,12 @@ def _of_entries(content: Any, path: Path, split: str | None) -> References:
     return _of_named(path, captions)
 
 
-def _of_table(path: Path, split: str | None) -> References:
+def _of_table(path: Path, split: str | None, caption_field: str | None) -> References:
     """References of a table with an image and a caption a row, or a list of captions; pictures are not needed."""
     table = read_table(path)
     headings = table.headings
     image = next((headings.index(name) for name in _IMAGE_KEYS if name in headings), None)
-    caption = next((headings.index(name) for name in _CAPTION_KEYS if name in headings), None)
-    if image is None or caption is None:
+    if image is None or _caption_field(dict.fromkeys(headings), caption_field, path) is None:
         raise BenchError(
             f"{path} has no columns of images and captions: its headings are {', '.join(headings)[:200] or 'none'}",
             "call them image and caption in the first line",
@@ -157,7 +162,9 @@ def _of_table(path: Path, split: str | None) -> References:
                 "quote cells that hold the delimiter",
             )
         if split_at is None or row.cells[split_at].strip() == wanted:
-            texts = caption_list(row.cells[caption]) or [row.cells[caption]]
+            cells = dict(zip(headings, row.cells, strict=True))
+            cell = cells[_caption_field(cells, caption_field, path) or ""]
+            texts = caption_list(cell) or [cell]
             captions.setdefault(row.cells[image].strip(), []).extend(texts)
     if not captions:
         splits = sorted({row.cells[split_at].strip() for row in table.rows}) if split_at is not None else []
@@ -175,10 +182,32 @@ def _of_named(path: Path, captions: Mapping[Any, Sequence[str]]) -> References:
     numbers = [whole_number(image) for image in captions]
     if None not in numbers and len(set(numbers)) == len(numbers):
         of_numbers = zip(numbers, captions.values(), strict=True)
-        return References(name, {number: tuple(texts) for number, texts in of_numbers if number is not None})
+        padded = {number: image for number, image in zip(numbers, captions, strict=True) if str(number) != str(image)}
+        return References(
+            name,
+            {number: tuple(texts) for number, texts in of_numbers if number is not None},
+            files={number: str(image) for number, image in padded.items() if number is not None},
+        )
     labels = {number: str(image) for number, image in enumerate(captions)}
     found = {number: tuple(texts) for number, texts in enumerate(captions.values())}
     return References(name, found, files=labels, labels=labels)
+
+
+def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> str | None:
+    """The field of the captions; BenchError where several hold different texts, and none is chosen."""
+    if chosen is not None and chosen not in entry:
+        raise BenchError(
+            f"--reference-field {shortened(chosen)}: {path} has no such field", f"choose one of: {', '.join(entry)}"
+        )
+    names = [name for name in _CAPTION_KEYS if name in entry] if chosen is None else [chosen]
+    texts = {name: entry[name].strip() for name in names if isinstance(entry[name], str)}
+    if len(set(texts.values())) > 1:
+        shown = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
+        raise BenchError(
+            f"{path}: several fields may hold the references: {shown}",
+            f"say which does: --reference-field {next(iter(texts))}",
+        )
+    return names[0] if names else None
 
 
 def _reference_texts(value: Any) -> list[str]:
@@ -194,8 +223,8 @@ def _reference_texts(value: Any) -> list[str]:
 
 
 def whole_number(value: object) -> int | None:
-    """An id that is a whole number, or a text of its digits without zeros before them; None of anything else."""
-    if isinstance(value, str) and re.fullmatch(r"0|-?[1-9][0-9]{0,18}", value):
+    """An id that is a whole number, or a text of its digits, also with zeros before them; None of anything else."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     return value if is_image_id(value) else None
 

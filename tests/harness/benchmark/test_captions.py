@@ -193,6 +193,24 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     assert str(refused.exception).startswith("--out:")
 
 
+def test_what_names_images_and_captions_is_part_of_the_key(folder: Path) -> None:
+    good, bad = (list(captions_of(share).values()) for share in (0.1, 0.7))
+    rows = [
+        {"a": image_id, "b": IDS[-1 - index], "caption": good[index], "prediction": bad[index]}
+        for index, image_id in enumerate(IDS)
+    ]
+    write(folder / "rows.json", rows)
+    scores = {}
+    for id_field, caption_field in (("a", "caption"), ("b", "caption"), ("a", "prediction")):
+        card = f"id_field: {id_field}\ncaption_field: {caption_field}\n"
+        (folder / "rows.json.card.yaml").write_text(card)
+        run(folder, f"captions:{folder}/rows.json")
+        [group] = groups_in(folder / "ws")
+        [row] = group.rows
+        scores[id_field, caption_field] = row.scores["CIDEr-D"].mean or 0.0
+    assert scores["a", "caption"] > scores["a", "prediction"] > scores["b", "caption"]
+
+
 def test_positions_of_a_card_are_signed_and_refused_where_the_file_names_images(folder: Path) -> None:
     good = json.loads((folder / "good.json").read_text())
     write(folder / "listed.json", [good[str(image_id)] for image_id in IDS])

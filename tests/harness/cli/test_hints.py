@@ -68,6 +68,7 @@ PREDICTIONS: dict[str, object] = {
     "without ids": list(CAPTIONS.values()),
     "numbered rows": entries(image_id=lambda place, _: place),
     "two fields of ids": entries(a=lambda _, number: number, b=lambda place, _: NUMBERS[-1 - place]),
+    "two fields of captions": [entry | {"prediction": "a dog"} for entry in entries(image_id=lambda _, number: number)],
     "one image missing": entries(image_id=lambda _, number: number)[:-1],
     "one empty caption": [*entries(image_id=lambda _, number: number)[:-1], {"image_id": 640, "caption": ""}],
 }

@@ -244,6 +244,56 @@ def test_what_is_none_is_said_in_one_sentence(write: Write, content: object, mes
         read_predictions(write(content), CAPTIONS)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"image_id": i, "caption": "a reference", "prediction": c} for i, c in PAIRS],
+        {str(i): {"text": "Describe it.", "response": c} for i, c in PAIRS},
+        [[{"image_id": i, "answer": "a reference", "generated_text": c}] for i, c in PAIRS],
+        [{"image_id": i, "caption": "", "output": c} for i, c in PAIRS],
+    ],
+)
+def test_one_of_several_captions_is_chosen_by_the_user(write: Write, content: object) -> None:
+    with pytest.raises(BenchError) as refused:
+        read_predictions(write(content), CAPTIONS)
+    assert "--caption-field" in (refused.value.hint or "")
+    fields = ("prediction", "response", "generated_text", "output")
+    [field] = [name for name in fields if f'"{name}"' in json.dumps(content)]
+    chosen = read_predictions(write(content), CAPTIONS, options=MatchOptions(caption_field=field))
+    assert chosen.captions == CAPTIONS
+
+
+def test_references_under_two_names_are_chosen_by_the_user(tmp_path: Path) -> None:
+    table, entries = tmp_path / "references.csv", tmp_path / "references.json"
+    table.write_text("image,caption,text\na.jpg,a dog runs,EXIT\nb.jpg,a cat,SALE\n")
+    rows = [("a.jpg", "a dog runs", "EXIT"), ("b.jpg", "a cat", "SALE")]
+    entries.write_text(json.dumps([{"image": name, "caption": one, "text": other} for name, one, other in rows]))
+    for path in (table, entries):
+        with pytest.raises(BenchError) as refused:
+            read_references(path)
+        assert "--reference-field caption" in (refused.value.hint or "")
+        assert read_references(path, caption_field="caption").captions == {0: ("a dog runs",), 1: ("a cat",)}
+        with pytest.raises(BenchError, match="no such field"):
+            read_references(path, caption_field="words")
+
+
+def test_two_people_may_write_the_same_reference(tmp_path: Path) -> None:
+    path = tmp_path / "references.json"
+    texts = ["a dog", "a dog", "one dog"]
+    path.write_text(json.dumps([{"image_id": 7, "caption": text} for text in texts]))
+    assert read_references(path).captions == {7: tuple(texts)}
+    path.write_text(json.dumps({"data": [{"image_id": 7, "reference_strs": texts, "caption_id": n} for n in range(3)]}))
+    assert read_references(path).captions == {7: tuple(texts)}, "TextCaps has the list with each caption"
+
+
+def test_ids_with_zeros_before_them_are_these_numbers(write: Write) -> None:
+    path = write({f"{image_id:06d}": ["a reference"] for image_id in CAPTIONS})
+    references = read_references(path)
+    assert list(references.captions) == list(CAPTIONS)
+    found = read_predictions(write([{"image_id": i, "caption": c} for i, c in PAIRS]), CAPTIONS, references.files)
+    assert found.captions == CAPTIONS
+
+
 def test_several_captions_of_an_image_are_a_set(write: Write) -> None:
     assert read_caption_sets(write({"7": ["a dog", "one dog"]})) == {7: ["a dog", "one dog"]}
     assert read_caption_sets(write([{"image_id": 7, "caption": text} for text in ("a", "b")])) == {7: ["a", "b"]}

@@ -95,6 +95,48 @@ def test_numbers_of_rows_that_happen_to_be_some_ids_are_no_ids() -> None:
     assert full.ids == [0, 1, 2], "these are"
 
 
+def match(rows: list[dict[str, Any]], names: ImageNames, **options: Any) -> list[int | None]:
+    return match_rows(rows, names, PATH, MatchOptions(**options)).ids
+
+
+@pytest.mark.parametrize("form", [int, str, float])
+@pytest.mark.parametrize("options", [{}, {"id_field": "image_id"}])
+def test_a_bare_number_is_an_id_before_it_is_the_stem_of_another_file(form: Any, options: dict[str, Any]) -> None:
+    names = ImageNames(range(4), {image_id: f"{image_id + 1}.jpg" for image_id in range(4)})
+    assert match([{"image_id": form(image_id)} for image_id in (2, 0, 3, 1)], names, **options) == [2, 0, 3, 1]
+    assert match([{"image_id": form(stem)} for stem in (3, 1, 4, 2)], names, **options) == [2, 0, 3, 1], "stems"
+    by_file = [{"image_id": f"{image_id + 1}.jpg"} for image_id in (2, 0, 3, 1)]
+    assert match(by_file, names, **options) == [2, 0, 3, 1]
+
+
+def test_a_row_counter_that_equals_stems_gives_way_to_the_ids() -> None:
+    names = ImageNames([40, 30, 20], {40: "1.jpg", 30: "2.jpg", 20: "3.jpg"})
+    rows = [{"index": index, "image_id": image_id} for index, image_id in enumerate((20, 40, 30), start=1)]
+    assert match(rows, names) == [20, 40, 30]
+
+
+def test_zeros_before_a_number_do_not_matter() -> None:
+    names = ImageNames([5, 6], {5: "val/000391.jpg", 6: "val/000077.jpg"})
+    assert match([{"image_id": 77}, {"image_id": 391}], names) == [6, 5]
+    assert match([{"image_id": "0077"}, {"image_id": "00391"}], names) == [6, 5]
+
+
+def test_a_file_that_is_not_wanted_is_not_taken_for_an_id() -> None:
+    names = ImageNames([5, 6, 7], {5: "a.jpg", 6: "b.jpg", 7: "COCO_val2014_000000000009.jpg"})
+    rows = [{"image": "a.jpg"}, {"image": "COCO_val2014_000000000006.jpg"}]
+    assert match(rows, names) == [5, None]
+    assert match([*rows, {"image": "COCO_val2014_000000000010.jpg"}], names) == [5, None, 10]
+
+
+@pytest.mark.parametrize("order", [(2, 0, 1), (1, 2), (0,)])
+def test_numbers_given_to_text_ids_are_matched_by_no_file(order: tuple[int, ...]) -> None:
+    names = ImageNames(range(3), labels=dict(enumerate(["sky", "sea", "sand"])))
+    with pytest.raises(BenchError, match="nothing names"):
+        match([{"image_id": number} for number in order], names)
+    assert match([{"image_id": label} for label in ("sand", "sky", "sea")], names) == [2, 0, 1]
+    assert match([{"image_id": label} for label in ("sand", 1, "sea")], names) == [2, None, 1]
+
+
 def test_a_measure_with_the_numbers_of_some_images_is_no_id() -> None:
     rows = [{"length": length} for length in (12, 77, 12, 391, 640)]
     with pytest.raises(BenchError, match='"length" \\(12, 77, 391\\)'):
