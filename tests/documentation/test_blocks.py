@@ -47,7 +47,7 @@ def run(block: Block, words: list[str]) -> None:
     if words[0] == "bench":
         with own_registry():
             result = bench(*words[1:])
-        code, said = result.exit_code, result.output + (f"{result.exception!r}" if result.exception else "")
+        code, said = result.exit_code, result.stdout + (f"{result.exception!r}" if result.exception else "")
     else:
         assert words[0] == "pytest"
         copy = FORK.Process(target=lambda: sys.exit(pytest.main([*words[1:], "-n", "0"])))

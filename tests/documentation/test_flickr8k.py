@@ -49,7 +49,7 @@ def test_what_it_says_of_pairs() -> None:
 
 
 def test_what_it_says_of_further_seeds() -> None:
-    printed = bench_ok("plan", "--detect", "1", "--data", "flickr8k", "--db", str(DATABASE)).output
+    printed = bench_ok("plan", "--detect", "1", "--data", "flickr8k", "--db", str(DATABASE)).stdout
     five, ten = (re.search(rf"^{seeds} +([0-9.]+)", printed, re.MULTILINE) for seeds in (5, 10))
     assert five is not None
     assert ten is not None

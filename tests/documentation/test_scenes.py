@@ -156,7 +156,7 @@ def test_its_facts_are_those_of_the_database(ladders: dict[str, dict[int, Rung]]
 
 
 def test_its_claims_are_those_of_the_database() -> None:
-    exported = bench_ok("claims", "orders", "--db", str(DATABASE), "--format", "markdown").output
+    exported = bench_ok("claims", "orders", "--db", str(DATABASE), "--format", "markdown").stdout
     rows = re.findall(
         r"^\| \d+\. (.*?) \| scenes after [\d,]+ updates \| (\S+) \| (\S+) \| \S+ \| (.*) \|$", exported, re.M
     )

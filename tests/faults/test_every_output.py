@@ -67,7 +67,7 @@ def test_no_output_replaces_what_any_other_option_names(
     for other in _kinds(command).keys() - {name}:
         words = placed(path, {name: "link", other: "file"})
         result = bench(*words, *flags)
-        assert isinstance(result.exception, BenchError), (words, result.output)
+        assert isinstance(result.exception, BenchError), (words, result.stdout)
         assert shown[name] in str(result.exception), words
         assert file.read_bytes() == TEXT, words
         assert (tmp_path / "link").is_symlink()

@@ -39,7 +39,7 @@ def evaluate(tmp_path: Path) -> Words:
 def refused(*words: object) -> BenchError:
     """The error of `bench WORDS`."""
     result = bench(*words)
-    assert isinstance(result.exception, BenchError), result.output
+    assert isinstance(result.exception, BenchError), result.stdout
     return result.exception
 
 

@@ -64,7 +64,7 @@ def bench(*words: object, env: Mapping[str, str] | None = None) -> Result:
 
 
 def bench_or_raise(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """The exit code of `bench WORDS` and what it printed; errors are raised."""
+    """The exit code of `bench WORDS` and its standard output; errors are raised."""
     result = _raised(bench(*words, env=env))
     return result.exit_code, result.output
 
@@ -189,7 +189,7 @@ def run_counts(output: str) -> dict[str, int]:
 
 def tables_of(workspace: Path) -> str:
     """All tables of a workspace, as `bench report --terminal` prints them in 80 columns."""
-    return bench_ok("report", "--terminal", "--workspace", workspace, env={"COLUMNS": "80"}).output
+    return bench_ok("report", "--terminal", "--workspace", workspace, env={"COLUMNS": "80"}).stdout
 
 
 def failures_in(workspace: Path) -> list[Any]:

@@ -34,7 +34,7 @@ def little(tmp_path: Path) -> Iterator[Store]:
 
 
 def run(*arguments: str | Path) -> str:
-    return bench_ok("report", *arguments).output
+    return bench_ok("report", *arguments).stdout
 
 
 def left_behind(folder: Path) -> list[str]:

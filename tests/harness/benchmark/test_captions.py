@@ -52,7 +52,7 @@ def write(path: Path, content: Any) -> None:
 
 def run(folder: Path, models: str, *options: object) -> str:
     words = ("run", "--data", folder / "refs.json", "--workspace", folder / "ws", "--models", models, *options)
-    return bench_ok(*words).output
+    return bench_ok(*words).stdout
 
 
 def test_two_files_have_places_over_images_and_no_costs(folder: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_row_is_of_what_its_file_held_when_it_was_asked_for_last(folder: Path,
         rows, name = groups_in(folder / "ws")[0].rows, card[6:-1] or "good"
         assert [(row.model, row.seeds) for row in rows] == [(name, (0,)), ("bad", (0,))]
         scores.append(rows[0].scores["CIDEr-D"].mean or 0.0)
-        assert f" {100 * scores[-1]:.2f} " in bench_ok("compare", name, "bad", "-w", folder / "ws").output
+        assert f" {100 * scores[-1]:.2f} " in bench_ok("compare", name, "bad", "-w", folder / "ws").stdout
     assert scores[0] == scores[2] > scores[1]
     with Store(folder / "ws" / "bench.sqlite", read_only=True) as store:
         assert len(store.keys({"finished"})) == 3, "nothing is lost"
@@ -184,7 +184,7 @@ def test_a_newcomer_compares_two_files_by_one_command(folder: Path) -> None:
     Image.new("RGB", (40, 30), "red").save(folder / "images" / "000000000100.jpg")
     files = [folder / "good.json", folder / "bad.json"]
     options = ("--references", folder / "refs.json", "--report", folder / "report", "--images", folder / "images")
-    output = bench_ok("evaluate", *files, *options).output
+    output = bench_ok("evaluate", *files, *options).stdout
     assert "Nothing beats good" in output
     assert "good less bad: +" in output
     assert sorted(path.name for path in (folder / "report" / "gallery").glob("*.jpg")) == ["1-100.jpg"]

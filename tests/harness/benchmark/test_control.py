@@ -108,7 +108,7 @@ def words(draw_scenes: DrawScenes, tmp_path: Path) -> list[object]:
 
 
 def test_further_seeds_join_the_row_and_the_change_stands_apart(words: list[object], tmp_path: Path) -> None:
-    said = bench_ok(*words, "--first-seed", 3).output
+    said = bench_ok(*words, "--first-seed", 3).stdout
     assert "control: show_tell with further seeds, and with preprocessing bicubic" in said
     plain, changed = groups_in(tmp_path / "workspace")
     assert [(row.model, row.seeds) for row in (*plain.rows, *plain.references)] == [

@@ -70,8 +70,8 @@ def same_weights(one: Path, other: Path) -> bool:
 def test_the_second_stage_is_the_same_after_another_runs_first(data: Path, first: Path, undisturbed: Path) -> None:
     done = train(data, first, SETTINGS)
     earlier = key_of(first, 1)
-    assert f"xe: not trained again, the weights are those of {earlier}" in " ".join(done.output.split())
-    assert "xe epoch 1" not in done.output
+    assert f"xe: not trained again, the weights are those of {earlier}" in " ".join(done.stdout.split())
+    assert "xe epoch 1" not in done.stdout
     assert results_of(first) == results_of(undisturbed)
     assert same_weights(first, undisturbed)
     with Store(first / "bench.sqlite", read_only=True) as store:
@@ -92,7 +92,7 @@ def test_another_beam_is_searched_without_training(data: Path, undisturbed: Path
     train(data, tmp_path, SETTINGS | {"decoding.beam_size": 1})
     greedy = key_of(tmp_path, 2)
     done = train(data, tmp_path, SETTINGS)
-    assert f"xe, scst: not trained again, the weights are those of {greedy}" in " ".join(done.output.split())
+    assert f"xe, scst: not trained again, the weights are those of {greedy}" in " ".join(done.stdout.split())
     with closing(sqlite3.connect(tmp_path / "bench.sqlite")) as store:
         store.execute("DELETE FROM runs WHERE key = ?", (greedy,))
         store.commit()

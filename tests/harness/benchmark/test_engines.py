@@ -292,7 +292,7 @@ def test_the_command_ends_with_its_rows(
     monkeypatch.setattr(SlurmEngine, "check", rehearse)
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path, "majority,human", {})
     words += ["--backbone", "filterbank"]
-    counts = run_counts(bench_ok(*words, "--on", "slurm").output)
+    counts = run_counts(bench_ok(*words, "--on", "slurm").stdout)
     assert counts.items() >= {"finished": 2, "re-used": 0, "failed": 0}.items()
     assert run_counts(bench_or_raise(*words)[1]).items() >= {"finished": 0, "re-used": 2}.items()
 

@@ -86,5 +86,5 @@ def test_without_a_gpu_the_command_says_what_it_would_do(tmp_path: Path, monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = bench("doctor", "--gpu", "--out", tmp_path / "gpu.json")
     assert result.exit_code != 0
-    assert all(f"{part}: not run" in result.output for part in PARTS)
+    assert all(f"{part}: not run" in result.stdout for part in PARTS)
     assert not (tmp_path / "gpu.json").exists()

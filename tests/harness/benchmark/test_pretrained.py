@@ -244,7 +244,7 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     unused = bench(*words, "--backbone", "filterbank", "--pretrained", f"vit_gpt2/pretrained={tmp_path}")
     assert "no such model is asked for" in str(unused.exception)
     result = bench(*words, "--backbone", "filterbank", "--precision", "bf16")
-    assert run_counts(result.output).items() >= {"finished": 2, "re-used": 0, "skipped": 1, "failed": 0}.items()
+    assert run_counts(result.stdout).items() >= {"finished": 2, "re-used": 0, "skipped": 1, "failed": 0}.items()
     assert result.exit_code == 1
     assert set(cast) == {True}, "as `prec` says"
     groups, [skipped] = groups_in(workspace), failures_in(workspace)
@@ -401,12 +401,12 @@ def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scen
     data, workspace = draw_scenes(train=16, val=4, test=6), tmp_path / "workspace"
     words = run_words(data, workspace, f"hf:{llava},hf:org/name,transformer_base,blind,human", TINY)
     result = bench(*words, "--backbone", "filterbank", "--jobs", 1)
-    assert run_counts(result.output).items() >= {"finished": 4, "re-used": 0, "skipped": 1, "failed": 0}.items()
+    assert run_counts(result.stdout).items() >= {"finished": 4, "re-used": 0, "skipped": 1, "failed": 0}.items()
     assert "pretraining unknown" in tables_of(workspace)
     with Store(workspace / "bench.sqlite", read_only=True) as store:
         report = write_report(store, tmp_path / "report")
     pages = [page.read_text(encoding="utf-8") for page in report.parent.rglob("*.html")]
-    assert not any("zero-shot" in text.lower() for text in (result.output, *pages))
+    assert not any("zero-shot" in text.lower() for text in (result.stdout, *pages))
     rows = {row.model: (group, row) for group in groups_in(workspace) if group.split == "test" for row in group.rows}
     assert rows.keys() == {"hf:llava", "transformer_base", "blind"}
     group, row = rows["hf:llava"]
@@ -420,12 +420,12 @@ def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scen
         assert (costs[name] or 0) > 0
     [key] = row.keys
     again = bench(*run_words(data, workspace, f"hf:{llava}", TINY), "--backbone", "filterbank", "--jobs", 1)
-    assert run_counts(again.output).items() >= {"finished": 0, "re-used": 1}.items()
+    assert run_counts(again.stdout).items() >= {"finished": 0, "re-used": 1}.items()
     picture = sorted(data.rglob("*.png"))[0]
     by_key = bench("caption", picture, "--run", key, "--workspace", workspace)
     by_folder = bench("caption", picture, "--run", f"hf:{llava}", "--beam-size", 1)
     for shown in (by_key, by_folder):
         assert shown.exit_code == 0, shown.output
-        assert shown.output.startswith(f"{picture}: ")
+        assert shown.stdout.startswith(f"{picture}: ")
     refused = bench("caption", picture, "--run", f"hf:{llava}", "--attention")
     assert "--attention: not for models of hf:" in str(refused.exception)

@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def claims(place: Path, *words: str) -> str:
-    return bench_ok("claims", str(place / "own.yaml"), "-w", str(place), *words).output
+    return bench_ok("claims", str(place / "own.yaml"), "-w", str(place), *words).stdout
 
 
 def test_the_table_has_verdicts_reasons_and_what_to_type(place: Path) -> None:

@@ -14,7 +14,7 @@ from tests.harness.conftest import bench_ok, bench_process
 
 def compare(*words: str | Path) -> str:
     """What was printed; expected errors are raised."""
-    return bench_ok("compare", *words).output
+    return bench_ok("compare", *words).stdout
 
 
 BESIDE = {"old": {"updown": 0, "blind": 0, "gone": 0}, "new": {"blind": 0, "updown": 3, "fresh": 0}}

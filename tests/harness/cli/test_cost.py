@@ -68,11 +68,11 @@ MEASURE = ["cost", "measure", "--batch", "1,4", "--beam", "1,3", "--device", "cp
 
 def test_a_table_with_noise_and_reasons(asked: list[BenchmarkJob]) -> None:
     result = bench_ok(*MEASURE, "--models", "updown,show_tell", "--threads", "2")
-    assert max(len(line) for line in result.output.splitlines()) <= 80
-    rows = [line.split() for line in result.output.splitlines() if line.split()[:1] in (["updown"], ["show_tell"])]
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    rows = [line.split() for line in result.stdout.splitlines() if line.split()[:1] in (["updown"], ["show_tell"])]
     assert rows[0] == ["updown", "1", "1", "12.3", "0.400", "12.0-13.1", "81.3", "600"]
     assert [row[3][0] == "~" for row in rows] == [False, False, True, True] * 2
-    said = " ".join(result.output.split())
+    said = " ".join(result.stdout.split())
     assert "A processor, 2 threads on cores 0,1" in said
     assert "noisy, 4 of 8 times: other processes kept 1.2 of 2 cores busy" in said
     assert "energy_per_image: no CUDA device" in said
@@ -143,12 +143,12 @@ def test_training_of_stored_runs_beside_what_papers_print(workspace: Path) -> No
 
 def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
     shown = bench_ok("flops", "--models", f"hf:{llava},blind", "--caption-length", 4, "--position", 3)
-    assert max(map(len, shown.output.splitlines())) <= 80
-    assert "blind" in shown.output.split("hf:llava")[0]
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert "blind" in shown.stdout.split("hf:llava")[0]
     for said in ("Vision  Prefill  Step 3", "picture of 640 x 480"):
-        assert said in shown.output
+        assert said in shown.stdout
     exact = bench("flops", "--models", f"hf:{llava}", "--caption-length", 4, "--image-size", 30, "--format", "csv")
-    [row] = csv.DictReader(io.StringIO(exact.output))
+    [row] = csv.DictReader(io.StringIO(exact.stdout))
     assert row["model"] == "hf:llava"
     assert int(row["greedy_mac"]) < int(row["beam_mac"])
     assert row["training_mac"] == ""
@@ -179,11 +179,11 @@ def test_time_and_memory_are_those_of_the_checkpoint_itself(llava: Path, monkeyp
     monkeypatch.setattr(harness.measure.isolated, "run_isolated", here)
     short = ("--batch", "1,2", "--beam", 2, "--caption-length", 2, "--repeats", 2, "--energy-seconds", 0)
     shown = bench_ok("cost", "measure", "--models", f"hf:{llava}", *short, "--precision", "bf16", "--device", "cpu")
-    assert [line.split()[:3] for line in shown.output.splitlines() if "hf:llava" in line] == [
+    assert [line.split()[:3] for line in shown.stdout.splitlines() if "hf:llava" in line] == [
         ["hf:llava", "1", "2"],
         ["hf:llava", "2", "2"],
     ]
-    assert "from the processor's output" in " ".join(shown.output.split())
+    assert "from the processor's output" in " ".join(shown.stdout.split())
     [job] = asked
     assert job.checkpoint is not None
     assert job.checkpoint["where"] == str(llava)

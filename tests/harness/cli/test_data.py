@@ -108,7 +108,7 @@ def test_scenes_are_drawn_once_and_listed(tmp_path: Path, monkeypatch: pytest.Mo
     config = ScenesConfig(train=2, val=1, test=1, nocaps_per_domain=1)
     monkeypatch.setattr("harness.data.scenes.dataset.ScenesConfig", lambda: config)
     assert "drawn on first use" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
-    assert "train 2, val 1, test 1, nocaps 3" in bench_ok("data", "verify", "scenes", "--workspace", tmp_path).output
+    assert "train 2, val 1, test 1, nocaps 3" in bench_ok("data", "verify", "scenes", "--workspace", tmp_path).stdout
     assert "drawn already" in bench_or_raise("data", "list", "--workspace", tmp_path)[1]
 
 
@@ -120,9 +120,9 @@ def test_nocaps_joins_a_data_set(photos: Path) -> None:
     Image.new("RGB", (4, 4)).save(photos / "photos" / "nocaps" / "2.png")
     joined = photos / "joined.json"
     for _ in range(2):  # the second replaces what the first wrote
-        output = bench_ok("data", "nocaps", photos / "dataset_photos.json", captions, "--out", joined).output
+        output = bench_ok("data", "nocaps", photos / "dataset_photos.json", captions, "--out", joined).stdout
     assert "nocaps 1; image N of nocaps's own file is 2 + N here" in output
-    output = bench_ok("data", "verify", joined, "--images", photos / "photos", "--workspace", photos / "ws").output
+    output = bench_ok("data", "verify", joined, "--images", photos / "photos", "--workspace", photos / "ws").stdout
     assert "all 3 images are sound (train 1, test 1, nocaps 1)" in output
 
 

@@ -25,7 +25,7 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
 
 def test_info_and_upgrade(tmp_path: Path) -> None:
     fill(tmp_path / "bench.sqlite", 0.5)
-    output = bench_ok("db", "info", env={"BENCH_DB": str(tmp_path / "bench.sqlite")}).output
+    output = bench_ok("db", "info", env={"BENCH_DB": str(tmp_path / "bench.sqlite")}).stdout
     assert "tables of captionbench 1.0.0" in output.replace("\n", "")
     assert "runs: 1 finished" in output
     assert bench_or_raise("db", "upgrade", "--db", "bench.sqlite")[1].startswith("nothing to do")
@@ -33,7 +33,7 @@ def test_info_and_upgrade(tmp_path: Path) -> None:
 
 def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
     fill(tmp_path / "a.sqlite", 0.5)
-    output = bench_ok("db", "merge", "a.sqlite", "--workspace", "new").output
+    output = bench_ok("db", "merge", "a.sqlite", "--workspace", "new").stdout
     assert "a.sqlite: 1 runs added, 0 completed, 0 here already; 1 data sets added or completed" in output
     fill(tmp_path / "b.sqlite", 0.75)
     code, output = bench_or_raise("db", "merge", "b.sqlite", "--db", "a.sqlite")
@@ -46,7 +46,7 @@ def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
 
 def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
-    assert bench_ok("db", "publish", "out.sqlite", "--db", "full.sqlite").output.startswith("out.sqlite: 1 runs, 0.")
+    assert bench_ok("db", "publish", "out.sqlite", "--db", "full.sqlite").stdout.startswith("out.sqlite: 1 runs, 0.")
     assert bench_or_raise("db", "check", "--db", "out.sqlite")[0] == 0
     assert bench_or_raise("compare", "full.sqlite", "out.sqlite")[0] == 0
 

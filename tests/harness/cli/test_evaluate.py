@@ -52,9 +52,9 @@ def test_scores_go_to_the_terminal_and_to_a_file(files, tmp_path):
     assert "not asked for" in scores["reasons"]["METEOR"]
     assert set(scores["per_image"]["CIDEr-D"]) == {"7", "3", "5"}
     assert scores["intervals"]["CIDEr-D"][0] <= scores["scores"]["CIDEr-D"] <= scores["intervals"]["CIDEr-D"][1]
-    assert scores["signature"] in result.output.replace("\n", "")
+    assert scores["signature"] in result.stdout.replace("\n", "")
     assert fields(scores["signature"])["domains"] == "in-domain=2,out-domain=1"
-    assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.output
+    assert f"{100 * scores['scores']['BLEU-1']:.2f}" in result.stdout
 
 
 def test_numbers_without_images_are_taken_by_position_where_somebody_says_so(files, tmp_path):
@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
     result = bench_ok(
         "evaluate", predictions, "--references", references, "--no-meteor", "--allow-subset", "--out", out
     )
-    assert "left out: 1 image missing (5)" in result.output
+    assert "left out: 1 image missing (5)" in result.stdout
     scores = json.loads(out.read_text())
     assert scores["n"] == 2
     assert fields(scores["signature"])["of"] == "3"
@@ -168,7 +168,7 @@ def pictured(pictures, tmp_path):
 def scored(pictured, *options, code=0):
     result = bench("evaluate", *pictured, *options)
     assert result.exit_code == code, result.output
-    return json.loads(pictured[-1].read_text()), result.output
+    return json.loads(pictured[-1].read_text()), result.stdout
 
 
 def test_without_models_and_files_each_metric_says_what_to_type(pictured):

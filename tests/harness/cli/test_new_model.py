@@ -65,13 +65,13 @@ def test_a_name_that_would_hide_what_the_file_imports_is_refused(tmp_path: Path,
 
 @pytest.mark.usefixtures("quick_runs")
 def test_a_model_is_written_and_trains(tmp_path: Path, draw_scenes: DrawScenes) -> None:
-    said = bench_ok("new-model", "sparse_gru", "--out", tmp_path / "models").output
+    said = bench_ok("new-model", "sparse_gru", "--out", tmp_path / "models").stdout
     plugin, test = tmp_path / "models" / "sparse_gru.py", tmp_path / "models" / "test_sparse_gru.py"
     assert f"bench run --models sparse_gru,transformer_base --plugin {plugin}" in said
     assert "class SparseGru(Captioner):" in plugin.read_text()
     assert "mine" not in (plugin.read_text() + test.read_text()).lower()
     words = run_words(draw_scenes(train=24, val=4, test=6), tmp_path / "workspace", "sparse_gru", TINY)
-    said = bench_ok(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin).output
+    said = bench_ok(*words, "--backbone", "filterbank", "--jobs", 1, "--plugin", plugin).stdout
     assert run_counts(said).items() >= {"finished": 1, "re-used": 0, "failed": 0}.items()
 
 

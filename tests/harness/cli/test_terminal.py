@@ -80,7 +80,7 @@ def test_a_pipe_gets_a_line_an_epoch_and_the_same_last_screen(data: Path, tmp_pa
     settings = {**TINY, "schedule.stages.0.epochs": 3}
     words = [*run_words(data, tmp_path / "workspace", "blind,majority", settings), "--backbone", "filterbank"]
     for jobs in (1, 2):
-        text = bench_ok(*words, "--jobs", jobs, "--reuse", "none", env=NO_JAVA).output
+        text = bench_ok(*words, "--jobs", jobs, "--reuse", "none", env=NO_JAVA).stdout
         assert len(re.findall(r"xe epoch [123]: loss \d", text)) == 3, text
         assert not ESCAPES.search(text)
         lines = text.splitlines()

@@ -274,7 +274,7 @@ def of_site(site: Site, coco: Origin, nocaps: Origin, monkeypatch: pytest.Monkey
     monkeypatch.setattr("harness.data.download.load_sources", lambda: away)
 
     def downloading(*words: object) -> str:
-        return bench_ok("data", "download", *words, "--mirror", site.url).output
+        return bench_ok("data", "download", *words, "--mirror", site.url).stdout
 
     return downloading
 

@@ -138,7 +138,7 @@ def test_labels_replace_those_of_the_annotations(tmp_path: Path) -> None:
     assert list(added.domains.values()) == ["near-domain", "out-domain"]
     assert [image.get("domain") for image in content["images"]] == [None, None, "near-domain", "out-domain"]
     words = ("--references", captions, "--domains", server, "--no-meteor")
-    output = bench_ok("evaluate", results, *words, "--out", tmp_path / "scores.json").output
+    output = bench_ok("evaluate", results, *words, "--out", tmp_path / "scores.json").stdout
     assert "CIDEr-D (df:domain)" in output
     assert "domains: near-domain 1, out-domain 1" in output
     scores = json.loads((tmp_path / "scores.json").read_text())["domains"]

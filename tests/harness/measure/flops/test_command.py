@@ -39,12 +39,12 @@ def _listing(pattern: str = "*") -> list[str]:
 @pytest.mark.usefixtures("tiny_models")
 def test_table_fits_eighty_columns_and_states_its_conditions() -> None:
     result = bench_ok("flops", "--models", "transformer*", *SMALL)
-    assert max(len(line) for line in result.output.splitlines()) <= 80
-    row = next(line.split() for line in result.output.splitlines() if "transformer_base" in line)
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    row = next(line.split() for line in result.stdout.splitlines() if "transformer_base" in line)
     assert len(row) == 9  # the parameters have a unit
-    assert "9 x 8 features, 30 words, 2 tokens" in result.output
-    assert "Beam 2" in result.output
-    assert "--operators lists it" in result.output
+    assert "9 x 8 features, 30 words, 2 tokens" in result.stdout
+    assert "Beam 2" in result.stdout
+    assert "--operators lists it" in result.stdout
 
 
 def test_a_preset_for_none_of_the_models_is_refused_and_the_right_one_named() -> None:
@@ -81,8 +81,8 @@ def test_csv_holds_exact_numbers_and_the_failure() -> None:
 @pytest.mark.usefixtures("tiny_models")
 def test_tables_to_paste_with_operators_as_notes(output: str, name: str) -> None:
     result = bench_ok("flops", "--models", "transformer*", *SMALL, "--format", output, "--operators")
-    [row] = [line for line in result.output.splitlines() if line.startswith(name)]
-    notes = result.output.split(row)[1]
+    [row] = [line for line in result.stdout.splitlines() if line.startswith(name)]
+    notes = result.stdout.split(row)[1]
     assert "GMAC: linear" in notes
     assert "add x" in notes
 
