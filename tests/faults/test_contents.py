@@ -201,7 +201,7 @@ def test_models_of_which_nothing_was_measured_fail(monkeypatch: pytest.MonkeyPat
     sizes = ["--vocab-size", "5", "--beam", "6", "--batch", "1", "--repeats", "2", "--device", "cpu"]
     result = bench("cost", "measure", "--models", "blind", *sizes)
     assert result.exit_code == 1
-    assert "failed: blind: nothing was measured: ZooError: beam_size must lie between 1 and" in result.stdout
+    assert "failed: blind: nothing was measured: ZooError: beam_size must lie between 1 and" in result.output
 
 
 def _write(path: Path, content: Any) -> Path:

@@ -133,10 +133,10 @@ def test_what_nobody_means_is_refused(place: Path, words: list[str], said: str) 
     before = contents(place)
     result = bench(*words)
     error = result.exception
-    assert isinstance(error, BenchError | StoreError | ZooError | SystemExit), (error, result.stdout)
-    assert isinstance(error, SystemExit) == ("hint: " in result.stdout)
+    assert isinstance(error, BenchError | StoreError | ZooError | SystemExit), (error, result.output)
+    assert isinstance(error, SystemExit) == ("hint: " in result.output)
     assert result.exit_code in {1, 2}, "1 of an error that the root says, which this way of calling does not see"
-    text = f"{error} {result.stdout}"
+    text = f"{error} {result.output}"
     assert said in text
     assert "\n" not in str(error)
     if not isinstance(error, SystemExit):

@@ -64,9 +64,9 @@ def bench(*words: object, env: Mapping[str, str] | None = None) -> Result:
 
 
 def bench_or_raise(*words: object, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """The exit code of `bench WORDS` and its standard output; errors are raised."""
+    """The exit code of `bench WORDS` and its standard output, with errors of usage; others are raised."""
     result = _raised(bench(*words, env=env))
-    return result.exit_code, result.output
+    return result.exit_code, result.output if result.exit_code else result.stdout
 
 
 def bench_ok(*words: object, env: Mapping[str, str] | None = None) -> Result:

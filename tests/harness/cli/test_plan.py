@@ -204,7 +204,7 @@ def test_numbers_without_sense_are_refused(option: str, value: str) -> None:
     options = {"--detect": "1", "--seed-deviation": "5", "--image-deviation": "40"} | {option: value}
     done = bench("plan", *[word for pair in options.items() for word in pair])
     assert done.exit_code
-    assert option in done.stdout + str(done.exception)
+    assert option in done.output + str(done.exception)
 
 
 @pytest.mark.parametrize(

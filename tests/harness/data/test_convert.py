@@ -31,7 +31,7 @@ def converted(folder: Path, *words: object) -> Content:
     """What `bench data convert` writes into the folder, which verifies and opens."""
     out = folder / "dataset_own.json"
     for _ in range(2):  # the second replaces what the first wrote
-        said = bench_ok("data", "convert", *words, "--out", out).stdout
+        said = bench_ok("data", "convert", *words, "--out", out).output
     assert f"bench data verify {out}" in said
     content: Content = json.loads(out.read_text())
     splits = [image["split"] for image in content["images"]]

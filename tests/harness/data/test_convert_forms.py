@@ -128,7 +128,7 @@ def coco(folder: Path, **more: Any) -> Path:
 def test_domains_rejected_captions_and_the_caption_column_of_coco(tmp_path: Path) -> None:
     source, out = coco(pictures(tmp_path / "photos"), domain="near-domain"), tmp_path / "dataset.json"
     words = ["data", "convert", source, "--images", tmp_path / "photos", "--split-by", "hash:40/30/30", "--out", out]
-    said = bench_ok(*words, "--caption-column", "tokenized").stdout
+    said = bench_ok(*words, "--caption-column", "tokenized").output
     images = {image["filename"]: image for image in json.loads(out.read_text())["images"]}
     assert {image["domain"] for image in images.values()} == {"near-domain"}
     assert [each["raw"] for each in images["photo_1.jpg"]["sentences"]] == ["A DOG NUMBER 1"]
@@ -186,5 +186,5 @@ def test_one_caption_a_picture_proposes_no_people(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "photos")
     lines = [f'{name},"{texts[0]}",{SPLITS[name]}' for name, texts in CAPTIONS.items()]
     source = write(folder / "captions.csv", "\n".join(["image,caption,split", *lines]))
-    said = bench_ok("data", "convert", source, "--images", folder, "--out", tmp_path / "d.json").stdout
+    said = bench_ok("data", "convert", source, "--images", folder, "--out", tmp_path / "d.json").output
     assert "human" not in said

@@ -84,7 +84,7 @@ def test_weights_have_to_fit(monkeypatch: pytest.MonkeyPatch, name: str) -> None
 @pytest.mark.parametrize(("command", "error"), [("plan", BenchError), ("flops", SystemExit)])
 def test_commands_say_so_before_anything_is_built(command: str, error: type[BaseException]) -> None:
     result = bench(command, "--preset", "smoke", "--models", "transformer_base", "--set", "size.d_model=65536")
-    assert "parameters, whose weights take" in f"{result.exception} {result.stdout}"
+    assert "parameters, whose weights take" in f"{result.exception} {result.output}"
     assert (type(result.exception), result.exit_code) == (error, 1)
 
 
