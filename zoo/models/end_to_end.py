@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from zoo.captioner import DecodingState, HasBackbone, Memory, Visual, VisualSpec
 from zoo.errors import ZooError
 from zoo.registry import create_model
+from zoo.weights.safety import refuse_unsafe_backbone
 
 
 class EndToEnd(HasBackbone):
@@ -108,6 +109,7 @@ def _create_backbone(name: str, options: dict[str, Any], drop_path: float) -> nn
 
     if drop_path:
         options["drop_path_rate"] = drop_path
+    refuse_unsafe_backbone(name, options)
     try:
         backbone: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
     except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

@@ -1,6 +1,10 @@
-"""Weights that are no numbers, and networks that are larger than the weights meant for them: both are refused."""
+"""What is refused of a stranger's run or weights: weights that are no numbers, networks that are larger than the
+weights meant for them, and backbones that would read other files.
+"""
 
+import inspect
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +52,27 @@ def no_larger_than(weights: Iterable[Path], device: str) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def refuse_unsafe_backbone(name: str, options: Iterable[str]) -> None:
+    """ZooError for what `timm.create_model` would load from a file or the hub, by a name or an option.
+
+    An option may be a parameter of the classes in the model's own file, which build layers and nothing else.
+    `checkpoint_path`, `pretrained_cfg` and their like are parameters of `timm.create_model` alone.
+    """
+    import timm  # takes a second to import, and models without a backbone do not need it
+
+    if not timm.is_model(name):
+        raise ZooError(f"the backbone {name!r} is no model of timm's", "backbone=... is a name of timm.list_models()")
+    source = sys.modules[timm.model_entrypoint(name).__module__]
+    layers = [entry for entry in vars(source).values() if inspect.isclass(entry) and issubclass(entry, nn.Module)]
+    layers = [layer for layer in layers if layer.__module__ == source.__name__]
+    allowed = {parameter for layer in layers for parameter in inspect.signature(layer).parameters}
+    if refused := sorted(set(options) - allowed):
+        raise ZooError(
+            f"the backbone {name!r} has no option {', '.join(refused)}",
+            f"options of its layers are {', '.join(sorted(allowed - {'args', 'kwargs'}))}",
+        )
 
 
 def _stored(weights: Iterable[Path]) -> tuple[int, int]:

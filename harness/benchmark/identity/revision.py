@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "142ab4a3"
+SOURCES = "7426505a"
 
 
 @cache

@@ -22,6 +22,7 @@ from harness.utils.precision import autocast
 from zoo.errors import first_line
 from zoo.weights import read_checkpoint
 from zoo.weights.converter import timm_swin, without_prefix
+from zoo.weights.safety import refuse_unsafe_backbone
 
 Triple = tuple[float, float, float]
 NORMALISATIONS: dict[str, tuple[Triple, Triple]] = {
@@ -191,6 +192,7 @@ def _normalisation(name: str | None, defaults: Any) -> tuple[Triple, Triple]:
 
 def _build(name: str, arguments: dict[str, Any], *, pretrained: bool) -> nn.Module:
     try:
+        refuse_unsafe_backbone(name, arguments)
         model: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **arguments)
     except Exception as error:  # hundreds of constructors, each with its own complaints about its arguments
         shown = " ".join(f"{key}={value}" for key, value in arguments.items())

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +81,35 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_filled(
     path.write_text(json.dumps(content | changed))
     with pytest.raises((BenchError, StoreError), match=r"run\.json"):
         SavedModel.load(path.parent).build(path.parent)
+
+
+class OpensAFile:
+    """Unpickled, it writes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained_cfg_overlay"])
+def test_a_strangers_description_names_no_file_to_unpickle(
+    option: str, small: RunContext, workspace: Workspace, tmp_path: Path
+) -> None:
+    folder = save_run(workspace, "run-s0", small)
+    torch.save(OpensAFile(tmp_path / "opened"), tmp_path / "net.pth")
+    value = {
+        "checkpoint_path": str(tmp_path / "net.pth"),
+        "pretrained_cfg_overlay": {"file": str(tmp_path / "net.pth")},
+    }
+    described = json.loads((folder / "run.json").read_text())
+    described["model"] = "expansionnet_v2/end-to-end"
+    described["arguments"] = {"backbone": "resnet10t", "backbone_options": {option: value[option]}}
+    (folder / "run.json").write_text(json.dumps(described))
+    with pytest.raises(BenchError, match=f"has no option {option}"):
+        SavedModel.load(folder).build(folder)
+    assert not (tmp_path / "opened").exists()
 
 
 def test_a_description_has_no_key_twice(small: RunContext, workspace: Workspace) -> None:

@@ -199,6 +199,7 @@ def test_without_weights_and_network_the_message_asks_for_a_file(monkeypatch: py
     [
         ({"options": {"checkpoint_path": "x.pth"}}, "set by the benchmark itself"),
         ({"options": {"bogus": "1"}}, "cannot be built with options bogus=1"),
+        ({"options": {"pretrained_strict": "false"}}, "has no option pretrained_strict"),
     ],
 )
 def test_wrong_settings_are_named(arguments: dict[str, object], message: str, weights: Path) -> None:
