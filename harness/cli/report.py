@@ -24,6 +24,15 @@ bench report --terminal
 def report(
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Folder of the pictures. Of a file given by --db no others are shown.",
+        ),
+    ] = None,
     out: Annotated[Path | None, Out(help="Folder to write; files of other names stay."), OutFolder(whole=True)] = None,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
@@ -44,6 +53,8 @@ def report(
         raise BenchError("--terminal writes nothing to --out", "leave one of the two out")
     if terminal and show:
         raise BenchError("--terminal writes no report that --open could show", "leave one of the two out")
+    if terminal and images is not None:
+        raise BenchError("--terminal shows no pictures of --images", "leave one of the two out")
     judging = Judging(margin, place_unfinished, same_machine)
     folder = out or Workspace(workspace).report
     if not terminal:
@@ -62,9 +73,12 @@ def report(
                 sys.stdout.write(captured.get())
                 return
             with doing("Writing the report"):
+                from reports.html.gallery import PictureSource
                 from reports.html.report import write_report
 
-                index = write_report(store, folder, metric, judging)
+                is_file = db is not None and "://" not in db  # which somebody else may have written
+                pictures = PictureSource(images, recorded=not is_file)
+                index = write_report(store, folder, metric, judging, pictures)
     finally:
         gc.enable()
     echo(index)

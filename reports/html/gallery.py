@@ -26,6 +26,7 @@ from reports.tables.contents import Contents
 from reports.tables.numbers import percent
 from results.runs.facts import KINDS
 from results.runs.gallery import GalleryItem, gallery
+from results.runs.run import DatasetInfo
 from results.store.store import Store
 from results.text import printable
 
@@ -42,6 +43,7 @@ SMALL_FILE = 12 * 1024
 LONGEST_SIDE = 320
 LARGEST_AS_IT_IS = 1024
 LEFT_OUT = "left out to keep the report small"
+NO_FOLDER = "a database that is given by --db shows pictures with --images FOLDER"
 MAX_PIXELS = 64_000_000
 
 # What Pillow may try: formats it decodes by itself, without starting other programs.
@@ -69,6 +71,26 @@ _IRREGULAR = {
     "wives": "wife",
 }
 _STEMMER = snowballstemmer.stemmer("english")
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSource:
+    """Where pictures may be copied from: `folder`, or each data set's own folder as the database has it.
+
+    A database that somebody else wrote could name any folder of this machine: `recorded` is False for it.
+    """
+
+    folder: Path | None = None
+    recorded: bool = True
+
+    def root(self, dataset: DatasetInfo) -> Path | None:
+        """The folder of a data set's pictures; None where nobody has named one."""
+        if self.folder is not None:
+            return self.folder
+        return Path(dataset.root) if self.recorded else None
+
+
+RECORDED = PictureSource()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +129,7 @@ def gallery_pages(
     labels: Mapping[str, str],
     mapped: Mapping[tuple[str, str], Collection[int]],
     folder: Path,
+    source: PictureSource,
 ) -> dict[tuple[str, str], GalleryPage]:
     """One page for every split on the leaderboard, by data and split; the first is `gallery.html`."""
     known = {dataset.fingerprint: dataset for dataset in contents.datasets}
@@ -118,7 +141,7 @@ def gallery_pages(
         items = gallery(store, fingerprint, split, contents.finished)
         shown = items if any(item.captions for item in items) else []
         attended = mapped.get((fingerprint, split), ())
-        pictures, left = _write_pictures(shown, attended, Path(dataset.root), left, folder, prefix)
+        pictures, left = _write_pictures(shown, attended, source.root(dataset), left, folder, prefix)
         suffix = f"-{number}" if pages else ""
         attention = f"gallery-attention{suffix}.html" if attended else ""
         data = gallery_data(shown, pictures, labels, prefix, (attention, attended)) if shown else {}
@@ -226,24 +249,26 @@ def pieces(caption: str, known: frozenset[str]) -> tuple[tuple[str, bool], ...]:
 
 
 def _write_pictures(
-    items: Sequence[GalleryItem], first: Iterable[int], root: Path, budget: int, folder: Path, prefix: str
+    items: Sequence[GalleryItem], first: Iterable[int], root: Path | None, budget: int, folder: Path, prefix: str
 ) -> tuple[dict[int, tuple[str, str]], int]:
     """Pictures as (file, "") or ("", reason) by image id, `first`, hardest and most disputed, and the bytes left."""
     disputed = sorted(items, key=lambda item: -(disagreement(item) or 0.0))
     turns = (item.image_id for pair in zip(items, disputed, strict=True) for item in pair)
     wanted = list(dict.fromkeys((*first, *turns)))[:MAX_PICTURES]
     files = {item.image_id: item.file for item in items}
-    found = dict.fromkeys(files, ("", LEFT_OUT))
+    if root is None:
+        return dict.fromkeys(files, ("", NO_FOLDER)), budget
+    pictures = dict.fromkeys(files, ("", LEFT_OUT))
     for image_id in wanted:
-        content, said = thumbnail(root, files[image_id])
+        content, suffix_or_reason = thumbnail(root, files[image_id])
         if content is None:
-            found[image_id] = ("", said)
+            pictures[image_id] = ("", suffix_or_reason)
         elif len(content) <= budget:
             budget -= len(content)
-            file = f"{prefix}{image_id}{said}"
+            file = f"{prefix}{image_id}{suffix_or_reason}"
             (folder / file).write_bytes(content)
-            found[image_id] = (file, "")
-    return found, budget
+            pictures[image_id] = (file, "")
+    return pictures, budget
 
 
 def _image(

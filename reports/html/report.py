@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from reports.html.attention import attention_pages, stored_maps
-from reports.html.gallery import LONG_CAPTION, gallery_pages, pieces, stems
+from reports.html.gallery import LONG_CAPTION, RECORDED, PictureSource, gallery_pages, pieces, stems
 from reports.html.models import ExamplesByRun, examples_by_run, flat, model_pages, score_table
 from reports.html.plots import LETTER_WIDTH, colours, shortened
 from reports.html.rendering import SCRIPTS, asset, run_page, template_environment
@@ -41,7 +41,13 @@ _MARGIN = 32
 _LINE = 18
 
 
-def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Path:
+def write_report(
+    store: Store,
+    out_dir: Path,
+    metric: str = RANKING_METRIC,
+    judging: Judging = JUDGED_AS_USUAL,
+    pictures: PictureSource = RECORDED,
+) -> Path:
     """Write the report of everything in the store; the folder is replaced as a whole, at the very end."""
     contents = Contents.read(store, metric, judging)
     with replaced(out_dir) as folder:
@@ -49,7 +55,7 @@ def write_report(store: Store, out_dir: Path, metric: str = RANKING_METRIC, judg
             (folder / name).mkdir()
         for name in (*SCRIPTS, "gallery_words.js", "gallery_viewer.js", "gallery_choice.js", "gallery.js"):
             (folder / name).write_text(asset(name), encoding="utf-8")
-        _write_pages(store, contents, folder)
+        _write_pages(store, contents, folder, pictures)
     return out_dir / "index.html"
 
 
@@ -123,11 +129,11 @@ def _held(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write_pages(store: Store, contents: Contents, folder: Path) -> None:
+def _write_pages(store: Store, contents: Contents, folder: Path, pictures: PictureSource) -> None:
     colour, labels = colours(contents.runs.values()), row_labels(contents.groups)
     maps = stored_maps(store, contents.groups, labels)
     mapped = {place: captions.keys() for place, (captions, _) in maps.items()}
-    galleries = gallery_pages(store, contents, labels, mapped, folder)
+    galleries = gallery_pages(store, contents, labels, mapped, folder, pictures)
     attention = attention_pages(maps, galleries)
     domains = domain_sections(contents, {place: page.domains for place, page in galleries.items()})
     examples = {place: examples_by_run(page) for place, page in galleries.items()}

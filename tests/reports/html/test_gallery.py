@@ -31,6 +31,7 @@ from results.records import Quantity, Role
 from results.runs.gallery import GalleryCaption, GalleryItem
 from results.runs.spreads import Spread
 from results.store.store import Store
+from tests.harness.conftest import bench_ok
 from tests.reports.examples import contents, group, row, run
 
 
@@ -225,9 +226,25 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path, side: int) 
     assert thumbnail(tmp_path, "bomb.png")[0] is None
 
 
+def test_a_strangers_database_names_no_folder_of_pictures(store: Store, tmp_path: Path) -> None:
+    """Only pictures below the folder that the user names are copied."""
+
+    def pictures(*options: object) -> dict[str, bytes]:
+        bench_ok("report", "--db", store.name, "--out", tmp_path / "report", *options)
+        return {path.name: path.read_bytes() for path in (tmp_path / "report" / "gallery").glob("*.png")}
+
+    own = tmp_path / "own"
+    recorded = Contents.read(store).datasets[0].root
+    file = next(Path(recorded).rglob("*.png"))
+    (own / file.relative_to(recorded)).parent.mkdir(parents=True)
+    (own / file.relative_to(recorded)).write_bytes(file.read_bytes())
+    assert pictures() == {}
+    assert list(pictures("--images", own).values()) == [file.read_bytes()]
+
+
 def test_the_budget_is_kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gallery, "PICTURE_BUDGET", 5_000)
     (tmp_path / "gallery").mkdir()
-    pages = gallery.gallery_pages(store, Contents.read(store), {}, {}, tmp_path)
+    pages = gallery.gallery_pages(store, Contents.read(store), {}, {}, tmp_path, gallery.RECORDED)
     assert 0 < sum(path.stat().st_size for path in (tmp_path / "gallery").iterdir()) <= 5_000
     assert gallery.LEFT_OUT in [reason for page in pages.values() for _, reason in page.pictures.values()]
