@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "7426505a"
+SOURCES = "892d412a"
 
 
 @cache

@@ -128,9 +128,9 @@ def size_of(sample: Sample, dataset: Dataset) -> Size:
         raise BadRegions(f"{NO_SIZE} {bad.reason}") from bad
 
 
-def _lies_on_its_side(sample: Sample, dataset: Dataset) -> bool:
-    """Whether the sides that the annotation tells are exchanged: those of the file before EXIF turned it."""
-    width, height = dataset.sizes.get(sample.image_id, (0, 0))
+def _lies_on_its_side(size: Size, sample: Sample, dataset: Dataset) -> bool:
+    """Whether the sides that the boxes' size tells are exchanged: those of the file before EXIF turned it."""
+    width, height = size
     with suppress(BadImage):  # no picture, so no map to pool from either
         return width != height and image_size(dataset.path(sample)) == (height, width)
     return False
@@ -141,7 +141,7 @@ def _checked(raw: RawRegions, channels: int | None, sample: Sample, dataset: Dat
     if raw.boxes is None:
         return Regions(features, None)
     size = raw.size or size_of(sample, dataset)
-    if features is None and raw.size is None and _lies_on_its_side(sample, dataset):
+    if features is None and _lies_on_its_side(size, sample, dataset):
         raise BadRegions(f"is {size[0]} x {size[1]} in its annotation, and {size[1]} x {size[0]} upright")
     if features is None and not len(raw.boxes):
         return Regions(None, np.array(_WHOLE, dtype=np.float32), size, whole=True)

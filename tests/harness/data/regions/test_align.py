@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from harness.data.dataset import Dataset
 from harness.data.features import ARRAY, META, Features
@@ -95,6 +97,23 @@ def test_coco_instances_and_results(make_dataset: Make, tmp_path: Path) -> None:
     [(_, detected)] = results.read((1,))
     assert detected.scores.tolist() == [0.5]
     assert detected.size is None
+
+
+@pytest.mark.parametrize("told_by", ["boxes", "data set"])
+@pytest.mark.parametrize(("size", "is_sound"), [((30, 40), False), ((40, 30), True)])
+def test_boxes_of_a_picture_before_exif_turns_it_are_refused(
+    make_dataset: Make, tmp_path: Path, told_by: str, size: tuple[int, int], is_sound: bool
+) -> None:
+    dataset = make_dataset((1,))
+    exif = Image.Exif()
+    exif[274] = 6  # the orientation: turn by 90 degrees
+    Image.new("RGB", (30, 40)).save(dataset.path(dataset.samples[0]), exif=exif)  # 40 x 30 upright
+    images = [{"id": 1} | ({"width": size[0], "height": size[1]} if told_by == "boxes" else {})]
+    content = {"images": images, "annotations": [{"image_id": 1, "bbox": [0, 0, 20, 20]}]}
+    if told_by == "data set":
+        dataset = replace(dataset, sizes={1: size})
+    [(_, regions)] = read_regions(CocoBoxes(write(tmp_path / "i.json", content), dataset), dataset)
+    assert isinstance(regions, Regions) == is_sound
 
 
 @pytest.mark.parametrize(
