@@ -188,9 +188,9 @@ def _legend(comparison: Comparison, all_costs: bool) -> str:
     corrected = tests + f" of scores, and apart for {facts} of facts" * bool(facts)
     costs = "Costs: B by A" + "; --all-costs shows every one" * (not all_costs)
     return (
-        "Scores times 100. p over images: paired sign-flip test, 95 %: bootstrap interval of the change; over seeds "
-        f"and images: t, seeds unpaired. Holm's correction for {corrected}; BLEU and METEOR are tested by the images' "
-        f"influences on the corpus score, where runs have them. {costs}."
+        "Scores times 100. p over images: paired sign-flip test; over seeds and images: t, seeds unpaired. "
+        f"95 %: what the same test does not reject. Both with Holm's correction for {corrected}; BLEU and METEOR are "
+        f"tested by the images' influences on the corpus score, where runs have them. {costs}."
     )
 
 

@@ -27,8 +27,19 @@ from results.statistics.architecture import (
     architecture_difference,
     joint_degrees,
     p_of_t,
+    t_quantile,
 )
-from results.statistics.significance import SUMS, ByImage, Difference, holm, matrix, mean_of_seeds, paired_differences
+from results.statistics.significance import (
+    SUMS,
+    ByImage,
+    Difference,
+    holm,
+    holm_levels,
+    matrix,
+    mean_of_seeds,
+    paired_differences,
+    sign_flip_intervals,
+)
 
 MACHINE: Final = ("machine", "cpu", "device")
 _MORE_IS_SLOWER: Final = {"s": True, "images/s": False}
@@ -146,6 +157,8 @@ NO_INTERVAL: Final = (
     "the single images' scores are tested, whose mean is not the score, since a run has no influences of images on it"
 )
 
+TOO_FEW_IMAGES: Final = "the images are too few for one that is corrected for so many tests"
+
 SeedsOfSides = tuple[Sequence[ByImage], Sequence[ByImage]]
 
 
@@ -175,6 +188,42 @@ def with_tests(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[Score
     found = [_tested(score, sides, test) for (score, sides), test in zip(scores, paired, strict=True)]
     adjusted = holm([_correctable(score.architecture, test, len(found)) for score, test in found])
     return [replace(score, test=replace(test, adjusted=p)) for (score, test), p in zip(found, adjusted, strict=True)]
+
+
+def with_corrected_intervals(scores: Sequence[tuple[ScoreChange, SeedsOfSides]]) -> list[ScoreChange]:
+    """As `with_tests`, with intervals at the level that the correction leaves to each test.
+
+    So an interval leaves out 0 exactly where the corrected p is below 5 %. It holds the differences that the same test
+    does not reject: by t over seeds and images, by sign flips over images.
+    """
+    tested = with_tests(scores)
+    tests = [score.test for score in tested if score.test is not None]
+    wide = [score.architecture for score in tested]
+    p_values = [_correctable(over_seeds, test, len(tested)) for over_seeds, test in zip(wide, tests, strict=True)]
+    levels = holm_levels(p_values)
+    bounds: dict[int, tuple[float, float]] = {}
+    over_images: dict[tuple[int, ...], list[int]] = {}
+    for index, (over_seeds, level) in enumerate(zip(wide, levels, strict=True)):
+        if over_seeds is None or over_seeds.error is None or over_seeds.degrees is None:
+            over_images.setdefault(tuple(mean_of_seeds(scores[index][1][0])), []).append(index)
+        else:
+            degrees = joint_degrees(over_seeds.degrees, over_seeds.seeds, len(tested))
+            half = float(t_quantile(1 - level, np.asarray(degrees))) * over_seeds.error
+            bounds[index] = over_seeds.difference - half, over_seeds.difference + half
+    for images, members in over_images.items():
+        means = [tuple(map(mean_of_seeds, scores[index][1])) for index in members]
+        columns = [[after[image] - before[image] for image in images] for before, after in means]
+        intervals = sign_flip_intervals(np.array(columns).T, [levels[index] for index in members])
+        bounds |= zip(members, intervals, strict=True)
+    found = []
+    for index, (score, test) in enumerate(zip(tested, tests, strict=True)):
+        low, high = bounds[index]
+        if math.isinf(low):
+            reason = score.no_interval or TOO_FEW_IMAGES
+            found.append(replace(score, test=replace(test, low=None, high=None), no_interval=reason))
+        else:
+            found.append(replace(score, test=replace(test, low=low, high=high)))
+    return found
 
 
 def _tested(score: ScoreChange, sides: SeedsOfSides, test: Difference) -> tuple[ScoreChange, Difference]:
@@ -306,7 +355,8 @@ def _facts(run: Run) -> dict[str, dict[str, Quantity]]:
 def _tested_pairs(pairs: Sequence[_Sides], of: _Quantities) -> list[tuple[ScoreChange, ...]]:
     """The scores of every pair, all tests corrected together."""
     scored = [list(_scores(*sides, of)) for sides in pairs]
-    tests = iter(with_tests([(score, numbers) for found in scored for score, numbers in found if numbers is not None]))
+    testable = [(score, numbers) for of_pair in scored for score, numbers in of_pair if numbers is not None]
+    tests = iter(with_corrected_intervals(testable))
     return [tuple(score if numbers is None else next(tests) for score, numbers in of_pair) for of_pair in scored]
 
 

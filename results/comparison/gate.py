@@ -133,7 +133,9 @@ def _verdict(test: Difference, least: float) -> Verdict:
     """
     if test.adjusted < ALPHA and 100 * abs(test.difference) >= least:
         return "improved" if test.difference > 0 else "regressed"
-    return "within" if 100 * test.low > -least and test.images >= FEWEST_IMAGES else "undecided"
+    return (
+        "within" if test.low is not None and 100 * test.low > -least and test.images >= FEWEST_IMAGES else "undecided"
+    )
 
 
 def _detectable(sides: SeedsOfSides, over: str, tests: int) -> float | None:
@@ -306,7 +308,9 @@ def _doubts(pair: _Pair, tests: Sequence[Tested]) -> Iterator[str]:
     for each in tests:
         if each.verdict == "undecided":
             test, what = each.difference, f"{pair.model}: {each.metric} on {each.split}"
-            bounds = f"95 %: {100 * test.low:+.1f}…{100 * test.high:+.1f}"
+            bounds = "no interval"
+            if test.low is not None and test.high is not None:
+                bounds = f"95 %: {100 * test.low:+.1f}…{100 * test.high:+.1f}"
             if each.detectable is None:
                 yield f"{what}: undecided, {test.images} images are too few for any test"
             elif test.adjusted < ALPHA and test.difference < 0:

@@ -65,9 +65,6 @@ def fact_table(store: Store, group: Group, runs: Mapping[str, Run]) -> FactTable
             }
             quantities = [run.facts[group.split].get(domain, {}) for run in of_rows[row.keys[0]]]
             facts[domain] = spreads(dict(zip(row.seeds, quantities, strict=True)), scored)
-            for metric, spread in facts[domain].items():
-                if spread.low is not None and spread.high is not None:
-                    facts[domain][metric] = replace(spread, low=max(spread.low, 0.0), high=min(spread.high, 1.0))
         return replace(row, facts=facts)
 
     influences: dict[str, Array] = {}

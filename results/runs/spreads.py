@@ -34,6 +34,8 @@ class Spread:
 Phase = Literal["trained", "measured"]
 
 _UNITS: Final = frozenset({"s", "images/s", "GMAC/s", "%", "h", "J", "W"})
+_HIGHEST: Final = {"CIDEr-D": 10.0}
+"""The highest score that there can be, a fraction, where it is not 1."""
 _AFTER_TRAINING: Final = ("latency_", "energy_", "idle_")
 
 
@@ -130,21 +132,27 @@ def spreads(
         mean, deviation = fmean(values) if values else None, None
         if mean is not None and len(values) > 1:  # `statistics.stdev`, by exact fractions, takes twenty times as long
             deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-        interval = _interval(measured, (scored or {}).get(metric, {}))
+        interval = _interval(measured, (scored or {}).get(metric, {}), _HIGHEST.get(metric, 1.0))
         found[metric] = Spread(mean, deviation, len(values), reason, *interval)
     return found
 
 
 def _interval(
-    measured: Mapping[int, Quantity], scored: Mapping[int, ByImage]
+    measured: Mapping[int, Quantity], scored: Mapping[int, ByImage], highest: float
 ) -> tuple[float | None, float | None, str | None]:
-    """Of one seed that over images, as stored; of several that of their mean, where all their images' scores are."""
+    """Of one seed that over images, as stored; of several that of their mean, where all their images' scores are.
+
+    t knows no bounds, scores do: the interval ends at 0 and at the `highest` score that there can be.
+    """
     if len(measured) == 1:
         [only] = measured.values()
         return only.low, only.high, None if only.low is None else OVER_IMAGES
     scores = matrix([scored.get(seed, {}) for seed in measured])
     bounds = None if scores is None else architecture_mean(scores)
-    return (*bounds, OVER_SEEDS) if bounds else (None, None, None)
+    if bounds is None:
+        return None, None, None
+    low, high = bounds
+    return max(low, 0.0), min(high, highest), OVER_SEEDS
 
 
 def row_costs(

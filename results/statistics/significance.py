@@ -137,22 +137,51 @@ def sign_flip_pairs(scores: Array, pairs: Sequence[tuple[int, int]], alpha: floa
     extreme = np.zeros(len(pairs), np.int64)
     ends: list[Array] = []
     for exchanged in exchanges(images):
-        by_model, count = exchanged @ scores, exchanged.sum(axis=1)[:, None]
+        by_model = exchanged @ scores
         flipped = by_model[:, first] - by_model[:, second]
         extreme += _as_extreme(total - 2 * flipped, total, images)
-        means = flipped / np.maximum(count, 1), (total - flipped) / np.maximum(images - count, 1)
-        parted = (count > 0) & (count < images)
-        low, high = np.where(parted, np.minimum(*means), -np.inf), np.where(parted, np.maximum(*means), np.inf)
-        ends.append(np.stack((low, -high)))
+        ends.append(_ends(flipped, exchanged, total))
+    return _p_values(extreme, differences), *_bounds(np.concatenate(ends, axis=1), differences, alpha)
+
+
+def sign_flip_intervals(differences: Array, alphas: Sequence[float]) -> list[tuple[float, float]]:
+    """The intervals of the means of paired differences (N, K), each at its own level, as of `sign_flip_pairs`."""
+    total = differences.sum(axis=0)
+    drawn = [_ends(exchanged @ differences, exchanged, total) for exchanged in exchanges(len(differences))]
+    ends = np.concatenate(drawn, axis=1)
+    found = []
+    for column, alpha in enumerate(alphas):
+        own = slice(column, column + 1)
+        low, high = _bounds(ends[:, :, own], differences[:, own], alpha)
+        found.append((float(low[0]), float(high[0])))
+    return found
+
+
+def _ends(flipped: Array, exchanged: Array, total: Array) -> Array:
+    """The mean differences (2, R, K) beyond which a draw is as extreme as what was observed: low, and high negated.
+
+    `flipped` (R, K) is the sum over the images whose signs a draw flips, `total` (K,) that over all.
+    """
+    images, count = exchanged.shape[1], exchanged.sum(axis=1)[:, None]
+    means = flipped / np.maximum(count, 1), (total - flipped) / np.maximum(images - count, 1)
+    parted = (count > 0) & (count < images)
+    low, high = np.where(parted, np.minimum(*means), -np.inf), np.where(parted, np.maximum(*means), np.inf)
+    return np.stack((low, -high))
+
+
+def _bounds(ends: Array, differences: Array, alpha: float) -> tuple[Array, Array]:
+    """Low and high ends (K,) of the intervals at a level, from the ends (2, R, K) of all draws."""
+    images = len(differences)
     draws = 2**images if is_exact(images) else RESAMPLES + 1  # what was observed is one of them
     rejected = int(alpha * draws) - (not is_exact(images))
     if rejected >= 0:
-        low, high = np.partition(np.concatenate(ends, axis=1), rejected, axis=1)[:, rejected]
-        return _p_values(extreme, differences), low, -high
-    half, level = np.full(len(pairs), np.inf), 2 * np.log(2 / alpha)
+        low, high = np.partition(ends, rejected, axis=1)[:, rejected]
+        return low, -high
+    mean, half = differences.sum(axis=0) / images, np.full(differences.shape[1], np.inf)
+    level = 2 * np.log(2 / alpha)
     if images > level:  # Hoeffding's bound on a sum's tail
         half = np.sqrt(level * differences.var(axis=0) / (images - level))
-    return _p_values(extreme, differences), total / images - half, total / images + half
+    return mean - half, mean + half
 
 
 def _as_extreme(drawn: Array, total: Array, images: int) -> NDArray[np.int64]:
@@ -223,6 +252,18 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def holm_levels(p_values: Sequence[float]) -> list[float]:
+    """The level that `holm` leaves to each test: p is below it exactly where the adjusted p is below 5 %."""
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    levels = [ALPHA] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        tests, p = len(p_values) - rank, p_values[index]
+        largest = max(largest, tests * p)
+        levels[index] = ALPHA * (p / largest if p > 0 else 1 / tests)
+    return levels
+
+
 ByImage = Mapping[int, float]
 SUMS: Final = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR")
 """Metrics that sum the images' statistics before they divide; all others are means over images."""
@@ -233,13 +274,14 @@ class Difference:
     """Means before and after, `difference` after less before with its 95 % bootstrap interval over images.
 
     `p` is of the two-sided sign-flip test, `adjusted` after a correction for all that were tested together, if any was.
+    `low` and `high` are None where the images are too few for an interval at the level of a correction.
     """
 
     before: float
     after: float
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     p: float
     adjusted: float
     images: int

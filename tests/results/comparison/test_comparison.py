@@ -11,7 +11,16 @@ from scipy import stats
 
 from reports.text.comparison import caption_counts, scopes, warnings
 from results import Quantity, Store, StoreError
-from results.comparison.comparison import NO_INTERVAL, Comparison, ScoreChange, SeedsOfSides, compare_stores, with_tests
+from results.comparison.comparison import (
+    NO_INTERVAL,
+    TOO_FEW_IMAGES,
+    Comparison,
+    ScoreChange,
+    SeedsOfSides,
+    compare_stores,
+    with_corrected_intervals,
+    with_tests,
+)
 from results.runs.reading import evaluated_images, finished_with_images, run_keys
 from results.statistics.architecture import OVER_IMAGES, OVER_SEEDS, architecture_difference
 from results.statistics.significance import holm, mean_of_seeds, paired_differences
@@ -257,3 +266,45 @@ def test_two_seeds_have_one_degree_of_freedom_in_a_correction() -> None:
     expected = 2 * stats.t.sf(first.test.difference / first.architecture.error, 1)
     assert alone.test.adjusted == alone.test.p == first.test.p < 0.05
     assert first.test.adjusted == pytest.approx(2 * expected)
+
+
+def random_scores(generator: np.random.Generator, seeds: int, effect: float, images: int) -> SeedsOfSides:
+    before = generator.normal(0.5, 0.1, (seeds, images))
+    after = (
+        before.mean(axis=0) + effect + generator.normal(0, 0.1, (seeds, images)) + generator.normal(0, 0.01, (seeds, 1))
+    )
+    one, two = ([dict(enumerate(seed.tolist())) for seed in side] for side in (before, after))
+    return one, two
+
+
+@pytest.mark.parametrize("trial", range(8))
+def test_an_interval_leaves_out_zero_where_its_p_is_significant(trial: int) -> None:
+    generator = np.random.default_rng(trial)
+    wanted = [
+        (CIDER, random_scores(generator, seeds, effect, images=150))
+        for seeds in (1, 2, 3)
+        for effect in generator.uniform(0, 0.06, 4).tolist()
+    ]
+    found = with_corrected_intervals(wanted)
+    uncorrected = with_tests(wanted)
+    significant = 0
+    for score, alone in zip(found, uncorrected, strict=True):
+        assert score.test is not None
+        assert alone.test is not None
+        assert score.test.low is not None
+        assert score.test.high is not None
+        assert (score.test.adjusted, score.test.p) == (alone.test.adjusted, alone.test.p)
+        assert (not score.test.low <= 0 <= score.test.high) == (score.test.adjusted < 0.05)
+        assert score.test.low < score.test.difference < score.test.high
+        significant += score.test.adjusted < 0.05
+    assert 0 < significant < len(found)
+
+
+def test_few_images_have_no_interval_at_a_corrections_level() -> None:
+    wanted = [(CIDER, sides([0.4], [0.6], images=6)) for _ in range(3)]
+    [alone] = with_corrected_intervals(wanted[:1])
+    assert alone.test is not None
+    assert (alone.test.low, alone.test.high) == (pytest.approx(0.2), pytest.approx(0.2))
+    for score in with_corrected_intervals(wanted):
+        assert score.test is not None
+        assert (score.test.low, score.test.high, score.no_interval) == (None, None, TOO_FEW_IMAGES)

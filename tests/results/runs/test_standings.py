@@ -274,6 +274,14 @@ def test_intervals_are_over_seeds_and_images_or_over_images(store: Store) -> Non
     assert (single.low, single.high, single.over) == (0.25, 0.75, "these weights, over images")
 
 
+def test_intervals_hold_no_score_that_cannot_be(store: Store) -> None:
+    for seed, mean in enumerate((0.2, 1.9), start=1):
+        finish(store, "scattered", seed, level(mean, 0.02))
+    [row] = leaderboard(store)[0].rows
+    spread = row.scores["CIDEr-D"]
+    assert (spread.low, spread.high) == (0.0, pytest.approx(10.0)), "of two seeds, t reaches from -10 to 12"
+
+
 def by_model(store: Store) -> dict[str, Row]:
     group: Group
     (group,) = leaderboard(store)
