@@ -3,14 +3,27 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from results.errors import StoreError
 from results.store.engine import resolve_url, show, sqlite_file
 from results.store.rows import RUN_PARTS, insert_all
-from results.store.schema import Caption, DatasetRow, Epoch, Image, RunRow, Score, SkippedImage
+from results.store.schema import (
+    AttentionMap,
+    Base,
+    Caption,
+    DatasetRow,
+    Epoch,
+    HeldOutScore,
+    Image,
+    ImageInfluences,
+    ImageScores,
+    RunRow,
+    Score,
+    SkippedImage,
+)
 from results.store.store import Store, add_images
 
 _PROGRESS = {"planned": 0, "running": 1, "skipped": 2, "failed": 2, "finished": 3}
@@ -22,8 +35,8 @@ _SAME = 1e-6  # relative: two machines add in different orders
 class Merged:
     """What a merge of the database `source` did, by run key.
 
-    `completed` had progressed further there, `kept` as far here, or further. `conflicts` says what differs of runs that
-    both have finished; those of this store stay.
+    `completed` had progressed further there, or had metrics that were not measured here; `kept` as far here, or
+    further. `conflicts` says what differs of runs that both have finished; those of this store stay.
     """
 
     source: str
@@ -59,11 +72,18 @@ def merge(store: Store, other: str | Path) -> Merged:
 
 
 def _merge_dataset(here: Connection, there: Connection, dataset: RowMapping) -> bool:
-    """Add a data set, or the images and references that it lacks here; whether anything was added."""
-    find = select(DatasetRow.id).where(DatasetRow.fingerprint == dataset["fingerprint"])
+    """Add a data set, or the images and references that it lacks here; whether anything was added.
+
+    A published copy has the data set's name in place of the folder of its pictures.
+    """
+    is_this = DatasetRow.fingerprint == dataset["fingerprint"]
+    find = select(DatasetRow.id).where(is_this)
     is_new = here.scalar(find) is None
     if is_new:
         here.execute(insert(DatasetRow).values(_without(dataset, "id")))
+    else:
+        is_published = DatasetRow.root == DatasetRow.name
+        here.execute(update(DatasetRow).where(is_this, is_published).values(root=dataset["root"]))
     own = here.scalars(find).one()
     if is_new:
         skipped = there.execute(select(SkippedImage).where(SkippedImage.dataset_id == dataset["id"])).mappings()
@@ -86,10 +106,15 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
             here.execute(update(RunRow).where(RunRow.id == own["id"]).values(config=run["config"]))
         elif both and asked[0] > asked[1]:
             columns["config"] = own["config"]
-        captioned = any(len(name) == 2 for name in ours)  # as a published copy's is not
-        if difference or captioned or not ours.keys() < theirs.keys():
-            merged.kept.append(key)
-            return
+        is_filled = False
+        if both and not difference:
+            published = not _has_captions(ours) and _has_captions(theirs)
+            if published:  # its configuration has no folders
+                columns.pop("dataset_id")
+                here.execute(update(RunRow).where(RunRow.id == own["id"]).values(columns))
+            is_filled = _fill(here, there, own["id"], run["id"])
+        (merged.completed if is_filled else merged.kept).append(key)
+        return
     dataset_id = here.scalars(select(DatasetRow.id).where(DatasetRow.fingerprint == fingerprint)).one()
     columns["dataset_id"] = dataset_id
     if own is None:
@@ -106,6 +131,45 @@ def _merge_run(here: Connection, there: Connection, run: RowMapping, fingerprint
         insert_all(here, table, [_without(row, "id", "run_id") for row in rows], run_id=run_id)
 
 
+_NAMED_BY: Final[dict[type[Base], tuple[str, ...]]] = {
+    Caption: ("split", "image_id"),
+    Score: ("split", "domain", "metric"),
+    HeldOutScore: ("split", "metric"),
+    ImageScores: ("split", "metric"),
+    ImageInfluences: ("split", "metric"),
+    AttentionMap: ("split", "image_id"),
+}
+"""What a run may have elsewhere and lack here, by the columns that name a row. Costs are a machine's."""
+
+
+def _fill(here: Connection, there: Connection, own_id: int, run_id: int) -> bool:
+    """Take over the results that a finished run lacks here, or has as not measured; whether there were any."""
+    is_filled = False
+    for table, names in _NAMED_BY.items():
+        own: Any = table
+        ours = {
+            tuple(row[name] for name in names): row
+            for row in here.execute(select(table).where(own.run_id == own_id)).mappings()
+        }
+        as_stored = table.__table__.primary_key
+        for row in there.execute(select(table).where(own.run_id == run_id).order_by(*as_stored)).mappings():
+            known = ours.get(tuple(row[name] for name in names))
+            columns = _without(row, "id", "run_id")
+            if known is None:
+                here.execute(insert(table).values({**columns, "run_id": own_id}))
+            elif "value" in row and known["value"] is None and row["value"] is not None:
+                is_row = [getattr(own, name) == row[name] for name in names]
+                here.execute(update(table).where(own.run_id == own_id, *is_row).values(columns))
+            else:
+                continue
+            is_filled = True
+    return is_filled
+
+
+def _has_captions(results: dict[tuple[Any, ...], Any]) -> bool:
+    return any(len(name) == 2 for name in results)
+
+
 def _results(connection: Connection, run_id: int) -> dict[tuple[Any, ...], Any]:
     scores = select(Score.split, Score.domain, Score.metric, Score.value).where(Score.run_id == run_id)
     captions = select(Caption.split, Caption.image_id, Caption.caption).where(Caption.run_id == run_id)
@@ -113,12 +177,13 @@ def _results(connection: Connection, run_id: int) -> dict[tuple[Any, ...], Any]:
 
 
 def _difference(own: dict[tuple[Any, ...], Any], other: dict[tuple[Any, ...], Any]) -> str | None:
-    # A metric that came with a later release is no disagreement, nor are captions that a published copy lacks.
+    # A metric that came with a later release is no disagreement, nor is one that was not measured, nor are captions
+    # that a published copy lacks.
     # Scores are named by split, domain and metric, captions by split and image.
     own_kinds, their_kinds = ({name[2:] or name[:1] for name in side} for side in (own, other))
     compared = [name for name in {**own, **other} if (name[2:] or name[:1]) in own_kinds & their_kinds]
     pairs = {name: (own.get(name, _ABSENT), other.get(name, _ABSENT)) for name in compared}
-    names = [name for name, pair in pairs.items() if not _agree(*pair)]
+    names = [name for name, pair in pairs.items() if None not in pair and not _agree(*pair)]
     if not names:
         return None
     where, *_, what = names[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
 from results import ImageRecord, Quantity, Store, StoreError
 from results.runs import reading
@@ -170,13 +170,49 @@ def test_what_one_side_lacks_is_no_disagreement(store: Store, other: Store, make
     finish(other, make.spec("same"), make.outcome(0.5, splits=(replace(split, scores=more),)))
     with other.writing() as connection:
         connection.execute(delete(Caption))  # as a published copy has none
-    merged = merge(store, str(other.url.database))
-    assert (merged.kept, merged.conflicts) == (["same-1"], {})
+    merged = [merge(store, str(other.url.database)) for _ in range(2)]
+    assert [(one.completed, one.kept, one.conflicts) for one in merged] == [(["same-1"], [], {}), ([], ["same-1"], {})]
+    assert reading.one_run(store, "same-1").scores["test"]["overall"]["CIDEr-D (df:domain)"].value == 0.4
     with other.writing() as connection:
         connection.execute(delete(Score).where(Score.metric == "CIDEr-D (df:domain)"))
     here = store.url.render_as_string(hide_password=False)
     assert [merge(other, here).completed for _ in range(2)] == [["same-1"], []]
     assert contents(other)["captions"] == contents(store)["captions"] != []
+
+
+@pytest.mark.parametrize("measured_here", [True, False])
+def test_a_measured_score_wins_over_one_that_was_not(
+    measured_here: bool, store: Store, other: Store, make: Any
+) -> None:
+    split = make.outcome(0.5).splits[0]
+    without, measured = (
+        {domain: {**found, "METEOR": meteor} for domain, found in split.scores.items()}
+        for meteor in (Quantity(None, "no Java"), Quantity(0.27))
+    )
+    here, there = (measured, without) if measured_here else (without, measured)
+    by_image = {"METEOR": dict.fromkeys(split.captions, 0.27)}
+    for where, scores in ((store, here), (other, there)):
+        per_image = {**split.per_image, **(by_image if scores is measured else {})}
+        outcome = make.outcome(0.5, splits=(replace(split, scores=scores, per_image=per_image),))
+        finish(where, make.spec("same"), outcome)
+    merged = merge(store, str(other.url.database))
+    assert merged.conflicts == {}
+    assert merged.completed == ([] if measured_here else ["same-1"])
+    run = reading.one_run(store, "same-1")
+    assert run.scores["test"]["overall"]["METEOR"] == Quantity(0.27)
+    assert contents(store)["image_scores"] == (contents(store) if measured_here else contents(other))["image_scores"]
+    assert contents(store)["costs"] == contents(other)["costs"]
+
+
+def test_the_folder_of_pictures_comes_into_a_published_copy(store: Store, other: Store) -> None:
+    with store.writing() as connection:
+        connection.execute(update(DatasetRow).values(root=DatasetRow.name))
+    merge(store, str(other.url.database))
+    assert reading.datasets(store)[0].root == "/elsewhere"
+    with other.writing() as connection:
+        connection.execute(update(DatasetRow).values(root=DatasetRow.name))
+    merge(store, str(other.url.database))
+    assert reading.datasets(store)[0].root == "/elsewhere"
 
 
 def test_what_is_missing_of_images_is_added(store: Store, other: Store, make: Any, tmp_path: Path) -> None:
