@@ -45,7 +45,7 @@ def run_benchmark(
         more = None if request.more is None else more_evaluator(request.more, context.data, asked.opening.device)
         # The plan: a spec for every run, or the finished run that stands for it.
         with reporter.step("Planning the runs"):
-            specs = plan(request, asked, context, reporter)
+            specs = plan(request, asked, context, reporter, store)
             store.record_dataset(context.data.record(context.signature["data"]))
             specs, notes = settle(specs, store, accept=request.accept_code_changes, rerun=request.rerun)
         for note in notes:

@@ -21,6 +21,7 @@ from harness.benchmark.costs import memory_bytes
 from harness.benchmark.engines import Engine
 from harness.benchmark.engines.here import HereEngine
 from harness.benchmark.hub_model import HubOptions
+from harness.benchmark.identity.reuse import settle
 from harness.benchmark.rows import RequestedModel, graph_kinds, plan_runs, resolve_models, within_recipe
 from harness.benchmark.run_config import Opening, RunConfig
 from harness.config.execution import AUTO, ExecutionConfig
@@ -36,6 +37,7 @@ from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
 from results.records import RunSpec, budget_of
+from results.store.store import Store
 
 SAMPLED = 16
 
@@ -123,8 +125,11 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
     )
 
 
-def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter) -> list[RunSpec]:
-    """All runs of a request in the order of execution, each with the configuration that it is executed by."""
+def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter, store: Store | None) -> list[RunSpec]:
+    """All runs of a request in the order of execution, each with the configuration that it is executed by.
+
+    Members of ensembles are finished runs of the store, if it has any that the request accepts.
+    """
     trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
     workspace, budgets, tuned = request.workspace, request.budgets, None
     if trained:
@@ -135,7 +140,13 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         if request.tuned is not None:
             tuned = request.tuned(context, trained, reporter)
     seeds, first, execution = request.seeds, request.first_seed, request.execution
-    runs_of = partial(plan_runs, seeds=seeds, workspace=workspace, tuned=tuned, budgets=budgets)
+
+    def reuse(specs: list[RunSpec]) -> list[RunSpec]:
+        if store is None or not request.accept_code_changes:
+            return specs
+        return settle(specs, store, accept=True, rerun=request.rerun)[0]
+
+    runs_of = partial(plan_runs, seeds=seeds, workspace=workspace, tuned=tuned, budgets=budgets, reuse=reuse)
     models = [
         replace(each, captions=each.captions.checked(context.data, reporter, allow_subset=request.allow_subset))
         if each.captions

@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
@@ -126,7 +127,11 @@ def _look(request: Request, asked: Asked, reporter: Reporter) -> Preview:
     if missing and regions is not None:
         return replace(found, unknown="the regions, which identify them, are not in the cache")
     record = context.data.record(context.signature["data"])
-    return replace(found, specs=plan(request, asked, context, reporter), record=record)
+    with ExitStack() as stack:
+        store = None
+        if _has_results(workspace):
+            store = stack.enter_context(Store(workspace.database, read_only=True))
+        return replace(found, specs=plan(request, asked, context, reporter, store), record=record)
 
 
 def _has_results(place: Workspace) -> bool:

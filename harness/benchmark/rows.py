@@ -1,7 +1,7 @@
 """The rows of a benchmark: each word of `--models` resolved once into a kind, and its runs: a spec a model and seed."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -186,8 +186,11 @@ def plan_runs(
     first_seed: int = 0,
     tuned: Tuned | None = None,
     budgets: Sequence[int] = (1,),
+    reuse: Callable[[list[RunSpec]], list[RunSpec]] = list,
 ) -> list[RunSpec]:
     """The runs in the order of execution: reference rows, once, then seed by seed, so that every model has a row early.
+
+    `reuse` gives the finished runs that stand for members of ensembles.
 
     Other untrained rows come once too, with the first seed. Trained ones come budget by budget, ascending, so that the
     run that a longer one goes on from has ended before. Ensembles come last: as many as the seeds are enough for, and
@@ -206,7 +209,7 @@ def plan_runs(
     # Of stored runs alone all would be the same one.
     ensembles = [(model, any(part.kind == "trained" for part in model.models)) for model in models if model.parts]
     return alone + [
-        _ensemble(model, first_seed, number, context.under(budget), workspace, tuned)
+        _ensemble(model, first_seed, number, context.under(budget), workspace, tuned, reuse)
         for model, seeded in ensembles
         for budget in (budgets if seeded else budgets[:1])
         for number in range(max(1, seeds // max(count for _, count in model.parts)) if seeded else 1)
@@ -353,7 +356,13 @@ def _stored(model: str, context: RunContext, workspace: Workspace) -> RunSpec:
 
 
 def _ensemble(
-    model: RequestedModel, first: int, number: int, context: RunContext, workspace: Workspace, tuned: Tuned | None
+    model: RequestedModel,
+    first: int,
+    number: int,
+    context: RunContext,
+    workspace: Workspace,
+    tuned: Tuned | None,
+    reuse: Callable[[list[RunSpec]], list[RunSpec]],
 ) -> RunSpec:
     """Stored runs together, the `number`th of such ensembles: no two of a row share a seed of a trained model."""
     members = [
@@ -361,6 +370,7 @@ def _ensemble(
         for part, count in model.parts
         for seed in range(count)
     ]
+    members = reuse(members)
     names = list(dict.fromkeys(part.name for part in model.models))
     signature = {
         field: "+".join(dict.fromkeys(member.signature[field] for member in members if field in member.signature))

@@ -28,8 +28,6 @@ def report(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            exists=True,
-            file_okay=False,
             help="Folder of the pictures. Of a file given by --db no others are shown.",
         ),
     ] = None,
@@ -59,6 +57,8 @@ def report(
     folder = out or Workspace(workspace).report
     if not terminal:
         check_out(folder, folder=True)
+        if images is not None and not images.is_dir():
+            raise BenchError(f"--images {images}: there is no such folder", "name the folder of the pictures")
     gc.disable()  # of a million objects few are in a cycle, and the search for them takes a tenth of the time
     try:
         with open_results(workspace, db) as store:

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "892d412a"
+SOURCES = "459b95e1"
 
 
 @cache

@@ -95,6 +95,18 @@ def test_seeds_are_spent_on_ensembles_that_share_none(small: RunContext, workspa
     assert first.config["card"]["model"] == "show_tell"
 
 
+def test_finished_runs_that_are_re_used_are_the_members(small: RunContext, workspace: Workspace) -> None:
+    models = resolve_models(["ensemble:show_tell:2"], workspace)
+    [now] = plan_runs(models, 2, small, workspace)
+
+    def older(specs: list[RunSpec]) -> list[RunSpec]:
+        return [replace(spec, key=f"older-{spec.seed}") for spec in specs]
+
+    [of_finished] = plan_runs(models, 2, small, workspace, reuse=older)
+    assert of_finished.config["members"] == ["older-0", "older-1"]
+    assert of_finished.key != now.key
+
+
 def test_what_any_member_has_seen_before_is_on_the_row(small: RunContext, workspace: Workspace) -> None:
     captions = Pretraining(("A", "C"), "1 M", ("COCO",), {"coco": "all"}, "x")
     for key, of in zip(KEYS, (None, captions, Pretraining((), "none", (), {}, "x")), strict=True):
