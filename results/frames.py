@@ -73,7 +73,8 @@ class Results:
 
     and end with
 
-    - track (category): "controlled", or "paper" for models trained as their papers say
+    - track (category): "controlled", or "paper" for models trained as their papers say; in the leaderboard also
+      "systems", of those that were not trained here
     - fingerprint (category): digest of the data set
     - signature (category): what scores depend on besides model and seed; runs are comparable only where fingerprint,
       track and signature are the same
@@ -129,6 +130,7 @@ class Results:
           Costs that any row has bounds of have two more columns: quartiles of a latency (latency_median_low_s,
           latency_median_high_s), the range of an estimate (train_a100_hours_estimate_low), mean over seeds
         - other_machines (string): which seeds ran on other machines than most of the group; missing: none
+        - stated (string): what the card of a system that was trained elsewhere states of its costs; missing: nothing
         - runs (string): keys of the runs, separated by spaces
         - pretraining (string): what the weights were trained on before the run; missing: nothing
         - outdated (string): why it is not of the newest code; missing: it is
@@ -364,7 +366,7 @@ _BESIDE = {
     f"{RANKING_METRIC}_published_matches": "boolean",
 }
 _LAST = {
-    **dict.fromkeys(("other_machines", "runs", "pretraining", "outdated", "elsewhere", "plugins"), "string"),
+    **dict.fromkeys(("other_machines", "stated", "runs", "pretraining", "outdated", "elsewhere", "plugins"), "string"),
     **{name: dtype for name, dtype in CONDITIONS.items() if name != "track"},
 }
 
@@ -375,9 +377,10 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "group": number,
         "dataset": group.dataset,
         "split": group.split,
-        "track": runs[0].track,
+        "track": group.track,
         "model": row.model,
         "role": row.role,
+        "stated": _stated(row),
         "differs": ", ".join(f"{name}: {value}" for name, value in row.differs.items() if value is not None),
         "seeds": " ".join(map(str, row.seeds)),
         "runs": " ".join(row.keys),
@@ -387,10 +390,15 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
         "plugins": ", ".join(row.plugins) or None,
         "other_machines": "; ".join(dict.fromkeys(other.said for other in row.other_machines.values())) or None,
         "fingerprint": group.fingerprint,
-        "signature": signature_text(runs[0].signature),
+        "signature": signature_text(runs[0].table_signature),
         "code_model": " ".join(dict.fromkeys(code.model for code in codes if code.model)) or None,
         "code_revision": " ".join(dict.fromkeys(code.revision for code in codes)) or None,
     }
+
+
+def _stated(row: Row) -> str | None:
+    parts = [f"{name} {cost.value:.12g}{' ' * bool(cost.unit)}{cost.unit}" for name, cost in row.stated.items()]
+    return "; ".join([*parts, *filter(None, [row.stated_hardware])]) or None
 
 
 def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from harness.benchmark.context import BenchmarkData
 from harness.benchmark.scoring import score_split, within
@@ -50,6 +50,8 @@ class SystemCard(Strict):
         overlap: by evaluated data set, why images of it may have been seen.
         whose: who wrote the file, and where it is from.
         printed, printed_in: scores that a paper prints of it, in per cent by metric, and where.
+        parameters, gmac, train_hours, hardware: what its authors state of its costs: numbers, GMAC of a caption, hours
+            of training, and on what.
         scores: files with a number a caption by metrics that others compute; they lie in the folder of the captions.
         id_field, by_position, caption_field: where the captions and the names of their images are, if the file leaves
             it open (`harness.data.formats.match`); these three are in the run's key.
@@ -70,6 +72,10 @@ class SystemCard(Strict):
     whose: str = ""
     printed: Mapping[str, float] = {}
     printed_in: str = ""
+    parameters: int | None = Field(default=None, gt=0)
+    gmac: float | None = Field(default=None, gt=0)
+    train_hours: float | None = Field(default=None, gt=0)
+    hardware: str = ""
     scores: Mapping[str, str] = {}
     id_field: str | None = None
     by_position: bool = False

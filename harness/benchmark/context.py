@@ -19,7 +19,7 @@ from harness.benchmark.identity.signature import (
 from harness.benchmark.run_config import Opening
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
-from harness.config.model_patterns import CAPTIONS, looks_at_nothing
+from harness.config.model_patterns import CAPTIONS, looks_at_nothing, needs_no_training_captions
 from harness.config.preset import Decoding, Preset
 from harness.config.tuning import AppliedTuning, tuned_preset
 from harness.data.backbones.backbone import Backbone, open_backbone
@@ -283,7 +283,7 @@ def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> N
     """
     for name, samples in dataset.splits.items():
         refuse_unspaced((caption for sample in samples for caption in sample.captions), f"the split {name}")
-    trained = [name for name in opening.sees if name not in REFERENCE_ROWS and not name.startswith(CAPTIONS)]
+    trained = [name for name in opening.sees if name not in REFERENCE_ROWS and not needs_no_training_captions(name)]
     if dataset.is_references or not trained:
         return
     validating = len(dataset.splits.get("val", ()))
@@ -321,12 +321,12 @@ def open_inputs(opening: Opening, workspace: Workspace, reporter: Reporter | Non
     dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images, reporter=reporter)
     require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
     usable_splits(dataset, dataset.faults)  # before any work
-    trained = [name for name in opening.sees if name != "human" and not name.startswith(CAPTIONS)]
+    trained = [name for name in opening.sees if not needs_no_training_captions(name)]
     if dataset.is_references and trained:
         raise BenchError(
             f"{', '.join(trained[:3])}{' ...' * (len(trained) > 3)}: {dataset.name} has references alone, and no "
             "captions to train on",
-            f"choose human and {CAPTIONS}FILE with --models; or give Karpathy's file of the data set",
+            f"choose human, {CAPTIONS}FILE and hf:NAME with --models; or give Karpathy's file of the data set",
         )
     check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
     backbone = open_backbone(opening.features)

@@ -101,13 +101,22 @@ class HubModel(HubPlace):
         found.check()
         return found
 
-    def chosen_prompt(self) -> Prompt | None:
-        """What it is asked; None where its files are not on this machine, so that its family is unknown."""
+    def check(self) -> None:
+        """BenchError where it cannot caption as it is asked to; nothing where its files are not on this machine."""
         try:
             checkpoint = self.checkpoint()
         except WeightsMissing:
+            return
+        choose_prompt(checkpoint.family, self.prompt)
+        if self.attention is not None:
+            checkpoint.unusual_attention(self.attention)
+
+    def chosen_prompt(self) -> Prompt | None:
+        """What it is asked; None where its files are not on this machine or unusable, so that its run tells."""
+        try:
+            return choose_prompt(self.checkpoint().family, self.prompt)
+        except BenchError:
             return None
-        return choose_prompt(checkpoint.family, self.prompt)
 
     def name(self) -> str:
         """See `folder_name`."""
@@ -131,7 +140,7 @@ class HubModel(HubPlace):
             return None
         try:
             return self.checkpoint().unusual_attention(self.attention)
-        except WeightsMissing:
+        except BenchError:
             return self.attention
 
     def pretraining(self) -> Pretraining:
@@ -225,14 +234,23 @@ class CheckpointCount:
 
 
 def find_checkpoints(names: Iterable[str], options: HubOptions) -> dict[str, HubModel]:
-    """The checkpoints among the words of `--models`, by word; BenchError where one cannot caption as it is asked to."""
-    found = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
-    if not found:
+    """The checkpoints among the words of `--models`, by word.
+
+    One that cannot caption as it is asked to is refused where it stands alone; beside other models its run fails.
+    """
+    names = list(names)
+    checkpoints = {name: HubModel.parse(name, options) for name in names if name.startswith(PREFIX)}
+    if not checkpoints:
         refuse_options(options, "--models names none", "add hf:ORG/NAME or hf:FOLDER")
-    for model in found.values():  # what refuses does so before any work; weights that are not here their runs tell
-        model.chosen_prompt()
-        model.unusual_attention()
-    return found
+    errors = []
+    for model in checkpoints.values():  # weights that are not here their runs tell
+        try:
+            model.check()
+        except BenchError as error:
+            errors.append(error)
+    if errors and len(errors) == len(names):
+        raise errors[0]
+    return checkpoints
 
 
 def count_checkpoint(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.config.execution import AUTO
 from harness.config.limits import MAX_PROCESSES
-from harness.config.model_patterns import looks_at_nothing, split_patterns
+from harness.config.model_patterns import needs_no_features, split_patterns
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded, require_file, require_utf8, shortened
 from harness.utils.workspace import Workspace
@@ -118,12 +118,12 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     check_dataset(given.data)
     seen = region_config(given.regions, given.region_count, given.region_bins)
     related = graph_config(*graphs, seen)
-    blind = all(map(looks_at_nothing, split_patterns(given.models)))
+    without_features = all(map(needs_no_features, split_patterns(given.models)))
     from_pictures = seen is None or needs_backbone(seen.source)
     backbone, settings = given.backbone or "filterbank", tuple(given.backbone_option or ())
     if from_pictures:
         preset.check_backbone(backbone)
-    if given.backbone is None and not blind and given.data != "scenes" and from_pictures:
+    if given.backbone is None and not without_features and given.data != "scenes" and from_pictures:
         raise BenchError(
             f"--data {given.data} needs a backbone to extract features with",
             "add --backbone NAME [--backbone-weights FILE], for example --backbone resnet50; "

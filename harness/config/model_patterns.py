@@ -15,6 +15,21 @@ def looks_at_nothing(name: str) -> bool:
     return name in {"human", "majority"} or name.startswith(CAPTIONS)
 
 
+def needs_no_features(name: str) -> bool:
+    """Whether a row reads no features: no pictures at all, or pixels, as published checkpoints do."""
+    return looks_at_nothing(name) or is_published(name)
+
+
+def needs_no_training_captions(name: str) -> bool:
+    """Whether a row is neither trained nor made of training captions."""
+    return name == "human" or name.startswith(CAPTIONS) or is_published(name)
+
+
+def is_published(name: str) -> bool:
+    """Whether a row is a published checkpoint as it is: of the hub, or a model of the zoo with its own weights."""
+    return name.startswith("hf:") or name.endswith("/pretrained")
+
+
 def split_patterns(text: str) -> tuple[str, ...]:
     """The words of a comma-separated list, without spaces and empty words."""
     return tuple(filter(None, map(str.strip, text.split(","))))

@@ -14,7 +14,7 @@ from harness.config.preset import Decoding
 from harness.data.dataset import Dataset
 from harness.data.images import load_image
 from harness.inference.generate import Captions
-from harness.inference.hub_checkpoint import DTYPES, FLASH, Checkpoint, Prompt, clean
+from harness.inference.hub_checkpoint import DTYPES, FLASH, SEPARATE, Checkpoint, Prompt, clean
 from harness.measure.flops import GenerationCounts, count_generation
 from harness.measure.memory import LiveTensors, free_memory
 from harness.utils.errors import BenchError
@@ -75,6 +75,9 @@ class HubCaptioner:
     @property
     def vision(self) -> nn.Module | None:
         """The module that sees; None where no module has one of the names that transformers gives it."""
+        if self.network.config.model_type == SEPARATE:
+            encoder: nn.Module = self.network.encoder
+            return encoder
         named = ((name.rpartition(".")[2], module) for name, module in self.network.named_modules())
         return next((module for last, module in named if last in _VISION), None)
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from harness.data.hub import require_files
 from harness.utils.errors import BenchError
+from harness.utils.files import shortened
 from harness.utils.hashing import digest
 from zoo.errors import first_sentence
 
@@ -27,11 +28,19 @@ _FETCH = "fetch it again, or name the folder of a complete model: config.json, i
 _COMPLETE = "add preprocessor_config.json and the tokenizer's files, with processor.save_pretrained(FOLDER)"
 _IMAGES = ("preprocessor_config.json", "processor_config.json")
 _WORDS = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "vocab.txt")
+SEPARATE: Final = "vision-encoder-decoder"  # whose decoder takes no prompt
 _FILE = Path(__file__).with_name("hub_prompts.yaml")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 OWN = "own"
 _SENTENCE = re.compile(r".*?[.!?](?=\s|$)")
 _QUOTES: Final = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"))
+
+
+class SeparateProcessors(NamedTuple):
+    """An image processor and a tokenizer of one folder that has no processor of both, as ViT-GPT-2's."""
+
+    image_processor: Any
+    tokenizer: Any
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class Checkpoint:
         Raises:
             BenchError: there is none, it is damaged, or it wants code of its own.
         """
-        from transformers import AutoProcessor
+        from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
 
         for what, files in (("images", _IMAGES), ("text", _WORDS)):
             if not any((self.folder / name).is_file() for name in files):
@@ -114,9 +123,18 @@ class Checkpoint:
             damaged = next((file for file in sorted(self.folder.glob("*.json")) if _json_of(file) is None), None)
             why = first_sentence(error) if damaged is None else f"{damaged.name} is no JSON"
             raise BenchError(f"{self.asked} has no usable processor: {why}", _FETCH) from error
-        if not (hasattr(found, "tokenizer") and hasattr(found, "image_processor")):
+        if hasattr(found, "tokenizer") and hasattr(found, "image_processor"):
+            return found
+        if self.family != SEPARATE:
             raise BenchError(f"{self.asked} has no processor: its files give a {type(found).__name__} alone", _COMPLETE)
-        return found
+        return SeparateProcessors(self._part(AutoImageProcessor), self._part(AutoTokenizer))
+
+    def _part(self, kind: Any) -> Any:
+        try:
+            return kind.from_pretrained(str(self.folder), local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # the library may raise anything
+            why = first_sentence(error)
+            raise BenchError(f"{self.asked} has no usable {kind.__name__.lower()}: {why}", _FETCH) from error
 
     def unusual_attention(self, asked: str) -> str | None:
         """`asked`, one of `ATTENTION`; None where the network computes attention so by itself.
@@ -216,6 +234,8 @@ def choose_prompt(family: str, asked: str | None) -> Prompt:
     else:
         name = OWN
     text = templates.get(name, asked or "")
+    if text and family == SEPARATE:
+        raise BenchError(f"--hub prompt={shortened(text)}: the family {family} takes no prompt", "leave it out")
     layout, bare = settings["layout"], not text and settings.get("bare_if_empty", False)
     return Prompt(name, text, layout, "{image}" in layout and settings.get("chat", True), bare)
 

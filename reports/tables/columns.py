@@ -14,7 +14,7 @@ from reports.tables.table import Cell, Column, Table, line_of, noted, table_of
 from results.records import Quantity
 from results.runs.leaderboard import RANKING_METRIC, Group, Row
 from results.runs.more_metrics import BETTER, MORE_METRICS, base_name, depends_on, more_order
-from results.runs.run import Run
+from results.runs.run import SYSTEMS, Run
 from results.runs.spreads import Spread
 from results.runs.standings import ALONE, NOT_ABOVE, STILL_LEARNING, FloorTest, Standing
 from results.statistics.architecture import AS_GIVEN, NEEDS_SEEDS, OVER_IMAGES
@@ -59,7 +59,7 @@ def leaderboards(
     columns = [_PLACE, score_column(main), _INTERVAL]
     if runs and main == RANKING_METRIC and any(has_published(each, runs) for each in groups):
         # The only thing beside captions of other systems that is known of them.
-        columns.append(replace(published_column(runs), more=groups[0].track != "captions"))
+        columns.append(replace(published_column(runs), more=groups[0].track != SYSTEMS))
     columns += [score_column(name) for name in scores if name in stored and name != main]
     columns += [cost_column(name, rows) for name in costs if name in measured]
     whole = [table_of(group, columns, facets) for group in groups]
@@ -158,7 +158,7 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
 def absent_levels(group: Group) -> str:
     """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
     levels = {"majority": "the floor", "human": "the human level"}
-    if group.track == "captions":  # perhaps of references alone, without captions to choose from
+    if group.track == SYSTEMS:  # perhaps of references alone, without captions to choose from
         here = any(row.model == "human" for row in group.references)
         return "" if here else "bench run --models captions:FILE,human --data REFERENCES shows the human level too."
     if group.signature.get("nrefs") == "1":
@@ -280,7 +280,8 @@ def cost_cell(row: Row, name: str) -> Cell:
         return Cell("")  # it has no model
     cell = quantity_cell(row.costs, name)
     if cell.value is None:
-        return cell
+        stated = row.stated.get("gmac_beam" if name.startswith("gmac_beam") else name)
+        return cell if stated is None else _stated_cell(name, stated, row.stated_hardware)
     reasons = [cell.note] if cell.note else []
     if is_noise(row, name):
         cell = replace(cell, text=f"~{cell.text}")
@@ -290,6 +291,13 @@ def cost_cell(row: Row, name: str) -> Cell:
         reasons.append(other.said)
     note = "; ".join(reasons)
     return replace(cell, reason=note or cell.reason, note=note)
+
+
+def _stated_cell(name: str, stated: Quantity, hardware: str) -> Cell:
+    assert stated.value is not None
+    where = f", trained on {hardware}" if hardware else ""
+    text = f"{numbers.amount(name, stated.value, stated.unit)} stated"
+    return noted(text, f"stated on its card{where}; not measured here", stated.value)
 
 
 def quantity_cell(costs: Mapping[str, Quantity], name: str) -> Cell:

@@ -29,7 +29,7 @@ FIELDS = {
     "clean": "rules that shortened what a checkpoint of the hub says, where there are any",
     "attn": "how a checkpoint of the hub computes attention, where it is not its usual way",
     "prec": "arithmetic of training, validation and captioning",
-    "track": "controlled: all models trained alike; paper: each by its own paper's recipe",
+    "track": "controlled: all models trained alike; paper: each by its own paper's recipe; systems: not trained here",
     "recipe": "settings of a paper's recipe that differ from the shared ones",
     "rev": "results revision of the code: raised when the same settings may give other captions or scores",
     "v": "release of captionbench",

@@ -11,6 +11,8 @@ from reports.tables.fields import ROLES
 from reports.tables.numbers import DASH
 from results.runs.leaderboard import Group, Row
 
+_CARD = "the card of its captions"
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -173,7 +175,7 @@ def line_of(
 def badges(row: Row, group: Group) -> tuple[Badge, ...]:
     """What a reader must know of the row: what its model may have seen, how its training ended, what made it."""
     seen = contamination(row.pretraining, group.dataset, group.split)
-    if seen is not None and group.track == "captions" and row.pretraining and not row.pretraining.data_sets:
+    if seen is not None and row.pretraining and row.pretraining.source == _CARD and not row.pretraining.data_sets:
         seen = replace(seen, sentence=f"{seen.sentence} A card says it (--cards).")
     found = (seen, learning_label(row))
     outdated = Badge("older code", f"Not made by the newest code: {row.outdated}.") if row.outdated else None

@@ -26,6 +26,8 @@ from results.text import printable
 
 _LINES = 23
 """Of a terminal of 24 lines; the last has the prompt."""
+_BESIDE_NAME = 30  # columns for rank, score and interval
+_FEWEST_LETTERS = 20
 _FEWEST_ROWS = 3
 _FAILURES = 3
 _COMMAND_LINES = 3
@@ -200,7 +202,7 @@ def _conditions(group: Group) -> str:
         parts.append(f"{group.comparisons.images:,} images")
     seeds = {len(row.seeds) for row in group.rows}
     if group.is_as_given:
-        parts.append("captions as given")
+        parts.append("systems as they are")
     elif seeds:
         count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
         parts.append(f"{count} seed{'' if seeds == {1} else 's'}")
@@ -218,7 +220,7 @@ def _levels(table: Table, metric: str) -> str:
 def _best_rows(table: Table, lines: Sequence[Line], metric: str, width: int) -> RichTable:
     """Rank, model, score, interval and costs: as many columns as there is room for."""
     columns = [at for at in (table.place(PLACE),) if at is not None and table.shows(at)]
-    name_width = max(len(_name(line)) for line in lines)
+    name_width = min(max(len(_name(line)) for line in lines), max(width - _BESIDE_NAME, _FEWEST_LETTERS))
     room = width - name_width - sum(_width(table, lines, at) for at in columns)
     numbers = []
     costs = [name for name in _COSTS if table.place(name) is not None]
@@ -230,7 +232,7 @@ def _best_rows(table: Table, lines: Sequence[Line], metric: str, width: int) -> 
     grid = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for at in columns:
         grid.add_column(_heading(table, at), justify="right", no_wrap=True)
-    grid.add_column("model", no_wrap=True, overflow="ellipsis", max_width=max(width - 30, 20))
+    grid.add_column("model", no_wrap=True, overflow="ellipsis", max_width=name_width)
     for at in numbers:
         grid.add_column(_heading(table, at), justify="right", no_wrap=True)
     for line in lines:

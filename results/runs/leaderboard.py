@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any, Final
 
 from results.errors import StoreError
 from results.records import CodeRecord, Quantity, Role, without_code
 from results.runs.reading import FINISHED, image_scores, read_runs
-from results.runs.run import Run, StoredPretraining
+from results.runs.run import NO_PART, SYSTEMS, Run, StoredPretraining
 from results.runs.spreads import OtherMachine, Phase, Spread, machines_of_most, made_elsewhere, row_costs, spreads
 from results.runs.standings import (
     JUDGED_AS_USUAL,
@@ -26,6 +27,12 @@ from results.store.store import Store
 
 RANKING_METRIC = "CIDEr-D"
 _NAMED = 3
+_STATED: Final = (
+    ("parameters", "parameters", 1.0, ""),
+    ("gmac_beam", "gmac", 1.0, "GMAC"),
+    ("train_seconds", "train_hours", 3600.0, "s"),
+)
+_RUN_HERE_WITH = frozenset({"prompt", "search", "clean", "attn", "prec", "beam", "maxlen", "lenpen"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +42,12 @@ class Row:
     `seeds` and `keys` run in parallel, ascending by seed. `scores[metric]` are over the whole split, `held_out` against
     one reference less, each left out in turn; `domains` and `facts` by domain. `costs` are means over the seeds that
     have them; times, rates and energy only over those on the machine of most runs of the group, and `other_machines`
-    says where not. `differs` names what sets the row apart, configuration or signature fields to values (None: has no
-    such field): from rows of the same model, or of a reference from the group's signature. `standings` has places by
-    metric, none for references; `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`,
-    `elsewhere` and `unmatched` say why the row is not of the newest code, not computed as most rows, not as large as
-    the others. `ladder` is equal for rows that differ in the budget alone.
+    says where not. `stated` are costs that a system's card states, of a training on `stated_hardware`. `differs` names
+    what sets the row apart, configuration or signature fields to values (None: has no such field): from rows of the
+    same model, or of a reference from the group's signature. `standings` has places by metric, none for references;
+    `learning` by seed how training ended, `by_seed` the metric that sorts. `outdated`, `elsewhere` and `unmatched` say
+    why the row is not of the newest code, not computed as most rows, not as large as the others. `ladder` is equal for
+    rows that differ in the budget alone.
     """
 
     model: str
@@ -66,6 +74,8 @@ class Row:
     more: dict[str, Spread] = field(default_factory=dict)
     facts: dict[str, dict[str, Spread]] = field(default_factory=dict)
     ladder: object = None
+    stated: dict[str, Quantity] = field(default_factory=dict)
+    stated_hardware: str = ""
 
     def mean(self, metric: str) -> float | None:
         spread = self.scores.get(metric)
@@ -87,6 +97,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows that may be ranked against each other: same data, same split, same track, same signature.
+
+    Of the track "systems", which is no run's own, rows share what they are scored by alone (`Run.table_signature`).
 
     `rows` are sorted by mean `metric`, best first, those without one last; `references` may differ in the signature and
     are never ranked. `separating` names the fields that differ between this group and others of the same data set name
@@ -119,7 +131,7 @@ class Group:
 
     @property
     def is_as_given(self) -> bool:
-        return self.track == "captions" and not (self.comparisons is not None and bool(self.comparisons.seeds))
+        return self.track == SYSTEMS and not (self.comparisons is not None and bool(self.comparisons.seeds))
 
     @property
     def name(self) -> str:
@@ -236,8 +248,11 @@ def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
 def _independent(runs: Sequence[Run]) -> list[Run]:
     """Runs of a row less those that share a model, or a file of captions, with one before; no two have one seed.
 
-    Each command numbers files and ensembles anew, whatever others of their name there are.
+    Each command numbers files and ensembles anew, whatever others of their name there are. A checkpoint has no seeds:
+    it has one run, the last.
     """
+    if runs[0].is_system and runs[0].kind != "captions":
+        return [max(runs, key=lambda run: run.id)]
     kept, seen = list[Run](), set[str]()
     for run in runs:
         own = set(run.config.get("members") or [run.card.get("sha256", run.key)])
@@ -261,13 +276,16 @@ def _group(
     by_row, machines = rows_of(members), machines_of_most(run.environment for run in members)
     for runs in by_row:
         rivals = [other[0].variant for other in by_row if other[0].model == runs[0].model]
-        pairs.append((_row(runs, split, _differences(runs[0].variant, rivals), context, machines), runs))
+        differs = _differences(runs[0].variant, rivals)
+        if first.is_system:
+            differs |= _conditions_of_system(runs[0], by_row)
+        pairs.append((_row(runs, split, differs, context, machines), runs))
     pairs.sort(key=lambda pair: _rank(pair[0], context.metric))
     rows = [runs for _, runs in pairs]
-    references = _newest(beside.get((first.fingerprint, split), ()), first.conditions)
+    references = _newest(beside.get((first.fingerprint, split), ()), first.table_conditions)
     other = rows_of(run for run in of_split[first.fingerprint, split] if run.comparable != first.comparable)
     floors = floor_rows(rows, rows_of(references), other)
-    beside_rows = _references(references, split, first.conditions, context)
+    beside_rows = _references(references, split, first.table_conditions, context)
     human = next((row.mean(context.metric) for row in beside_rows if row.model == "human"), None)
     margin = margin_of(context.judging, human, (row.mean(context.metric) for row, _ in pairs))
     gains = [_gain(runs, split, margin[0], context) for runs in rows]
@@ -278,7 +296,7 @@ def _group(
         rows, floors, split, context.scored, context.metric, context.judging, margin, compared_elsewhere, longer
     )
     return Group(
-        *(first.dataset, first.fingerprint, split, first.track, first.signature),
+        *(first.dataset, first.fingerprint, split, first.table_track, first.table_signature),
         rows=tuple(
             replace(row, standings=of, elsewhere=elsewhere.get(number), gain=gain)
             for number, ((row, _), of, gain) in enumerate(zip(pairs, found, gains, strict=True))
@@ -291,6 +309,17 @@ def _group(
     )
 
 
+def _conditions_of_system(run: Run, rows: Iterable[Sequence[Run]]) -> dict[str, str | None]:
+    """How a system was run here, where others of its table were run otherwise; and that images were not named."""
+    own, others = run.variant, [other[0].variant for other in rows if other[0].kind != "captions"]
+    shown: dict[str, str | None] = {}
+    if run.kind != "captions":
+        # A template is laid out for each family in its own way, which the digest behind its name says.
+        short = [{name: value.partition("#")[0] for name, value in variant.items()} for variant in (own, *others)]
+        shown = {name: own.get(name) for name in _differences(short[0], short[1:]) if name in _RUN_HERE_WITH}
+    return shown | ({"ids": own["ids"]} if "ids" in own else {})
+
+
 def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], context: _Context) -> tuple[Row, ...]:
     """Rows of references; they differ from the `conditions` of the group, where it has any."""
     group = [conditions] if conditions else []
@@ -298,8 +327,13 @@ def _references(runs: Sequence[Run], split: str, conditions: Mapping[str, str], 
     rows = []
     for row in rows_of(runs):
         differs = _differences(row[0].conditions, group)
-        if group and conditions["track"] == "captions":
-            differs.pop("track", None)  # in which no reference is
+        if group and conditions["track"] == SYSTEMS:  # in which no reference is, nor most of what it is made by
+            differs = {
+                name: value
+                for name, value in differs.items()
+                if name in conditions or (value not in (NO_PART, None) and name in {"heldout", "feat"})
+            }
+            differs.pop("track", None)
         if "rev" in conditions:
             differs.pop("v", None)  # of a results revision any release is comparable
         rows.append(_row(row, split, differs, context, machines))
@@ -353,7 +387,18 @@ def _row(
         learning={run.seed: run.learning for run in runs if run.learning is not None},
         by_seed=_values(runs, split, context.metric),
         ladder=_whatever_the_schedule(runs[0]),
+        stated=_stated_costs(runs[0].card),
+        stated_hardware=runs[0].card.get("hardware") or "",
     )
+
+
+def _stated_costs(card: Mapping[str, Any]) -> dict[str, Quantity]:
+    """What the card of a system that was trained elsewhere states of its costs, by their names here."""
+    stated = {}
+    for name, field_name, factor, unit in _STATED:
+        if (value := card.get(field_name)) is not None:
+            stated[name] = Quantity(factor * value, unit=unit)
+    return stated
 
 
 def _rank(row: Row, metric: str) -> tuple[bool, float, str]:

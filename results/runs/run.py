@@ -11,11 +11,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from results.records import CodeRecord, EpochRecord, Quantity, Role, RunKind, Status, budget_of, stages_of
 from results.statistics.learning import Learning, idle_share, learning, mean_learning
 
+SYSTEMS: Final = "systems"
+"""The track of systems that were not trained here, whatever track their runs were stored with."""
+_SYSTEM_KINDS: Final = frozenset({"captions", "pretrained", "hub"})
+_SCORED_BY: Final = frozenset({"data", "nrefs", "tok", "df", "subset", "rev", "v"})
+"""What separates tables of systems: the images, their references, and how captions are scored."""
+_OF_SYSTEM: Final = (
+    *("feat", "vocab", "prompt", "search", "clean", "attn", "prec", "beam", "maxlen", "lenpen"),
+    *("pretraining", "ids"),
+)
+"""What tells rows of one system apart: its processor, prompt, precision and decoding."""
+NO_PART: Final = "none"
+"""What a signature says of conditions that a row has no part in."""
 Scores = dict[str, dict[str, dict[str, Quantity]]]
 ByImage = dict[int, float]
 
@@ -91,12 +103,34 @@ class Run:
         """What its configuration says of its model, or of the system that wrote its captions; empty without."""
         return self.config.get("card") or {}
 
+    @property
+    def is_system(self) -> bool:
+        """Whether it is of a system that was not trained here."""
+        return self.role == "model" and self.kind in _SYSTEM_KINDS
+
+    @property
+    def table_track(self) -> str:
+        """The track of the table that it stands in."""
+        return SYSTEMS if self.is_system else self.track
+
+    @property
+    def table_signature(self) -> dict[str, str]:
+        """The fields of the signature that all rows of its table have in common."""
+        if not self.is_system:
+            return self.signature
+        return {name: value for name, value in self.signature.items() if name in _SCORED_BY}
+
+    @property
+    def table_conditions(self) -> dict[str, str]:
+        """As `conditions`, of its table."""
+        return {"track": self.table_track, **self.table_signature}
+
     @cached_property
     def comparable(self) -> tuple[str, str, frozenset[tuple[str, str]]]:
         """Equal for runs whose scores on a split may be compared; of a results revision any release is."""
         left_out = {"v"} if "rev" in self.signature else set()
-        signature = frozenset(item for item in self.signature.items() if item[0] not in left_out)
-        return self.fingerprint, self.track, signature
+        signature = frozenset(item for item in self.table_signature.items() if item[0] not in left_out)
+        return self.fingerprint, self.table_track, signature
 
     @property
     def budget(self) -> int:
@@ -123,6 +157,9 @@ class Run:
         config = {name: value for name, value in self.config.items() if name not in described}
         made_by = {"code": self.code.model or ""} if self.code else {"code_version": self.code_version}
         file = {} if self.card.get("named", True) else {"captions": self.card["sha256"][:8]}
+        if self.is_system:
+            own = {name: self.signature.get(name, NO_PART) for name in _OF_SYSTEM}
+            return {name: value for name, value in own.items() if value != NO_PART} | file | made_by
         return {**dict(_flat(config, "")), **file, **made_by}
 
     @cached_property

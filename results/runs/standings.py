@@ -8,13 +8,12 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from results.runs.run import ByImage, Run
+from results.runs.run import NO_PART, ByImage, Run
 from results.statistics.architecture import NEEDS_IMAGES, Placing, estimate, missing, of_any_seeds, p_of_t, places
 from results.statistics.learning import LEAST, mean_learning
 from results.statistics.significance import ALPHA, Array, holm, matrix, mean_of_seeds, sign_flip_columns
 
 FLOORS: Final = ("majority", "retrieval", "blind")
-_NO_PART: Final = "none"  # what a reference's signature says of conditions that it has no part in
 _SEES_PIXELS: Final = "pixels["
 NOT_ABOVE: Final = "not above the floor"
 STILL_LEARNING: Final = "still learning: validation was rising when the training ended"
@@ -162,14 +161,14 @@ def floor_rows(rows: Rows, references: Rows, elsewhere: Rows = ()) -> list[Seque
     any, but none for models that read images: features were learnt from labels that those have not seen. Of rows
     `elsewhere` on the split, a `blind` one that differs in features alone saw none of them.
     """
-    conditions = rows[0][0].conditions
+    conditions = rows[0][0].table_conditions
     found = [runs for runs in rows if runs[0].model in FLOORS]
     other_features: list[Sequence[Run]] = []
-    reads_images = conditions.get("feat", "").startswith(_SEES_PIXELS)
+    reads_images = any(runs[0].signature.get("feat", "").startswith(_SEES_PIXELS) for runs in rows)
     for runs in (*references, *(runs for runs in elsewhere if runs[0].model == "blind")):
         own = runs[0].conditions
         says_nothing = {"track", "v"} if "rev" in own else {"track"}  # of a results revision any release is
-        differing = {name for name in own if own[name] not in (_NO_PART, conditions.get(name))} - says_nothing
+        differing = {name for name in own if own[name] not in (NO_PART, conditions.get(name))} - says_nothing
         if runs[0].model not in FLOORS or not differing <= {"feat"}:
             continue
         if not differing or runs[0].model == "blind":
@@ -325,7 +324,7 @@ def _places(
     """
     seeds, reasons = shared_seeds([runs for number, runs in enumerate(rows) if number not in without]), []
     compared = [{run.seed for run in runs} for number, runs in enumerate(rows) if number not in without]
-    as_given = all(runs[0].kind == "captions" for runs in rows) and not (
+    as_given = all(runs[0].is_system for runs in rows) and not (
         len(seeds) > 1 and all(own.issuperset(seeds) for own in compared)
     )
     scores: list[Array | None] = []

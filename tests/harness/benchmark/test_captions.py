@@ -222,7 +222,7 @@ def test_positions_of_a_card_are_signed_and_refused_where_the_file_names_images(
         (folder / f"{name}.card.yaml").write_text("by_position: true\n")
     bench_ok(*words, "--models", f"captions:{folder}/listed.json")
     [group] = groups_in(folder / "ws")
-    assert group.signature["ids"] == "position"
+    assert [row.differs["ids"] for row in group.rows] == ["position"]
     refused = bench(*words, "--models", f"captions:{folder}/good.json").exception
     assert isinstance(refused, BenchError)
     assert "names the images" in str(refused)

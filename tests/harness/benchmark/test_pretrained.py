@@ -33,7 +33,9 @@ from harness.data.vocabularies import HubVocabulary, load_vocabulary
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from reports.html.report import write_report
+from reports.tables.columns import cost_cell
 from results import Store
+from results.runs import reading
 from tests.harness.conftest import (
     TINY,
     DrawScenes,
@@ -45,7 +47,7 @@ from tests.harness.conftest import (
     run_words,
     tables_of,
 )
-from tests.harness.inference.hub_families import tokenizer, write_family
+from tests.harness.inference.hub_families import tokenizer, write_family, write_vision_encoder_decoder
 from zoo import ZooError
 from zoo.decoding import Hypotheses, beam_search
 from zoo.registry import NOT_DOCUMENTED
@@ -224,6 +226,11 @@ def test_a_repository_is_signed_with_the_commit_that_is_here(monkeypatch: pytest
     assert pretrained.folder_name("some/model") == "some/model@0123456789ab"
 
 
+def signature_of(key: str, workspace: Path) -> dict[str, str]:
+    with Store(workspace / "bench.sqlite", read_only=True) as store:
+        return reading.one_run(store, key).signature
+
+
 def test_a_run_scores_what_is_there_and_skips_what_is_not(
     hub: dict[str, Path], draw_scenes: DrawScenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,12 +258,15 @@ def test_a_run_scores_what_is_there_and_skips_what_is_not(
     rows = {row.model: (group, row) for group in groups if group.split == "test" for row in group.rows}
     assert rows.keys() == {"git/pretrained", "vit_gpt2/finetuned"}
     group, row = rows["git/pretrained"]
-    assert group.signature["vocab"].startswith("tokenizer of git#")
-    assert group.signature["feat"].startswith("pixels[processor of git#")
-    assert group.signature["schedule"] == "none"
-    assert group.signature["pretraining"].startswith("captions of COCO,")
+    assert group.track == "systems"
+    assert rows["vit_gpt2/finetuned"][0].track == "controlled", "it was trained here"
+    signature = signature_of(row.keys[0], workspace)
+    assert signature["vocab"].startswith("tokenizer of git#")
+    assert signature["feat"].startswith("pixels[processor of git#")
+    assert signature["schedule"] == "none"
+    assert signature["pretraining"].startswith("captions of COCO,")
     assert row.pretraining.source.endswith("the weights were read from the folder git")
-    assert (group.signature["prec"], row.costs["latency_images"].value) == ("bf16", 2)
+    assert (signature["prec"], row.costs["latency_images"].value) == ("bf16", 2)
     assert 1 <= (row.costs["caption_length_mean"].value or 0) <= 4
     assert (row.costs["gmac_beam_mean_length"].value or 0) > 0
     assert row.scores["CIDEr-D"].mean is not None
@@ -311,7 +321,11 @@ def test_what_cannot_caption_is_refused(broken: Callable[[Path], object], named:
     folder = write_family("llava", tmp_path / "llava")
     broken(folder)
     with pytest.raises(BenchError, match=named) as caught:
-        resolve_models([f"hf:{folder}", "blind"], Workspace(tmp_path))
+        resolve_models([f"hf:{folder}"], Workspace(tmp_path))
+    assert [model.word for model in resolve_models([f"hf:{folder}", "blind"], Workspace(tmp_path))] == [
+        "hf:llava",
+        "blind",
+    ], "beside others its run fails"
     assert str(caught.value).startswith("hf:llava ")
     assert "\n" not in str(caught.value)
     assert caught.value.hint
@@ -397,6 +411,54 @@ def test_a_repository_that_is_not_here_is_skipped_with_what_to_type(tmp_path: Pa
         prefetch_hub("hf:org/name")
 
 
+def references_with_pictures(folder: Path) -> Path:
+    """COCO's file of twelve pictures, with captions of two people each, and captions of a system."""
+    (folder / "photos").mkdir()
+    annotations = []
+    for image_id in range(1, 13):
+        Image.new("RGB", (32, 24), (20 * image_id, 9, 9)).save(folder / "photos" / f"{image_id}.jpg")
+        annotations += [{"image_id": image_id, "caption": f"a red square {word} {image_id}"} for word in ("of", "like")]
+    images = [{"id": image_id, "file_name": f"{image_id}.jpg"} for image_id in range(1, 13)]
+    (folder / "references.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    (folder / "ours.json").write_text(json.dumps({str(n): f"a red square of {n}" for n in range(1, 13)}))
+    card = "name: Ours\nparameters: 41000000\ngmac: 12.5\ntrain_hours: 30\nhardware: 8 V100\n"
+    (folder / "ours.json.card.yaml").write_text(card)
+    return folder / "references.json"
+
+
+def test_systems_that_are_not_trained_here_stand_in_one_table(llava: Path, tmp_path: Path) -> None:
+    data, workspace = references_with_pictures(tmp_path), tmp_path / "workspace"
+    vit_gpt2, broken = write_vision_encoder_decoder(tmp_path / "vit_gpt2"), tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text('{"model_type": "llava"}')
+    words = f"hf:{llava},hf:{vit_gpt2},hf:{broken},captions:{tmp_path / 'ours.json'},human"
+    options = ("--images", tmp_path / "photos", "--jobs", 1)
+    result = bench(*run_words(data, workspace, words, TINY), *options)
+    assert run_counts(result.stdout).items() >= {"finished": 4, "failed": 1}.items()
+    assert result.exit_code == 1
+    assert [(run.model, run.status) for run in failures_in(workspace)] == [("hf:broken", "failed")]
+    alone = bench(*run_words(data, workspace, f"hf:{broken}", TINY), *options)
+    assert isinstance(alone.exception, BenchError), "there is nothing else to run"
+    again = run_words(data, workspace, f"hf:{llava}", TINY)
+    bench_ok(*again, *options, "--hub", "prompt=detailed")
+    [group] = groups_in(workspace)
+    assert (group.track, sorted(group.signature)) == ("systems", ["data", "df", "nrefs", "rev", "tok", "v"])
+    assert [row.model for row in group.rows] == ["Ours", "hf:llava", "hf:llava", "hf:vit_gpt2"]
+    prompts = [(row.differs.get("prompt") or "").partition("#")[0] for row in group.rows]
+    assert sorted(prompts) == ["", "caption", "caption", "detailed"]
+    assert [row.standings["CIDEr-D"].best for row in group.rows] == [1, 2, 2, 2]
+    assert group.comparisons.images == 12
+    assert [row.model for row in group.references] == ["human"]
+    ours = group.rows[0]
+    assert {name: cost.value for name, cost in ours.stated.items()} == {
+        "parameters": 41_000_000,
+        "gmac_beam": 12.5,
+        "train_seconds": 108_000,
+    }
+    assert ours.costs["parameters"].value is None, "it was not measured"
+    assert cost_cell(ours, "gmac_beam").text == "12.5\u202fGMAC stated"
+
+
 def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scenes: DrawScenes, tmp_path: Path) -> None:
     data, workspace = draw_scenes(train=16, val=4, test=6), tmp_path / "workspace"
     words = run_words(data, workspace, f"hf:{llava},hf:org/name,transformer_base,blind,human", TINY)
@@ -411,7 +473,7 @@ def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scen
     assert rows.keys() == {"hf:llava", "transformer_base", "blind"}
     group, row = rows["hf:llava"]
     assert [each.model for each in group.rows] == ["hf:llava"]
-    assert group.signature["search"] == "transformers"
+    assert signature_of(row.keys[0], workspace)["search"] == "transformers"
     assert "search" not in rows["blind"][0].signature
     assert row.scores["CIDEr-D"].mean is not None
     costs = {name: cost.value for name, cost in row.costs.items()}

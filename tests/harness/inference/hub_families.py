@@ -184,6 +184,23 @@ def _blip(folder: Path) -> None:
     transformers.BlipProcessor(transformers.BlipImageProcessor(**_size()), words).save_pretrained(folder)
 
 
+def write_vision_encoder_decoder(folder: Path) -> Path:
+    """As ViT-GPT-2 captioners are published: image processor and tokenizer in one folder, and no processor of both."""
+    words = tokenizer(image=None)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(**_vision()),
+        transformers.GPT2Config(
+            vocab_size=len(words), n_positions=64, n_embd=16, n_layer=1, n_head=2, add_cross_attention=True,
+            bos_token_id=BEGIN, eos_token_id=END,
+        ),
+    )  # fmt: skip
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = BEGIN, PAD, END
+    _write(folder, transformers.VisionEncoderDecoderModel(config))
+    transformers.ViTImageProcessor(**_size()).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
 def _write(folder: Path, network: Any) -> None:
     torch.manual_seed(0)
     for parameter in network.parameters():  # the libraries' own scales make every word equally likely

@@ -20,7 +20,7 @@ from harness.inference.hub_captioner import HubCaptioner
 from harness.inference.hub_checkpoint import OWN, Checkpoint, Prompt, choose_prompt, choose_rules, clean
 from harness.measure.flops import count_generation
 from harness.utils.errors import BenchError
-from tests.harness.inference.hub_families import FAMILIES, write_family
+from tests.harness.inference.hub_families import FAMILIES, write_family, write_vision_encoder_decoder
 from tests.harness.inference.second_counter import count_again
 from zoo import ZooError
 
@@ -211,6 +211,19 @@ def test_what_is_counted_is_what_a_second_counter_counts(opened: OpenFamily, fam
     assert counts.vision is not None
     assert min(counts.vision, counts.prefill, counts.step) > 0
     assert count_again(captioner.network, generate, length=2) == (counts.vision + counts.prefill, counts.step)
+
+
+def test_an_image_processor_and_a_tokenizer_in_one_folder_are_a_processor(tmp_path: Path) -> None:
+    captioner = read(write_vision_encoder_decoder(tmp_path / "vit_gpt2"))
+    together, lengths = captioner.caption(PICTURES, DECODING)
+    alone = [captioner.caption([picture], DECODING)[0][0] for picture in PICTURES]
+    assert together == alone
+    assert all(1 <= length <= DECODING.max_len for length in lengths)
+    counts = captioner.counts(captioner.inputs(PICTURES[:1]), SHORT)
+    assert counts.vision is not None
+    assert min(counts.vision, counts.prefill, counts.step) > 0
+    with pytest.raises(BenchError, match="takes no prompt"):
+        choose_prompt("vision-encoder-decoder", "what is this?")
 
 
 def generation(captioner: HubCaptioner) -> Callable[[int, int], None]:
