@@ -14,12 +14,24 @@ function decode(text) {
   return text.split(" ").map((word) => (word.startsWith("=") ? word.slice(1) : gallery.index.words[parseInt(word, 36)])).join(" ");
 }
 
-// The image at a place of the hardest-first order, with its texts.
-async function image(place) {
+// What the scripts have of the image at a place of the hardest-first order.
+async function stored(place) {
   const { index } = gallery;
   const number = Math.floor(place / index.size);
   const images = await load(number, `${index.prefix}${number}.js`);
-  const [file, domain, picture, reason, references, captions, which, scores, wrong] = images[place % index.size];
+  return images[place % index.size];
+}
+
+// The CIDEr-D that an image's captions have, with who wrote them.
+async function scored(place) {
+  const scores = (await stored(place))[7];
+  return gallery.index.speakers.map(({ name }, n) => ({ name, score: scores[n] })).filter(({ score }) => score !== null);
+}
+
+// The image at a place of the hardest-first order, with its texts.
+async function image(place) {
+  const { index } = gallery;
+  const [file, domain, picture, reason, references, captions, which, scores, wrong] = await stored(place);
   const texts = captions.map(decode);
   const said = index.speakers.map((speaker, n) => ({ ...speaker, text: texts[which[n]], score: scores[n], wrong: wrong[n] ?? 0 }));
   return {
@@ -37,8 +49,10 @@ function attention(id) {
 function caption(text, known, wrong) {
   const made = make("bdi", { class: "caption" });
   if (!text) made.append(make("span", { class: "blank" }, "no words"));
-  made.append(...galleryWords.nodes(text.slice(0, LONG_CAPTION), known));
-  const rest = text.slice(LONG_CAPTION);
+  const foundLater = galleryWords.hits(text).some(([, to]) => to > LONG_CAPTION);
+  const cut = foundLater ? text.length : LONG_CAPTION;
+  made.append(...galleryWords.nodes(text.slice(0, cut), known));
+  const rest = text.slice(cut);
   if (rest) made.append(make("details", {}, make("summary", {}, `${rest.length.toLocaleString("en")} more characters`), rest));
   if (wrong.length) made.append(" ", make("small", { class: "tag" }, `wrong: ${wrong.join(", ")}`));
   return made;
@@ -46,15 +60,23 @@ function caption(text, known, wrong) {
 
 function card(shown, most) {
   const known = galleryWords.known(shown.references);
-  const lines = galleryChoice.of(shown.said).map((said) => make("li", said.reference ? { class: "reference" } : {},
+  const kind = galleryChoice.kind();
+  const line = (said) => make("li", said.reference ? { class: "reference" } : {},
     make("span", { class: "who" }, make("a", { href: said.page }, said.name), ...(said.label ? [" ", make("small", {}, said.label)] : [])),
-    caption(said.text, known, galleryChoice.kind() < 0 ? [] : gallery.index.kinds.filter((_, kind) => said.wrong >> kind & 1)),
-    make("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1))));
+    caption(said.text, known, kind < 0 ? [] : gallery.index.kinds.filter((_, bit) => said.wrong >> bit & 1)),
+    make("span", { class: "score" }, said.score === null ? "—" : (said.score / 10).toFixed(1)));
+  // A caption for which an image is shown is never folded away.
+  const captions = galleryChoice.of(shown.said);
+  const searched = galleryChoice.searched(shown.said);
+  const found = (said) => searched.includes(said) && galleryWords.hits(said.text).length > 0;
+  const errs = (said) => kind >= 0 && galleryChoice.errs([said], kind);
+  const unfolded = captions.filter((said, n) => n < most || found(said) || errs(said));
+  const folded = captions.filter((said) => !unfolded.includes(said));
   const said = make("div", { class: "said" }, make("h2", { class: "hidden" }, `Captions of image ${shown.id}`),
-    make("ul", { class: "captions" }, ...lines.slice(0, most)));
-  if (lines.length > most) {
-    said.append(make("details", { class: "more" }, make("summary", {}, `${lines.length - most} more ${lines.length - most === 1 ? "caption" : "captions"}`),
-      make("ul", { class: "captions" }, ...lines.slice(most))));
+    make("ul", { class: "captions" }, ...unfolded.map(line)));
+  if (folded.length) {
+    said.append(make("details", { class: "more" }, make("summary", {}, `${folded.length} more ${folded.length === 1 ? "caption" : "captions"}`),
+      make("ul", { class: "captions" }, ...folded.map(line))));
   }
   said.append(make("h3", {}, "References"), make("ul", { class: "references" },
     ...shown.references.map((text) => make("li", {}, make("bdi", {}, ...galleryWords.nodes(text))))));
@@ -84,22 +106,34 @@ function start() {
     return sign * (one - other);
   });
   const column = (number, sign) => byValue((place) => index.images[place][number], sign);
+  const byScores = async (valueOf, sign) => {
+    const values = [];
+    for (const place of places) values.push(valueOf(await scored(place)));
+    return byValue((place) => values[place], sign);
+  };
+  // The index has the values over all models; those over chosen models are computed here.
+  const byModels = (number, valueOf, sign) => {
+    if (!galleryChoice.models().length) return column(number, sign);
+    return byScores((captions) => valueOf(galleryChoice.of(captions).map(({ score }) => score)), sign);
+  };
   const orders = {
-    worst: () => places, disputed: () => column(2, -1), best: () => column(1, -1), number: () => column(0, 1),
+    worst: () => byModels(1, galleryChoice.mean, 1),
+    disputed: () => byModels(2, galleryChoice.disagreement, -1),
+    best: () => byModels(1, galleryChoice.mean, -1),
+    number: () => column(0, 1),
+    // Where the first of two models is most above the second.
+    beats: (one, other) => byScores((captions) => galleryChoice.margin(captions, one, other), -1),
   };
-  const texts = new Map();
-  const text = async (place) => {
-    if (!texts.has(place)) {
+  // The texts that a search looks at, by place; they depend on the chosen models.
+  let texts = new Map();
+  let textsOf = "";
+  const text = async (place, known) => {
+    if (!known.has(place)) {
       const { id, file, domain, references, said } = await image(place);
-      texts.set(place, [`#${id}`, file, domain, ...references, ...said.map((each) => each.text)].join("\n").toLowerCase());
+      const captions = galleryChoice.searched(said).map((caption) => caption.text);
+      known.set(place, [`#${id}`, file, domain, ...references, ...captions].join("\n").toLowerCase());
     }
-    return texts.get(place);
-  };
-  // Where the first of two models is most above the second.
-  const beats = async (one, other) => {
-    const margins = [];
-    for (const place of places) margins.push(galleryChoice.margin((await image(place)).said, one, other));
-    return byValue((place) => margins[place], -1);
+    return known.get(place);
   };
   let asked = 0;
   let drawn = "";
@@ -120,14 +154,18 @@ function start() {
     const chosen = new FormData(form);
     const words = galleryWords.asked(chosen.get("words"));
     const [kind, one, other] = chosen.get("order").split(",").map(decodeURIComponent);
-    const ordered = kind === "beats" ? await beats(one, other) : orders[kind]();
+    const models = JSON.stringify(galleryChoice.models());
+    if (textsOf !== models) [texts, textsOf] = [new Map(), models];
+    const known = texts;
+    const ordered = await orders[kind](one, other);
+    if (turn !== asked) return;
     const picked = galleryChoice.onlyBox.checked ? galleryChoice.images() : null;
     const fact = galleryChoice.kind();
     const found = [];
     for (const place of ordered) {
       if (picked && !picked.includes(index.images[place][0])) continue;
       if (fact >= 0 && !galleryChoice.errs((await image(place)).said, fact)) continue;
-      const all = words.length ? await text(place) : "";
+      const all = words.length ? await text(place, known) : "";
       if (turn !== asked) return;
       if (words.every((word) => all.includes(word))) found.push(place);
     }

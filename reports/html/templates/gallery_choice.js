@@ -19,12 +19,27 @@ const galleryChoice = {
     return models.length ? said.filter(({ name }) => models.includes(name)) : said;
   },
 
-  // By how much one model's caption of an image scores above another's; null where either has none.
-  margin(said, one, other) {
-    const mean = (model) => {
-      const scores = said.filter(({ name, score }) => name === model && score !== null).map(({ score }) => score);
-      return scores.length ? scores.reduce((sum, score) => sum + score, 0) / scores.length : null;
-    };
+  // The captions that a search looks at: of what is shown, all but those of floors and of people, unless they are chosen.
+  // A floor may give every image one caption, and the first reference, which stands for people, is searched anyway.
+  searched(said) {
+    return this.models().length ? this.of(said) : said.filter(({ reference }) => !reference);
+  },
+
+  // The mean of some scores; null of none.
+  mean(scores) {
+    return scores.length ? scores.reduce((sum, score) => sum + score, 0) / scores.length : null;
+  },
+
+  // How far some scores are apart: their standard deviation; null of fewer than two.
+  disagreement(scores) {
+    if (scores.length < 2) return null;
+    const mean = galleryChoice.mean(scores);
+    return Math.sqrt(galleryChoice.mean(scores.map((score) => (score - mean) ** 2)));
+  },
+
+  // By how much one model's captions of an image score above another's, on average; null where either has none.
+  margin(scored, one, other) {
+    const mean = (model) => this.mean(scored.filter(({ name }) => name === model).map(({ score }) => score));
     const [a, b] = [mean(one), mean(other)];
     return a === null || b === null ? null : a - b;
   },

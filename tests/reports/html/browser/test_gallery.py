@@ -169,6 +169,74 @@ def test_a_word_is_found_in_an_image_that_was_never_shown(open_page: Open, galle
     expect(page.locator(CARDS).first).to_have_attribute("data-image", str(IMAGES))
 
 
+@pytest.fixture(scope="module")
+def floors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of three images, ten models and a floor that gives each image one caption."""
+    folder = tmp_path_factory.mktemp("floors")
+    images = tuple(ImageRecord(n, f"{n}.jpg", "test", ("a dog", "a cat")) for n in (1, 2, 3))
+    scores = {model: {1: 0.5, 2: 0.5, 3: 0.5} for model in ["majority", *(f"m{number}" for number in range(10))]}
+    scores |= {"m0": {1: 0.5, 2: 0.9, 3: 0.25}, "m1": {1: 0.6, 2: 0.5, 3: 0.55}, "m2": {1: 2.0, 2: 0.5, 3: 0.5}}
+    with Store(folder / "bench.sqlite") as store:
+        store.record_dataset(DatasetRecord("d", "d#1", str(folder), {"test": 3}, images))
+        for rank, model in enumerate(scores):
+            role = "reference" if model == "majority" else "model"
+            store.plan([RunSpec(model, model, role, 1, "controlled", "d#1", {}, {"data": "d#1"})])
+            captions = dict.fromkeys((1, 2, 3), "a green star" if role == "reference" else "a dog")
+            if model == "m0":
+                captions[2] = "a green star"
+            if model == "m9":
+                captions[3] = "a dog, " * 40 + "and a zebra"
+            overall = {"overall": {"CIDEr-D": Quantity(0.9 - rank / 100)}}
+            result = SplitResult("test", captions, overall, {"CIDEr-D": scores[model]})
+            store.finish(model, Outcome((result,), {}, {}))
+        return write_report(store, folder / "report").parent / "gallery.html"
+
+
+@pytest.mark.parametrize(
+    ("models", "found"), [("", ["2"]), ("m0", ["2"]), ("m1,m2", []), ("majority,m1", ["1", "3", "2"])]
+)
+def test_a_search_looks_at_the_captions_that_are_shown(
+    open_page: Open, floors: Path, models: str, found: list[str]
+) -> None:
+    page = open_page(floors, f"?models={models}")
+    page.locator(WORDS).fill("green star")
+    expect(page.locator("#gallery-filter output")).to_have_text(f"{len(found)} of 3")
+    assert sorted(shown_cards(page)) == sorted(found)
+
+
+def test_a_caption_that_was_found_is_not_folded(open_page: Open, floors: Path) -> None:
+    page = open_page(floors)
+    expect(page.locator(CARDS).first).to_contain_text("3 more captions")
+    page.locator(WORDS).fill("zebra")
+    expect(page.locator("#gallery-filter output")).to_have_text("1 of 3")
+    expect(page.locator(CARDS)).to_have_count(1)
+    expect(page.locator(CARDS)).to_contain_text("2 more captions")
+    expect(page.locator(f"{CARDS} mark")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("order", "models", "expected"),
+    [
+        ("disputed", "", ["1", "2", "3"]),
+        ("disputed", "m0,m1", ["2", "3", "1"]),  # their scores are 0.4, 0.3 and 0.1 apart
+        ("disputed", "m0,m2", ["1", "2", "3"]),
+        ("worst", "m0", ["3", "1", "2"]),
+        ("best", "m1", ["1", "3", "2"]),
+        ("best", "m0,m1", ["2", "1", "3"]),
+    ],
+)
+def test_orders_are_of_the_chosen_models(
+    open_page: Open, floors: Path, order: str, models: str, expected: list[str]
+) -> None:
+    page = open_page(floors, f"?models={models}&order={order}")
+    expect(page.locator(ORDER)).to_have_value(order)
+    expect(page.locator(CARDS)).to_have_count(3)
+    page.wait_for_function(
+        "(ids) => [...document.querySelectorAll('#gallery .card')].map((c) => c.dataset.image).join() === ids",
+        arg=",".join(expected),
+    )
+
+
 def test_many_captions_are_folded_in_the_list_only(open_page: Open, gallery: Path) -> None:
     page = open_page(gallery)
     expect(page.locator(CARDS).first).to_contain_text("2 more captions")
