@@ -117,7 +117,8 @@ def domain_sections(contents: Contents, counts: Mapping[tuple[str, str], Mapping
             if table and any(table.values(place) for place in range(len(table.columns))):
                 tables[name] = table
             elif table:
-                tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(table.marks)}.",))
+                reasons = dict.fromkeys(cell.note for line in table.all_lines for cell in line.cells if cell.note)
+                tables[name] = Table((), (), sentences=(f"No row has {name}: {'; '.join(reasons)}.",))
         if tables:
             id = f"domains-{len(found) + 1}"
             found.append(Section(id, contents.title(group), group.track, apart(group), tables))

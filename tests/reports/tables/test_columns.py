@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from reports.html.sections import cost_tables
+from reports.html.sections import cost_tables, domain_sections
 from reports.tables.columns import NOISY, cost_list, leaderboards, people
 from reports.tables.table import Table
 from results.records import Quantity
 from results.runs.leaderboard import Row
 from results.runs.spreads import OtherMachine, Spread
-from tests.reports.examples import group, row
+from results.statistics.learning import Learning
+from tests.reports.examples import contents, group, row
 
 
 def keys(table: Table) -> list[str]:
@@ -136,3 +137,12 @@ def test_people_are_compared_where_they_were_scored_alike() -> None:
     assert people(replace(group(row("without")), references=(human,)), {}) is None
     for other in (replace(human, held_out={}), *(replace(human, differs=differs | {k: "x"}) for k in ("tok", "rev"))):
         assert people(replace(of, references=(other,)), {}) is None
+
+
+def test_a_metric_that_no_domain_has_is_left_out_for_its_own_reason() -> None:
+    scores = {"CIDEr-D": Spread(0.4, None, 1), "SPICE": Spread(None, None, 0, "its models are not installed")}
+    rising = Learning("still learning", 8, 0.1, 0.01, stage=1, epochs=6)
+    rows = [replace(row(name), domains={"in-domain": scores}, learning={1: rising}) for name in "ab"]
+    [section] = domain_sections(contents(group(*rows)), {})
+    assert section.tables["CIDEr-D"].sentences == ()
+    assert section.tables["SPICE"].sentences == ("No row has SPICE: its models are not installed.",)
