@@ -20,10 +20,7 @@ _LONGER = {
     "rate near zero": "With a learning rate that had long been near zero",
 }
 """How trainings end that a longer one may turn, in words."""
-AS_GIVEN = (
-    "Captions of one training each: places and intervals are of these captions, by paired sign flips over images; a "
-    "claim about architectures needs seeds."
-)
+_AS_GIVEN: Final = "by paired sign flips over images; a claim about architectures needs seeds."
 LETTERS: Final[dict[Verdict, str]] = {"better": "B", "worse": "W", "same": "S", "unknown": "·"}
 PAIRS_MEANING: Final = "B: the row is better than the column; W: worse; S: the same within the margin; ·: not known yet"
 
@@ -193,7 +190,13 @@ def _nothing_beats(leader: int, group: Group, found: Comparisons) -> str:
             said.append(f"{_counted(rows)} {'is' if len(rows) == 1 else 'are'} {what}")
     if unknown := verdicts.get("unknown"):
         said.append(f"of {_counted(unknown)} it is not known yet")
-    name, seeds = group.rows[leader].model, f"{len(found.seeds)} seeds" if found.seeds else "one training each"
+    name = group.rows[leader].model
+    if found.seeds:
+        seeds = f"{len(found.seeds)} seeds"
+    elif all(len(group.rows[number].seeds) == 1 for number in found.rows):
+        seeds = "one training each"
+    else:
+        seeds = "captions as given"
     if ahead := verdicts.get("worse", []):
         other = f"{listed([row.model for row in ahead], most=_NAMED)}, which had not finished learning"
         rest = f"; {', '.join(said)}" if said else ""
@@ -299,10 +302,25 @@ def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]
 
 def _advice(groups: Sequence[Group]) -> list[str]:
     """What captions of one training, or single seeds, do not say."""
-    said = [AS_GIVEN] if any(group.is_as_given for group in groups) else []
+    note = as_given_note(groups)
+    said = [note] if note else []
     if any(len(row.seeds) == 1 for group in groups if not group.is_as_given for row in _models(group)):
         said.append("Places need several seeds: the same command with --seeds 3.")
     return said
+
+
+def as_given_note(groups: Sequence[Group]) -> str:
+    """What captions as they are say, and of which models where others have several files or seeds; "" without any."""
+    given = [row for group in groups if group.is_as_given for row in _models(group)]
+    if not given:
+        return ""
+    alone = dict.fromkeys(row.model for row in given if len(row.seeds) == 1)
+    if not alone:
+        return f"Places are of these captions, {_AS_GIVEN}"
+    if all(group.is_as_given for group in groups) and all(len(row.seeds) == 1 for row in given):
+        return f"Captions of one training each: places and intervals are of these captions, {_AS_GIVEN}"
+    names = listed(list(alone), most=_NAMED)
+    return f"{names}: captions of one training each. Intervals and places are of these captions, {_AS_GIVEN}"
 
 
 def _models(group: Group) -> list[Row]:

@@ -53,7 +53,12 @@ def print_leaderboard(
     if compared := [(each, each.comparisons) for each in groups if each.comparisons is not None]:
         console.print()
         floors = any(found.floor_tests for _, found in compared)
-        _say(_legend(compared[0][1], floors, shown, as_given=compared[0][0].is_as_given), console)
+        kinds = {group.is_as_given: comparisons for group, comparisons in reversed(compared)}
+        for as_given, comparisons in sorted(kinds.items()):
+            legend = _legend(comparisons, floors, shown, as_given=as_given)
+            if len(kinds) > 1:
+                legend = f"{'Captions as given' if as_given else 'Several seeds or files'}. {legend}"
+            _say(legend, console)
     if longer := needs_longer_training(groups):
         console.print()
         _say(longer, console, "yellow")
@@ -188,7 +193,7 @@ def _legend(found: Comparisons, floors: bool, shown: Collection[str], *, as_give
     place = f"Place: the ranks that the differences in {found.metric} between all rows allow, "
     if as_given:
         test = "between these captions: paired sign-flip tests over images."
-        return f"{place}{test} {without}95 %: interval over images."
+        return f"{place}{test} {without}95 %: interval over images, unless a note says otherwise."
     costs = {
         "MAC": "multiply-accumulates of one image's caption by beam search",
         "Latency": "the time of one image's caption by beam search",

@@ -131,7 +131,15 @@ class Group:
 
     @property
     def is_as_given(self) -> bool:
-        return self.track == SYSTEMS and not (self.comparisons is not None and bool(self.comparisons.seeds))
+        """Whether rows are systems that are compared, or would be, over images alone.
+
+        Where nothing was compared, systems of several files each are not: their intervals are over files and images.
+        """
+        if self.track != SYSTEMS:
+            return False
+        if self.comparisons is not None and self.comparisons.rows:
+            return not self.comparisons.seeds
+        return any(len(row.seeds) == 1 for row in self.rows)
 
     @property
     def name(self) -> str:

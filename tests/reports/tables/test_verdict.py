@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables.verdict import needs_longer_training, no_places, verdict
+from reports.tables.verdict import as_given_note, needs_longer_training, no_places, verdict
 from results.records import Quantity
-from results.runs.leaderboard import Row
+from results.runs.leaderboard import Group, Row
 from results.runs.spreads import OtherMachine
 from results.runs.standings import ALONE, NO_SCORES, Comparisons, FloorTest, PairVerdict, Standing
 from results.statistics.architecture import NEEDS_SEEDS
@@ -118,3 +118,34 @@ def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
     assert "both with one seed, 1 still learning" in said
     assert said.count("--seeds 3") == 1
     assert no_places([*several, group(*ALL)]) == (), "then every table says its own"
+
+
+def of_files(**files: int) -> Group:
+    """A table of captions, by system the number of its files; nothing was compared."""
+    rows = [replace(row(model), seeds=tuple(range(count))) for model, count in files.items()]
+    return replace(group(*rows), track="captions")
+
+
+def test_sign_flips_are_said_of_systems_of_one_file() -> None:
+    assert as_given_note([of_files(ours=2, theirs=2)]) == "", "their intervals are over files"
+    assert not any("sign flips" in sentence for sentence in verdict(of_files(ours=2, theirs=2)))
+    assert as_given_note([group(single("trained"))]) == ""
+    everything = as_given_note([of_files(ours=1, theirs=1)])
+    assert everything.startswith("Captions of one training each")
+    for groups in ([of_files(ours=2, theirs=1)], [of_files(ours=2), of_files(theirs=1)]):
+        named = as_given_note(groups)
+        assert named.startswith("theirs: ")
+        assert "sign flips" in named
+        assert "ours" not in named
+
+
+def test_systems_of_several_files_that_are_compared_as_they_are() -> None:
+    table = of_files(ours=2, theirs=1)
+    pairs = (PairVerdict(0, 1, 0.5, 0.4, 0.6, 0.001, "better"),)
+    compared = Comparisons("CIDEr-D", 300, (), (0, 1), pairs, 0.05, None, None, None)
+    over_seeds = replace(compared, seeds=(0, 1))
+    assert replace(table, comparisons=compared).is_as_given
+    assert not replace(table, comparisons=over_seeds).is_as_given
+    placed_rows = tuple(replace(system, standings={"CIDEr-D": Standing(1, 2)}) for system in table.rows)
+    first, *_ = verdict(replace(table, rows=placed_rows, comparisons=compared))
+    assert "one training each" not in first, "one system has two files"
