@@ -123,11 +123,14 @@ def people(group: Group, facets: Facets) -> Titled | None:
         )
         for name in _PEOPLE
     ]
+    count = by_split.get(group.split, nrefs)
     note = (
-        f"Against {by_split.get(group.split, nrefs)} references per image: the mean over leaving out each of its "
-        "references in turn. The captions of human are the references left out."
+        f"Against {count} {'reference' if count == '1' else 'references'} per image: the mean over leaving out each of "
+        "its references in turn. The captions of human are the references left out."
     )
-    shown = [*(replace(row, differs={}) for row in humans), *models]
+    # What else differs is what the table is of.
+    parts = [{name: value for name, value in row.differs.items() if name == "subset"} for row in humans]
+    shown = [*(replace(row, differs=part) for row, part in zip(humans, parts, strict=True)), *models]
     table = Table(tuple(columns), tuple(line_of(row, group, columns, facets) for row in shown))
     return Titled("Against the same references as people", note, table)
 

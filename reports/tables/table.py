@@ -196,7 +196,15 @@ def differences(differs: Mapping[str, str | None]) -> str:
         others = "the others" if not count or "=" in count else "one other" if count == "1" else f"{count} others"
         left = {name: value for name, value in differs.items() if name not in ("heldout", "nrefs")}
         return ", ".join(filter(None, (f"each against {others}", differences(left))))
-    return ", ".join(f"{name}: {value}" for name, value in differs.items() if value not in (None, "none"))
+    fields = [f"{name}: {value}" for name, value in differs.items() if value not in (None, "none")]
+    if is_of_whole_split(differs):
+        fields.append("of all images")
+    return ", ".join(fields)
+
+
+def is_of_whole_split(differs: Mapping[str, str | None]) -> bool:
+    """Whether a row was scored on all images of a split of which the group's rows were scored on a part."""
+    return "subset" in differs and differs["subset"] is None
 
 
 def letters(number: int) -> str:

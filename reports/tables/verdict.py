@@ -8,6 +8,7 @@ from typing import Final
 
 from reports.tables.columns import is_of_other_machine
 from reports.tables.numbers import cost, listed, percent, signed
+from reports.tables.table import is_of_whole_split
 from results.runs.leaderboard import Group, Row
 from results.runs.standings import MARGIN_SHARE, NO_SCORES, OTHER_MACHINE, Comparisons, Standing, Verdict
 
@@ -302,8 +303,8 @@ def _models_by_obstacle(rows: Sequence[tuple[Row, Group]]) -> dict[str, set[str]
 
 def _advice(groups: Sequence[Group]) -> list[str]:
     """What captions of one training, or single seeds, do not say."""
-    note = as_given_note(groups)
-    said = [note] if note else []
+    notes = [as_given_note(groups), *map(part_of_split_note, groups)]
+    said = list(dict.fromkeys(note for note in notes if note))
     if any(len(row.seeds) == 1 for group in groups if not group.is_as_given for row in _models(group)):
         said.append("Places need several seeds: the same command with --seeds 3.")
     return said
@@ -321,6 +322,21 @@ def as_given_note(groups: Sequence[Group]) -> str:
         return f"Captions of one training each: places and intervals are of these captions, {_AS_GIVEN}"
     names = listed(list(alone), most=_NAMED)
     return f"{names}: captions of one training each. Intervals and places are of these captions, {_AS_GIVEN}"
+
+
+def part_of_split_note(group: Group) -> str:
+    """That references beside models which were scored on a part of the split were scored on all of it, or ""."""
+    parts = group.signature.get("subset", "").split(",")
+    sizes = dict(part.partition("#")[0].split("=", 1) for part in parts if "=" in part)
+    whole = [row.model for row in group.references if is_of_whole_split(row.differs)]
+    if group.split not in sizes or not whole:
+        return ""
+    scored, images = sizes[group.split].split("/")
+    verb = "is" if len(whole) == 1 else "are"
+    return (
+        f"The captions of {group.name} are of {scored} of {images} images; {' and '.join(whole)} {verb} scored on all "
+        f"{images}. Do not compare these scores with the others."
+    )
 
 
 def _models(group: Group) -> list[Row]:

@@ -15,7 +15,7 @@ from reports.tables.facts import contamination
 from reports.tables.ladder import ladder_table
 from reports.tables.numbers import DASH
 from reports.tables.table import Cell, Line, Table, letters
-from reports.tables.verdict import as_given_note, verdict
+from reports.tables.verdict import as_given_note, part_of_split_note, verdict
 from reports.text.grid import escape_latex, escape_markdown, latex_row, markdown_table, one_line, tabular
 from results.errors import StoreError
 from results.published.scores import nearest, told_by_card
@@ -57,8 +57,9 @@ def latex(contents: Contents, columns: Sequence[str] = DEFAULT) -> str:
         caption, name = f"{_title(group)}.", re.sub(r"[^A-Za-z0-9-]+", "-", f"{group.dataset}-{group.split}")
         if group.separating:
             caption += f" Separated from other tables by {separated_by(group)}."
-        if note := as_given_note([group]):
-            caption += f" {note}"
+        for note in (as_given_note([group]), part_of_split_note(group)):
+            if note:
+                caption += f" {note}"
         shown = [(caption, name, table)]
         for kind, beside in _beside(group, contents).items():
             said = " ".join((f"{_title(group)}. {beside.title}.", beside.note, *beside.table.sentences))

@@ -16,7 +16,7 @@ from reports.tables.columns import INTERVAL, PLACE, leaderboards
 from reports.tables.facts import TRAINING_LABELS
 from reports.tables.numbers import DASH, duration
 from reports.tables.table import Line, Table
-from reports.tables.verdict import headline, longer_training, without_rank
+from reports.tables.verdict import headline, longer_training, part_of_split_note, without_rank
 from results.runs import reading
 from results.runs.leaderboard import Group, leaderboard
 from results.runs.run import Run
@@ -140,7 +140,8 @@ class Summary:
         lines += [Text(line) for line in wrap(printable(headline(group)), console.width)]
         references = _levels(table, group.metric)
         unranked = printable(without_rank(group))
-        room -= len(lines) + 3 + bool(references) + len(wrap(unranked, console.width - 6))
+        part = wrap(printable(part_of_split_note(group)), console.width - 6)
+        room -= len(lines) + 3 + bool(references) + len(wrap(unranked, console.width - 6)) + len(part)
         shown = table.lines[: max(room, _FEWEST_ROWS)]
         left_out = len(table.lines) - len(shown)
         for line in (*lines, Text()):
@@ -154,6 +155,8 @@ class Summary:
             console.print(Text(f"      {remark}", style="dim"))
         if references:
             console.print(Text(f"      {references}", style="dim"), overflow="ellipsis", no_wrap=True)
+        for remark in part:
+            console.print(Text(f"      {remark}", style="dim"))
 
     def _failed(self, width: int) -> list[Text]:
         if not self.failures:

@@ -133,7 +133,13 @@ def test_people_are_compared_where_they_were_scored_alike() -> None:
         assert [(line.model, line.differs, line.cells[0].text) for line in found.table.lines] == [
             ("human", "", "200.0"), ("b", "", "50.0"), ("a", "", "40.0"),
         ]  # fmt: skip
-        assert f"Against {nrefs} references" in found.note
+        assert f"Against {nrefs} references per image" in found.note
+    alone = people(replace(of, references=(replace(human, differs=differs | {"nrefs": "1"}),)), {})
+    assert alone is not None
+    assert "Against 1 reference per image" in alone.note
+    part = people(replace(of, references=(replace(human, differs=differs | {"subset": None}),)), {})
+    assert part is not None
+    assert part.table.lines[0].differs == "of all images", "of which the other rows have a part"
     assert people(replace(group(row("without")), references=(human,)), {}) is None
     for other in (replace(human, held_out={}), *(replace(human, differs=differs | {k: "x"}) for k in ("tok", "rev"))):
         assert people(replace(of, references=(other,)), {}) is None

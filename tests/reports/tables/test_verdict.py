@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables.verdict import as_given_note, needs_longer_training, no_places, verdict
+from reports.tables.verdict import as_given_note, needs_longer_training, no_places, part_of_split_note, verdict
 from results.records import Quantity
 from results.runs.leaderboard import Group, Row
 from results.runs.spreads import OtherMachine
@@ -149,3 +149,14 @@ def test_systems_of_several_files_that_are_compared_as_they_are() -> None:
     placed_rows = tuple(replace(system, standings={"CIDEr-D": Standing(1, 2)}) for system in table.rows)
     first, *_ = verdict(replace(table, rows=placed_rows, comparisons=compared))
     assert "one training each" not in first, "one system has two files"
+
+
+def test_levels_of_all_images_are_noted_beside_captions_of_a_part() -> None:
+    table = replace(of_files(ours=1), signature={"subset": "test=20/40#1a2b3c,val=3/5#4d5e6f"})
+    levels = tuple(replace(row(name), role="reference", differs={"subset": None}) for name in ("human", "majority"))
+    said = part_of_split_note(replace(table, references=levels))
+    assert "20 of 40 images; human and majority are scored on all 40" in said
+    assert said in no_places([replace(table, references=levels)])
+    assert part_of_split_note(table) == "", "nothing stands beside them"
+    assert part_of_split_note(replace(table, split="other", references=levels)) == "", "which has all its captions"
+    assert part_of_split_note(replace(of_files(ours=1), references=levels)) == ""
