@@ -249,7 +249,7 @@ def convert(
     has the formats.
     """
     from harness.data.convert import convert as convert_source
-    from harness.data.convert import read_source
+    from harness.data.convert import hash_shares, read_source
 
     columns = {"file_column": file_column, "caption_column": caption_column}
     with doing(f"Reading {source[0]}"):
@@ -265,8 +265,12 @@ def convert(
     splits = [image["split"] for image in content["images"]]
     echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
     if 0 < (tested := splits.count("test")) < FEW_TO_TEST:
-        hint = "--split-by hash:50/10/40 tests on more of them; bench plan --detect says how many a difference takes"
-        warn(f"{tested} images to test on: hardly any difference between models will show", hint)
+        shares = hash_shares(content["split_by"])
+        tested_share = 100 * tested / len(splits) if shares is None else shares[2]
+        hint = "write --split-by hash:50/10/40 to test on more of them" if tested_share < 40 else "add pictures"
+        hint += "; bench plan --detect 1.0 says how many a difference takes"
+        images_to_test = "1 image" if tested == 1 else f"{tested} images"
+        warn(f"{images_to_test} to test on: hardly any difference between models will show", hint)
     place = out.absolute().parent
     where = ["--images", str(folder)] if folder.absolute() != place or (place / "images").is_dir() else []
     _say_next(where, out, people=all(len(image["sentences"]) > 1 for image in content["images"]))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from harness.data.dataset import Box, told_size
 from harness.data.formats.references import (
@@ -35,6 +35,8 @@ SPLIT_NAMES = {
 }
 _SOURCE, _HASH = "source", "hash:80/10/10"
 _SPLITS = ("train", "val", "test")
+_SHARES: Final = ((80, 10, 10), (70, 15, 15), (60, 20, 20), (50, 25, 25), (34, 33, 33))
+"""Per cent of train, val and test that are proposed, the largest share for training first."""
 _TABLES = (".csv", ".tsv")
 _METADATA = "metadata.jsonl"
 _METADATA_TABLE = "metadata.csv"
@@ -506,7 +508,7 @@ def convert(
     if twice:
         notes.append(f"pictures with the same caption twice, which is kept: {_listed(twice)}")
     if empty := [split for split in _SPLITS if not any(picture.split == split for picture in pictures)]:
-        notes.append(f"no picture is in {', '.join(empty)}, and runs need each: --split-by {_HASH} splits all anew")
+        notes.append(f"no picture is in {', '.join(empty)}, and runs need each: {_hint_of_rule(pictures)}")
     return {"dataset": name, "split_by": rule, "left_out": problems, "images": entries}, notes
 
 
@@ -526,23 +528,47 @@ def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
                 f"split all of them by their names: --split-by {_HASH}",
             )
         return rule
-    found = re.fullmatch(r"hash:(\d{1,3})/(\d{1,3})/(\d{1,3})", rule, re.ASCII)
-    train, val, test = map(int, found.groups()) if found else (0, 0, 0)
-    if not train or train + val + test != 100:
+    shares = hash_shares(rule)
+    if shares is None:
         raise BenchError(
             f"--split-by {shortened(rule)!r} is no rule for splits",
             f"write --split-by {_SOURCE}, or per cent of train, val and test: --split-by {_HASH}",
         )
     for picture in pictures:
-        place = int.from_bytes(hashlib.sha256(picture.file.encode("utf-8", "surrogatepass")).digest()[:8]) / 2**64 * 100
-        picture.split = "train" if place < train else "val" if place < train + val else "test"
-    shares = zip(_SPLITS, (train, val, test), strict=True)
-    if empty := [split for split, share in shares if share and not any(each.split == split for each in pictures)]:
-        raise BenchError(
-            f"--split-by {rule} leaves no picture of {len(pictures)} for {', '.join(empty)}",
-            "give it a larger share, as in --split-by hash:60/20/20",
-        )
+        picture.split = _hashed_split(picture.file, shares)
+    filled = {picture.split for picture in pictures}
+    empty = [split for split, share in zip(_SPLITS, shares, strict=True) if share and split not in filled]
+    if empty:
+        why = f"--split-by {rule} leaves no picture of {len(pictures)} for {', '.join(empty)}"
+        raise BenchError(why, _hint_of_rule(pictures))
     return rule
+
+
+def hash_shares(rule: str) -> tuple[int, int, int] | None:
+    """The per cent of train, val and test of a rule `hash:TRAIN/VAL/TEST`; None where it is no such rule."""
+    match = re.fullmatch(r"hash:(\d{1,3})/(\d{1,3})/(\d{1,3})", rule, re.ASCII)
+    if match is None:
+        return None
+    train, val, test = map(int, match.groups())
+    return (train, val, test) if train and train + val + test == 100 else None
+
+
+def _hashed_split(file: str, shares: tuple[int, int, int]) -> str:
+    digest = hashlib.sha256(file.encode("utf-8", "surrogatepass")).digest()
+    position = int.from_bytes(digest[:8]) / 2**64 * 100
+    train, val, _ = shares
+    if position < train:
+        return "train"
+    return "val" if position < train + val else "test"
+
+
+def _hint_of_rule(pictures: Sequence[Picture]) -> str:
+    """A rule that leaves no split of these pictures empty; if there is none, what to do instead."""
+    for shares in _SHARES:
+        if len({_hashed_split(picture.file, shares) for picture in pictures}) == len(_SPLITS):
+            train, val, test = shares
+            return f"write --split-by hash:{train}/{val}/{test}, which leaves no split empty"
+    return f"add pictures, or name the split of each in the source and write --split-by {_SOURCE}"
 
 
 def _listed(about: Sequence[str]) -> str:
