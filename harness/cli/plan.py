@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.benchmark.engines import HERE
-from harness.cli.inputs import open_results
+from harness.cli.inputs import doing, open_results
 from harness.cli.options import RunOptions, refuse_typed, with_run_options
 from harness.cli.output import echo, format_table
 from harness.cli.run import make_request
 from harness.config.limits import MAX_CHANNELS, MAX_REGIONS
 from harness.utils.errors import BenchError
 from harness.utils.files import disk_of, expanded
+from harness.utils.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.benchmark.plan import Asked, Request
     from harness.benchmark.preview import Estimate, Preview
+    from harness.data.dataset import Dataset
     from harness.measure.estimate import DataShape
+    from results.runs.run import DatasetInfo
 
 EXAMPLES = """
 bench plan
@@ -78,18 +80,15 @@ def plan(
     Finished runs that would be re-used are counted. Multiply-accumulates are counted. Time is an estimate: what stored
     runs of these conditions took, or counts over a speed that is measured here in a moment. --data may also be coco,
     flickr30k or flickr8k where there are no such data: their sizes are known. --detect, --seed-deviation and
-    --image-deviation look at --data, --workspace and --db alone.
+    --image-deviation look at --data, --images, --workspace and --db alone; --data may also be the name of stored data.
     """
     from harness.measure.estimate import KNOWN
 
     if detect is not None:
-        unused = sorted({*context.params} - {"data", "detect", "seed_deviation", "image_deviation", "workspace", "db"})
+        used = {"data", "images", "detect", "seed_deviation", "image_deviation", "workspace", "db"}
         why = "not used by --detect, which is about scores alone"
-        refuse_typed(context, unused, why, "leave --detect or these out")
-        if None not in (seed_deviation, image_deviation) and options.data not in KNOWN:
-            hint = f"choose one of: {', '.join(KNOWN)}; or leave one of the two deviations to stored runs"
-            raise BenchError(f"--data {options.data}: the sizes of this data set are unknown", hint)
-        show_power(detect, seed_deviation, image_deviation, options.data, options.workspace, options.db)
+        refuse_typed(context, sorted({*context.params} - used), why, "leave --detect or these out")
+        show_power(detect, seed_deviation, image_deviation, options)
         return
     why, deviations = "what a difference is told from, but none is asked for", ("seed_deviation", "image_deviation")
     refuse_typed(context, deviations, why, "add --detect 1.0, for example")
@@ -282,32 +281,83 @@ def _rough(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def show_power(
-    points: float, seed: float | None, image: float | None, data: str, workspace: Path, db: str | None
-) -> None:
-    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored."""
+def _images_to_test(options: RunOptions) -> tuple[str, int]:
+    """The name of `--data`, and how many images its test split has, by its known size or by its files."""
     from harness.data.dataset import SCENES
     from harness.data.scenes.dataset import ScenesConfig
     from harness.measure.estimate import KNOWN
+
+    if options.data == SCENES:  # whose known size counts both evaluated splits
+        return SCENES, ScenesConfig().test
+    if options.data in KNOWN:
+        return options.data, KNOWN[options.data].test
+    if not expanded(options.data).exists():
+        hint = f"name a folder or file as for bench run, or one of: {', '.join(KNOWN)}"
+        raise BenchError(f"--data {options.data} does not exist, and the sizes of this data set are unknown", hint)
+    dataset = _open_data(options)
+    return dataset.name, len(dataset.split(SPLIT))
+
+
+def _open_data(options: RunOptions) -> Dataset:
+    from harness.data.dataset import open_dataset
+
+    cache = Workspace(options.workspace, options.db).cache
+    with doing(f"Reading {options.data}"):
+        return open_dataset(options.data, cache_dir=cache, images=options.images)
+
+
+@dataclass(frozen=True)
+class _StoredData:
+    """A data set of the results: what finds its runs (`key`), its name, and a remark where its files are others."""
+
+    key: str
+    name: str
+    remark: str = ""
+
+
+def _stored_data(options: RunOptions, stored: Sequence[DatasetInfo]) -> _StoredData:
+    """The data set of the results that `--data` names, by its name there or by its files."""
+    from harness.data.dataset import SCENES
+
+    names = dict.fromkeys(dataset.name for dataset in stored)
+    if options.data in names or options.data == SCENES or not stored:
+        return _StoredData(options.data, options.data)
+    if not expanded(options.data).exists():
+        hint = f"write --data as reports name it: {', '.join(names)}" if names else _HINT
+        raise BenchError(f"--data {options.data} is neither data of the results database nor a file or folder", hint)
+    from harness.benchmark.identity.signature import data_field
+
+    dataset = _open_data(options)
+    fingerprint = data_field(dataset, ())
+    for info in stored:
+        if info.fingerprint == fingerprint or info.fingerprint.startswith(f"{fingerprint},"):
+            return _StoredData(info.fingerprint, dataset.name)
+    remark = "The stored runs are of data of this name with other pictures or captions."
+    return _StoredData(dataset.name, dataset.name, remark)
+
+
+def show_power(points: float, seed: float | None, image: float | None, options: RunOptions) -> None:
+    """Print what numbers of seeds detect, from deviations in points that are stated or, where None, stored."""
     from results.runs.planning import stored_variances
     from results.runs.reading import datasets
     from results.statistics.power import detectable, deviation_bounds, seed_deviation_over
 
     if seed is not None and image is not None:
-        # Known sizes count all evaluated splits, of which the scenes have two.
-        images = ScenesConfig().test if data == SCENES else KNOWN[data].test
+        name, images = _images_to_test(options)
         columns = {images: seed}
         sources = [f"Seeds deviate by {seed:g}, images by {image:g} points: as stated."]
     else:
         try:
-            with open_results(workspace, db) as store:
-                stored, names = stored_variances(store, data, SPLIT), [each.name for each in datasets(store)]
+            store = open_results(options.workspace, options.db)
         except BenchError as error:
             raise BenchError(str(error), _HINT) from error
+        with store:
+            data = _stored_data(options, datasets(store))
+            stored = stored_variances(store, data.key, SPLIT)
+        name = data.name
         if stored is None:
-            where = f"in the results database has two seeds on {data} {SPLIT}"
-            hint = f"write --data as reports name it: {', '.join(names)}" if names and data not in names else _HINT
-            raise BenchError(f"no model {where}: how much they vary is not known", hint)
+            where = f"in the results database has two seeds on {name} {SPLIT}"
+            raise BenchError(f"no model {where}: how much they vary is not known", _HINT)
         if image is None and stored.image_deviation is None:
             hint = "state it: --image-deviation 40; or run another model with --seeds 3 first"
             raise BenchError("how much images vary is not known: one model alone has several stored seeds", hint)
@@ -326,6 +376,8 @@ def show_power(
             f"Seed and image together deviate by {together:.2f} points; this part falls with images.",
             f"Images deviate by {of_images}.",
         ]
+        if data.remark:
+            sources.append(data.remark)
         more = MORE_IMAGES * images
         columns = {images: seed, more: seed_deviation_over(more, seed, together, images)}
     rows = []
@@ -333,7 +385,7 @@ def show_power(
         least = (detectable(seeds, many, deviation, image) for many, deviation in columns.items())
         rows.append([f"{seeds}", *(f"{each:,.2f}" for each in least)])
     echo("The smallest difference of two models that is found four times in five,")
-    echo(f"in CIDEr-D points; two-sided 5 %; {data} {SPLIT} has {images:,} images:")
+    echo(f"in CIDEr-D points; two-sided 5 %; {name} {SPLIT} has {images:,} images:")
     header = ["Seeds of each model", *(f"{many:,} images" for many in columns)]
     echo(format_table(header, rows, "table"), nl=False)
     for line in (_verdict(points, images, seed, image), *sources):

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import typer
 
+from harness.benchmark.identity.signature import data_field
 from harness.cli.inputs import chosen_features
 from harness.cli.options import RunOptions
 from harness.cli.plan import SEEDS
 from harness.config.load import load_preset
+from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from results import ImageRecord, Quantity, SplitResult, Store
 from results.runs.planning import stored_variances
@@ -176,6 +178,38 @@ def test_variances_are_those_of_stored_runs(tmp_path: Path) -> None:
     assert found.image_deviation is not None
     of_seeds = seed_deviation_over(200, found.seed_deviation, found.interaction_deviation, 50)
     assert rows(said, 2)[3] == pytest.approx(detectable(3, 200, of_seeds, found.image_deviation), abs=0.005)
+
+
+def test_variances_are_found_by_the_path_that_run_takes(draw_scenes: DrawScenes, tmp_path: Path) -> None:
+    """By the files themselves, whatever else bears the name; other files of the name are remarked on."""
+    data, place = draw_scenes(train=24, val=4, test=6, copy_to=tmp_path), tmp_path / "w"
+    place.mkdir()
+    named = read_karpathy(data)
+    for fingerprint, spread in ((data_field(named, ()), 1.0), (f"{named.name}#other", 9.0)):
+        record = Make.dataset(name=named.name, fingerprint=fingerprint, split_sizes={"test": 6})
+        with Store(place / "bench.sqlite") as store:
+            store.record_dataset(record)
+            for model in ("updown", "aoanet"):
+                for seed in range(3):
+                    scores = {image: 1 + spread * seed / 50 + image % 3 / 9 for image in range(6)}
+                    overall = {"overall": {"CIDEr-D": Quantity(1.0)}}
+                    split = SplitResult("test", dict.fromkeys(scores, "a ball"), overall, {"CIDEr-D": scores})
+                    changes = {"dataset": fingerprint, "variant": fingerprint}
+                    Make.run(store, Make.outcome(splits=(split,)), model, seed, **changes)
+    said = detect("20", "-w", place, "--data", data)
+    assert f"{named.name} test has 6 images" in said
+    assert "Seeds deviate by 2.00 points" in said
+    assert "other pictures or captions" not in said
+    [file] = data.glob("*.json")
+    file.write_text(file.read_text().replace("a red", "one red"))
+    assert "other pictures or captions" in " ".join(detect("20", "-w", place, "--data", data).split())
+
+
+def test_stated_variances_take_the_size_of_a_path(draw_scenes: DrawScenes) -> None:
+    data = draw_scenes(train=24, val=4, test=6)
+    words = ("--seed-deviation", "5", "--image-deviation", "40")
+    assert "test has 6 images" in detect("9", *words, "--data", data)
+    assert "test has 6 images" in detect("9", *words, "--data", next(data.glob("*.json")), "--images", data / "images")
 
 
 @pytest.mark.parametrize(
