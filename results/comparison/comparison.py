@@ -414,7 +414,8 @@ def _side(runs: _Runs) -> Side:
 
 
 def _settings(variant: Mapping[str, str]) -> dict[str, str]:
-    told = {name: json.loads(value) for name, value in variant.items() if name not in {"code_version", "code"}}
+    texts = {"code_version", "code", "captions"}  # which are no JSON; what captions are is no setting
+    told = {name: json.loads(value) for name, value in variant.items() if name not in texts}
     single = (each for name, value in told.items() for each in _single(name, value))
     return {path: shown for path, shown in single if not path.endswith(".summary")}
 

@@ -83,6 +83,15 @@ def test_settings_that_no_condition_names_are_said(fill: Any) -> None:
     assert found.pairs[0].conditions == ()
 
 
+@pytest.mark.parametrize("digest", ["90e4a654", "46411291", "6fdf2aaf"])
+def test_files_of_captions_are_compared_whatever_their_digest(fill: Any, digest: str) -> None:
+    config = {"arguments": {}, "card": {"named": False, "sha256": digest + 56 * "0"}}
+    sides = [fill(("ours", 0, cider, {"config": config, "track": "captions"})) for cider in (0.2, 0.4)]
+    [pair] = compared(*sides).pairs
+    assert (pair.scores[0].before, pair.scores[0].after) == (0.2, 0.4)
+    assert pair.settings == ()
+
+
 def test_scores_of_several_seeds_are_of_all_of_them(fill: Any) -> None:
     before = fill(("updown", 1, 0.2, {}), ("updown", 2, 0.4, {}), ("updown", 3, 0.9, {}))
     after = fill(("updown", 2, 0.6, {}), ("updown", 4, 0.4, {}))
