@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan
@@ -60,7 +62,10 @@ def evaluate(
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write an HTML report with every caption into this folder."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Write an HTML report with every caption, and the results as a workspace, into this folder.",
+        ),
         OutFolder(whole=True),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which split of a Karpathy file.  [default: test]")] = None,
@@ -318,7 +323,7 @@ def _compare(
     *,
     allow_subset: bool,
 ) -> None:
-    """Score files of captions as rows, print who is better than whom, and write a report; nothing else is left."""
+    """Score files of captions as rows, print who is better than whom, and write a report that is a workspace, too."""
     from tempfile import TemporaryDirectory
 
     with doing("Loading torch"):
@@ -333,6 +338,9 @@ def _compare(
     from results.store.store import Store
 
     check_out(report, "--report", folder=True)
+    results = None if report is None else Path(Workspace(report).database)
+    if results is not None:
+        _refuse_other_runs(results)
     with TemporaryDirectory() as folder, Reporter() as reporter:
         place = Workspace(Path(folder))
         asked = Request(
@@ -350,8 +358,36 @@ def _compare(
             print_leaderboard(store, reporter.console)
             if report is not None:
                 reporter.note(f"report: {write_report(store, report).absolute().as_uri()}")
+        if results is not None:
+            _copy_database(Path(place.database), results)
+            reporter.note(f"results: {results}; --workspace {report} names them to bench compare and bench export")
         if "failed" in ended.values() or lacking:
             raise typer.Exit(1)
+
+
+def _refuse_other_runs(database: Path) -> None:
+    """BenchError where results that are to be replaced hold more than captions of files, which are scored anew."""
+    from results.runs.reading import read_runs
+    from results.store.store import Store
+
+    if not database.exists():
+        return
+    with Store(str(database), read_only=True) as store, store.reading() as connection:
+        others = [run.key for run in read_runs(connection) if run.kind != "captions"]
+    if others:
+        raise BenchError(
+            f"--report {database.parent}: its {database.name} holds runs that are not files of captions ({others[0]})",
+            "name another folder: --report FOLDER",
+        )
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """Copy a database of SQLite; one that is there is replaced in one transaction."""
+    try:
+        with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(target)) as copy:
+            original.backup(copy)
+    except sqlite3.Error as error:
+        raise BenchError(f"{target} cannot be written: {error}", "name another folder: --report FOLDER") from error
 
 
 def _print(report: Report, references: References) -> None:

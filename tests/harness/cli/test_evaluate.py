@@ -1,5 +1,6 @@
 """`bench evaluate`, with `--more` too, and `bench export submission` from files to files."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -238,3 +239,32 @@ def test_what_scenes_show_is_known_without_a_file(draw_scenes, tmp_path):
     scores, output = scored((predictions, *where), "--more")
     assert scores["more"]["CHAIR-s (objects:scenes)"] == 1 / 4
     assert "CHAIR-i, CHAIR-s by objects:scenes" in output
+
+
+def test_a_report_is_a_workspace_that_other_commands_read(files, tmp_path):
+    predictions, references = files
+    ours, theirs, folder = tmp_path / "ours.json", tmp_path / "theirs.json", tmp_path / "comparison"
+    write(ours, {7: "a dog runs", 3: "two cats", 5: "a red kite"})
+    write(theirs, {7: "a cat", 3: "two cats asleep", 5: "a dog"})
+    words = ("evaluate", "--references", references, "--report", folder)
+    bench_ok(*words, ours, theirs)
+    compared = json.loads(bench_ok("compare", "ours", "theirs", "-w", folder, "--format", "json").stdout)
+    assert [pair["before"]["model"] for pair in compared["pairs"]] == ["ours"]
+    exported = bench_ok("export", "leaderboard", "-w", folder, "--format", "csv").stdout
+    assert {row["model"] for row in csv.DictReader(exported.splitlines())} == {"ours", "theirs"}
+    bench_ok(*words, ours, predictions)
+    with Store(folder / "bench.sqlite", read_only=True) as store:
+        assert {store.spec(key).model for key in store.keys({"finished"})} == {"ours", "predictions"}, "as the report"
+
+
+def test_a_report_never_replaces_runs_of_other_kinds(files, tmp_path):
+    predictions, references = files
+    folder = tmp_path / "comparison"
+    words = ("evaluate", predictions, "--references", references, "--report", folder)
+    bench_ok(*words)
+    bench_ok("run", "--models", "human", "--data", references, "-w", folder)
+    before = (folder / "bench.sqlite").read_bytes()
+    refused = bench(*words)
+    assert refused.exit_code != 0
+    assert "human" in str(refused.exception)
+    assert (folder / "bench.sqlite").read_bytes() == before
