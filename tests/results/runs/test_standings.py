@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reports.tables.ladder import ladder_table
 from results import EpochRecord, Quantity, SplitResult, Store, StoreError
 from results.runs.leaderboard import Group, Row, leaderboard
 from results.runs.spreads import Spread
@@ -397,17 +398,18 @@ def test_scores_against_one_reference_less_come_with_their_row(store: Store) -> 
         assert len(connection.execute(HeldOutScore.__table__.select()).all()) == 4
 
 
-def train(store: Store, model: str, budget: int, mean: float) -> None:
+def train(store: Store, model: str, budget: int, mean: float, **rate: float) -> None:
     """Finish three seeds of a model under a budget, with this mean score; validation rises to the end."""
+    changed = "".join(f"-{name}{value}" for name, value in rate.items())
     for seed in (1, 2, 3):
-        stages = [{"epochs": 4 * budget, "learning_rate": {"annealing": "step"}}]
+        stages = [{"epochs": 4 * budget, "learning_rate": {"annealing": "step", **rate}}]
         schedule = {"stages": stages} | ({} if budget == 1 else {"budget": budget})
         finish(
             store, model, seed, level(mean, 0.01 * seed),
             epochs=[Make.epoch(number, val_cider=0.1 * number) for number in range(1, 4 * budget + 1)],
             outcome={"costs": {"train_steps": Quantity(504.0 * budget)}},
-            variant=str(budget),
-            signature={"schedule": "quick#12" if budget == 1 else f"quick*{budget}#{budget}{budget}"},
+            variant=f"{budget}{changed}",
+            signature={"schedule": ("quick#12" if budget == 1 else f"quick*{budget}#{budget}{budget}") + changed},
             config={"seed": seed, "preset": {"schedule": schedule}},
         )  # fmt: skip
 
@@ -446,6 +448,20 @@ def test_what_longer_training_gave_says_more_than_how_validation_ended(store: St
     found = groups(store)
     assert [row.standings["CIDEr-D"].best for row in found[1].rows] == [1, 2]
     assert [row.standings["CIDEr-D"].best for row in found[2].rows] == [None, None]
+
+
+@pytest.mark.parametrize("budget", [1, 2])
+def test_a_training_with_other_settings_is_no_longer_one(store: Store, budget: int) -> None:
+    """Three seeds at a rate of 1e-7 do not say that the others had finished learning, whatever their budget."""
+    train(store, "a", 1, 1.0)
+    train(store, "b", 1, 0.5)
+    train(store, "a", budget, 0.2, peak=1e-7)
+    tables = leaderboard(store)
+    usual = next(group for group in tables if len(group.rows) == 2)
+    assert [row.gain for row in usual.rows] == [None, None]
+    assert all(row.still_learning for row in usual.rows)
+    assert [row.standings["CIDEr-D"].reason for row in usual.rows] == [STILL_LEARNING, STILL_LEARNING]
+    assert all(ladder_table(group, tables, {}) is None for group in tables)
 
 
 def test_a_budget_that_is_no_double_shows_no_end(store: Store) -> None:
