@@ -123,7 +123,7 @@ def test_models_without_a_place_are_counted_once_for_all_tables() -> None:
 def of_files(**files: int) -> Group:
     """A table of captions, by system the number of its files; nothing was compared."""
     rows = [replace(row(model), seeds=tuple(range(count))) for model, count in files.items()]
-    return replace(group(*rows), track="captions")
+    return replace(group(*rows), track="systems")
 
 
 def test_sign_flips_are_said_of_systems_of_one_file() -> None:
