@@ -1,7 +1,8 @@
 """The context that runs are executed in: the data, each model's inputs, the device, and the signature they make."""
 
+import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -320,7 +321,15 @@ def open_inputs(opening: Opening, workspace: Workspace, reporter: Reporter | Non
     """Open the data and the backbone that sees them; BenchError as `open_context`."""
     dataset = open_dataset(opening.data, cache_dir=workspace.cache, images=opening.images, reporter=reporter)
     require_utf8(dataset.root, "the image folder", "rename it, or give another: --images DIR")
-    usable_splits(dataset, dataset.faults)  # before any work
+    splits = usable_splits(dataset, dataset.faults)  # before any work
+    if "human" in opening.models and (lone := splits_with_lone_references(splits)):
+        others = [word for word in opening.models if word != "human"]
+        if not others:
+            others = [f"{CAPTIONS}FILE" if dataset.is_references else "majority"]
+        raise BenchError(
+            f"human: no image of {', '.join(lone)} has a second reference to score the first against",
+            f"leave human out: --models {shlex.quote(','.join(others))}",
+        )
     trained = [name for name in opening.sees if not needs_no_training_captions(name)]
     if dataset.is_references and trained:
         raise BenchError(
@@ -340,6 +349,15 @@ def looking(opening: Opening, dataset: Dataset) -> Mapping[str, VisualKind]:
     """What each row sees; nothing where there are no pictures, and no row needs any, so that none are checked."""
     blind = all(map(looks_at_nothing, opening.sees)) and (dataset.is_references or not has_pictures(dataset))
     return {} if blind else opening.sees
+
+
+def splits_with_lone_references(splits: Mapping[str, Sequence[Sample]]) -> list[str]:
+    """The scored splits where no image has a second reference, so that `human` cannot be scored."""
+    return [
+        name
+        for name, samples in splits.items()
+        if name not in TRAINING_SPLITS and all(len(sample.captions) < 2 for sample in samples)
+    ]
 
 
 def usable_splits(dataset: Dataset, skipped: Collection[int]) -> dict[str, tuple[Sample, ...]]:

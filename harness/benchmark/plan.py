@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from harness.benchmark.context import RunContext
+from harness.benchmark.context import RunContext, splits_with_lone_references
 from harness.benchmark.costs import memory_bytes
 from harness.benchmark.engines import Engine
 from harness.benchmark.engines.here import HereEngine
@@ -112,6 +112,7 @@ def opening_of(request: Request, models: Sequence[RequestedModel], *, spice: boo
     """What is opened for these models; BenchError where the device is not there."""
     device = choose_device(request.device)
     return Opening(
+        models=request.models,
         data=request.data,
         images=request.images,
         preset=request.preset,
@@ -153,6 +154,10 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         else each
         for each in asked.models
     ]
+    if "human" not in request.models and (splits := splits_with_lone_references(context.data.evaluated)):
+        with_human, models = models, [model for model in models if model.name != "human"]
+        if len(models) < len(with_human):
+            reporter.note(f"left out: human, since no image of {', '.join(splits)} has a second reference")
     files = {(each.name, each.captions.seed): each.captions.path for each in models if each.captions}
     specs, control = runs_of(models, context=context, first_seed=first), asked.control
     changed: list[RunSpec] = []

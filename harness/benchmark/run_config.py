@@ -24,6 +24,7 @@ class Opening(Strict):
     """What is opened before any model: data, features and vocabulary, the same for all runs of a benchmark.
 
     Attributes:
+        models: the words of `bench run --models`.
         data: as `bench run --data` takes it.
         preset: untuned.
         sees: the kind of visual input of each model of the benchmark, by its name.
@@ -32,6 +33,8 @@ class Opening(Strict):
         revision: the results revision of the code that planned, which workers then need not find by its sources.
     """
 
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"models"})
+    models: tuple[str, ...] = ()
     data: str
     images: Path | None = None
     preset: Preset

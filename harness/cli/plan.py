@@ -168,6 +168,8 @@ def _show(
     say = partial(console.print, soft_wrap=True, markup=False)
     names = [model.name for model in asked.models if model.kind == "trained"]
     others = [model.name for model in asked.models if model.kind != "trained"]
+    if found.specs and "human" not in {spec.model for spec in found.specs}:
+        others = [name for name in others if name != "human"]  # left out, as the note says
     seeds, control, first, budgets = request.seeds, asked.control, request.first_seed, request.budgets
     extra = 0 if control is None else seeds * (1 if nothing_to_vary(control, request.features) else 2)
     runs = Counter({_row(name, budget): seeds for budget in budgets for name in names}) + Counter(others)

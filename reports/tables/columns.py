@@ -113,8 +113,7 @@ def people(group: Group, facets: Facets) -> Titled | None:
     models = sorted((row for row in group.rows if row.held_out), key=held_out, reverse=True)
     if not humans or not models:
         return None
-    nrefs = humans[0].differs.get("nrefs") or group.signature.get("nrefs", "")
-    by_split = dict(part.split("=", 1) for part in nrefs.split(",")) if "=" in nrefs else {}
+    nrefs = _references_per_image(humans[0].differs.get("nrefs") or group.signature.get("nrefs", ""), group.split)
     columns = [
         replace(
             score_column(name, lambda row: row.held_out),
@@ -123,9 +122,8 @@ def people(group: Group, facets: Facets) -> Titled | None:
         )
         for name in _PEOPLE
     ]
-    count = by_split.get(group.split, nrefs)
     note = (
-        f"Against {count} {'reference' if count == '1' else 'references'} per image: the mean over leaving out each of "
+        f"Against {nrefs} {'reference' if nrefs == '1' else 'references'} per image: the mean over leaving out each of "
         "its references in turn. The captions of human are the references left out."
     )
     # What else differs is what the table is of.
@@ -133,6 +131,12 @@ def people(group: Group, facets: Facets) -> Titled | None:
     shown = [*(replace(row, differs=part) for row, part in zip(humans, parts, strict=True)), *models]
     table = Table(tuple(columns), tuple(line_of(row, group, columns, facets) for row in shown))
     return Titled("Against the same references as people", note, table)
+
+
+def _references_per_image(nrefs: str, split: str) -> str:
+    """What the field `nrefs` of a signature says of one split: "5", "1-7"."""
+    by_split = dict(part.split("=", 1) for part in nrefs.split(",")) if "=" in nrefs else {}
+    return by_split.get(split, nrefs)
 
 
 def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
@@ -161,11 +165,12 @@ def more_metrics(groups: Sequence[Group], facets: Facets) -> Titled | None:
 def absent_levels(group: Group) -> str:
     """What to type where a leaderboard does not show yet between which floor and which level its rows lie, or ""."""
     levels = {"majority": "the floor", "human": "the human level"}
-    if group.track == SYSTEMS:  # perhaps of references alone, without captions to choose from
-        here = any(row.model == "human" for row in group.references)
-        return "" if here else "bench run --models captions:FILE,human --data REFERENCES shows the human level too."
-    if group.signature.get("nrefs") == "1":
+    if _references_per_image(group.signature.get("nrefs", ""), group.split) == "1":
         del levels["human"]  # who would be scored against nobody
+    if group.track == SYSTEMS:  # perhaps of references alone, without captions to choose from
+        if "human" not in levels or any(row.model == "human" for row in group.references):
+            return ""
+        return "bench run --models captions:FILE,human --data REFERENCES shows the human level too."
     absent = [name for name in levels if name not in {row.model for row in group.references}]
     if not group.rows or not absent:
         return ""

@@ -1,20 +1,29 @@
 """The rows that `--models` asks for, and their planned runs: each of a known kind, with its conditions, in order."""
 
+import io
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from harness.benchmark.baselines import REFERENCE_ROWS
-from harness.benchmark.context import RunContext
+from harness.benchmark.context import RunContext, open_context
+from harness.benchmark.plan import Request, resolve
+from harness.benchmark.plan import plan as plan_request
 from harness.benchmark.pretrained import Pretrained
 from harness.benchmark.rows import RequestedModel, plan_runs, resolve_models
+from harness.config.features import FeatureConfig
+from harness.config.load import load_preset
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.errors import StoreError
 from results.records import RunSpec, budget_of
-from tests.harness.benchmark.small_runs import save_run
+from tests.harness.benchmark.small_runs import CHANGES, quiet, save_run
+from tests.harness.conftest import bench, bench_ok
 from zoo import ZooError, model_card, select_models
 from zoo.width import count_parameters
 
@@ -183,3 +192,45 @@ def test_other_names_are_refused(
     with pytest.raises(error, match=named) as caught:
         resolve_models(asked, workspace)
     assert hint in (getattr(caught.value, "hint", None) or "")
+
+
+def one_caption_a_picture(folder: Path) -> Path:
+    images = []
+    for number, split in enumerate(["train"] * 4 + ["val"] * 2 + ["test"] * 2):
+        name = f"{number}.png"
+        Image.new("RGB", (8, 8), (30 * number, 9, 9)).save(folder / name)
+        sentences = [{"raw": f"a dog on road {number}"}]
+        images.append({"imgid": number, "filename": name, "split": split, "sentences": sentences})
+    (folder / "dataset.json").write_text(json.dumps({"images": images}))
+    return folder / "dataset.json"
+
+
+def test_people_are_left_out_of_all_where_images_have_one_reference(tmp_path: Path) -> None:
+    said = io.StringIO()
+    data, workspace = one_caption_a_picture(tmp_path), Workspace(tmp_path / "workspace")
+    backbone = FeatureConfig(backbone="filterbank", options={"grid": "2"})
+    request = Request(("all",), str(data), load_preset("smoke", CHANGES), workspace, features=backbone)
+    reporter = quiet(said)
+    workspace.create()
+    asked = resolve(request, reporter)
+    context = open_context(asked.opening, workspace, reporter)
+    models = {spec.model for spec in plan_request(request, asked, context, reporter, None)}
+    assert {"majority", "retrieval", "blind"} < models
+    assert "human" not in models
+    assert "human" in said.getvalue()
+
+
+@pytest.mark.parametrize(("models", "others"), [("blind,human", "blind"), ("human", "majority"), ("all,human", "all")])
+def test_people_who_are_named_are_refused_where_images_have_one_reference(
+    models: str, others: str, tmp_path: Path
+) -> None:
+    data = one_caption_a_picture(tmp_path)
+    options = ("--data", data, "--workspace", tmp_path / "workspace", "--preset", "smoke", "--backbone", "filterbank")
+    for command in ("plan", "run"):
+        refused = bench(command, "--models", models, *options).exception
+        assert isinstance(refused, BenchError)
+        assert refused.hint is not None
+        assert refused.hint.endswith(f"--models {others}")
+    assert not list((tmp_path / "workspace").glob("cache/*")), "nothing was made"
+    if others != "all":  # dozens of models
+        bench_ok("plan", "--models", others, *options)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from reports.tables.boards import FEW_ROWS, Board, boards
 from reports.tables.columns import absent_levels
 from reports.tables.contents import ONE_MODEL
@@ -98,6 +100,17 @@ def test_levels_that_were_not_measured_are_named() -> None:
     assert "majority,human" in absent_levels(found)
     assert absent_levels(replace(found, references=(human, replace(human, model="majority")))) == ""
     assert absent_levels(replace(found, rows=())) == ""
+
+
+@pytest.mark.parametrize("nrefs", ["1", "test=1,nocaps=10"])
+def test_people_are_not_asked_for_where_images_have_one_reference(nrefs: str) -> None:
+    trained = replace(group(row("a")), split="test", signature={"nrefs": nrefs})
+    captions = replace(trained, track="captions")
+    assert "majority" in absent_levels(trained)
+    assert "human" not in absent_levels(trained) + absent_levels(captions)
+    several = {"signature": {"nrefs": "test=5,nocaps=1"}}
+    assert "human" in absent_levels(replace(trained, **several))
+    assert "human" in absent_levels(replace(captions, **several))
 
 
 def test_families_of_one_model_are_one_to_choose_by() -> None:
