@@ -222,7 +222,8 @@ def convert(
         list[Path],
         typer.Argument(
             metavar="SOURCE...",
-            help="COCO's captions_*.json, a CSV of file and caption or a folder with one, or one with metadata.jsonl.",
+            help="COCO's captions_*.json, R2Gen's annotation.json, a CSV of file and caption or a folder with one, "
+            "or one with metadata.jsonl.",
         ),
     ],
     out: Annotated[Path, Out(help="The annotation file to write."), OutFile(rb'\{"dataset": "[^"]*", "split_by":')],

@@ -115,7 +115,7 @@ def _image_features(given: RunOptions, preset: Preset) -> FeatureConfig:
     if given.data == "scenes" and unnamed and preset.features is not None:
         related = graph_config(*graphs, preset.features.regions)
         return preset.features if related is None else preset.features.model_copy(update={"graphs": related})
-    check_dataset(given.data)
+    check_dataset(given.data, given.images)
     seen = region_config(given.regions, given.region_count, given.region_bins)
     related = graph_config(*graphs, seen)
     without_features = all(map(needs_no_features, split_patterns(given.models)))

@@ -1,4 +1,4 @@
-"""Other formats in Karpathy's: COCO's captions, a CSV, an imagefolder; their pictures are checked and split."""
+"""Other formats in Karpathy's: COCO's captions, R2Gen's, a CSV, an imagefolder; pictures are checked and split."""
 
 import hashlib
 import math
@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from harness.data.dataset import Box, told_size
 from harness.data.formats.references import (
+    SPLIT_NAMES,
+    entries_by_split,
+    first_picture,
     is_image_id,
     numbered_images,
     references_of,
@@ -27,12 +30,6 @@ from harness.utils.json_io import read_json
 from harness.utils.storage import sha256_of
 from results.files import load_json
 
-SPLIT_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    "test": "test",
-    "restval": "restval",
-}
 _SOURCE, _HASH = "source", "hash:80/10/10"
 _SPLITS = ("train", "val", "test")
 _SHARES: Final = ((80, 10, 10), (70, 15, 15), (60, 20, 20), (50, 25, 25), (34, 33, 33))
@@ -283,6 +280,8 @@ def _read_json_files(files: Sequence[Path], instances: Sequence[Path], images: P
     first = read_json(files[0])
     if _is_coco(first) or instances or len(files) > 1:
         return _read_coco(files, instances, images, columns)
+    if (by_split := entries_by_split(first)) is not None:
+        return _read_splits(files[0], by_split, columns)
     if columns != _Columns(None, None):
         raise BenchError(
             f"{files[0]} is no table and not in COCO's format: --file-column and --caption-column do not apply",
@@ -303,6 +302,45 @@ def _read_json_files(files: Sequence[Path], instances: Sequence[Path], images: P
     for image_id, captions in references.captions.items():
         file = references.files.get(image_id, str(image_id))
         source.pictures[image_id] = Picture(file, captions=list(captions), domain=references.domains.get(image_id))
+    return source
+
+
+def _read_splits(path: Path, by_split: Mapping[str, Sequence[Mapping[str, Any]]], columns: _Columns) -> Source:
+    """The pictures of R2Gen's form: entries by split, each with a text and one picture or several, the first of them.
+
+    BenchError where no entry has a key of pictures or of captions, or several hold different captions.
+    """
+    source = Source()
+    entries = [entry for listed in by_split.values() for entry in listed]
+    keys = dict.fromkeys(key for entry in entries for key in entry)
+    file_key = columns.file or next((name for name in _FILE_COLUMNS if name in keys), None)
+    if file_key not in keys:
+        raise BenchError(
+            f"{path} has no pictures: the keys of its entries are {', '.join(keys)[:200]}",
+            "name the key of the pictures' files: --file-column KEY",
+        )
+    caption_key = columns.caption or _caption_key(path, entries)
+    captions, further = 0, 0
+    for split, listed in by_split.items():
+        for number, entry in enumerate(listed):
+            where = f"{split}, entry {number}"
+            given = entry.get(file_key)
+            file = first_picture(given)
+            if file is None:
+                source.complain(f'entries without "{file_key}"', where)
+                continue
+            file = file.replace("\\", "/")
+            picture = source.pictures.setdefault(file, Picture(file, size=told_size(entry)))
+            texts = _captions_of(f"{path}, {where}", entry, caption_key)
+            picture.captions += texts
+            captions += len(texts)
+            further += isinstance(given, list) and len(given) > 1
+            source.set_split(picture, split, where)
+    source.notes.append(f"{path.name}: {len(entries):,} entries read, {captions:,} captions")
+    if further:
+        source.notes.append(
+            f"{further:,} entries have further pictures, which are not used: a picture an entry, the first of its list"
+        )
     return source
 
 

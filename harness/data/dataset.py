@@ -132,9 +132,9 @@ def picture_digest(path: Path) -> bytes:
     return hashlib.sha256(size.to_bytes(8, "big") + ends).digest()
 
 
-def check_dataset(spec: str) -> None:
+def check_dataset(spec: str, images: Path | None = None) -> None:
     """BenchError for a `--data` that names nothing, or a folder with several annotation files; it is not read."""
-    from harness.data.karpathy import annotation_file
+    from harness.data.karpathy import annotation_file, conversion_command
 
     if spec == SCENES:
         return
@@ -144,7 +144,7 @@ def check_dataset(spec: str) -> None:
     if not (file.suffix == ".gz" or begins in (b"{", b"")):
         raise BenchError(
             f"--data {spec} is not in Karpathy's format",
-            f"write it in that: bench data convert {spec} --images FOLDER --out dataset.json",
+            f"write it in that: {conversion_command(file, images)}",
         )
 
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -21,6 +22,7 @@ from typing import Any
 
 from harness.data.dataset import Box, Dataset, Sample, fingerprint, told_size
 from harness.data.formats.references import (
+    entries_by_split,
     id_key,
     image_ids,
     images_of,
@@ -49,6 +51,8 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     if isinstance(content, dict) and "annotations" in content:
         return _references_alone(file, content, _picture_folder(file, images))
     content = _of_server(content)
+    if images_of(content) is None and _is_convertible(content, file):
+        raise BenchError(f"{file} is not in Karpathy's format", f"write it in that: {conversion_command(file, images)}")
     entries, ids = _entries(file, content)
     paths = PicturePaths(_picture_folder(file, images))
     splits = _splits(file, entries)
@@ -66,6 +70,26 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
         faults=faults,
         sizes={image_id: size for image_id, entry in zip(ids, entries, strict=True) if (size := told_size(entry))},
     )
+
+
+def _is_convertible(content: Any, file: Path) -> bool:
+    """Whether `bench data convert` reads the file."""
+    if entries_by_split(content) is not None:
+        return True
+    try:
+        references_of(content, file)
+    except BenchError:
+        return False
+    return True
+
+
+def conversion_command(file: Path, images: Path | None) -> str:
+    """The command that writes a file in Karpathy's format."""
+    out = f"dataset_{file.name.partition('.')[0]}.json"
+    if images is None and (file.parent / "images").is_dir():
+        images = file.parent / "images"
+    where = [] if images is None else ["--images", str(images)]
+    return shlex.join(["bench", "data", "convert", str(file), *where, "--out", out])
 
 
 def _of_server(content: Any) -> Any:

@@ -84,6 +84,7 @@ class ImageNames:
         self, order: Iterable[int], files: Mapping[int, str] | None = None, labels: Mapping[int, str] | None = None
     ) -> None:
         self.order = list(order)
+        self._labels = dict(labels or {})
         self._ids = set(self.order)
         self._numbers = self._ids.difference(labels or {})
         names = [(name, image_id) for image_id, file in (files or {}).items() for name in _names_of(file)]
@@ -92,6 +93,10 @@ class ImageNames:
         for name, image_id in names:
             images_by_name.setdefault(name, set()).add(image_id)
         self._by_name = {name: next(iter(images)) for name, images in images_by_name.items() if len(images) == 1}
+
+    def examples(self) -> str:
+        """The first few ids, as the file of the references has them."""
+        return ", ".join(self._labels.get(image_id, str(image_id)) for image_id in self.order[:_SHOWN_VALUES]) or "none"
 
     def contain(self, ids: Iterable[int | None]) -> bool:
         """Whether all of these are images that are wanted."""
@@ -309,7 +314,7 @@ def _counts_rows(values: Sequence[object]) -> bool:
 def _nothing_names(rows: Sequence[Row], names: ImageNames, path: Path) -> BenchError:
     fields = [f"{_described(field)} ({_examples(rows, field)})" for field in _fields(rows)[:_SHOWN_FIELDS]]
     said = f"its fields are {', '.join(fields)}" if fields else "its captions name no image"
-    expected = ", ".join(map(str, names.order[:_SHOWN_VALUES])) or "none"
+    expected = names.examples()
     why = f"{path}: nothing names the {len(names.order):,} images of the references ({expected}): {said}"
     if len(rows) == len(names.order) and _other_ids(rows) is None:
         return BenchError(why, "where the captions are in the order of the references, add --by-position")

@@ -30,7 +30,7 @@ from harness.utils.json_io import read_json_or_lines
 _LISTS: Final = ("annotations", "imgblobs", "predictions", "results", "captions")
 _TEXTS: Final = (
     *("caption", "prediction", "candidate", "text", "pred", "hypothesis", "output", "generated_text", "response"),
-    *("generated_caption", "predicted_caption", "pred_caption", "generation", "captions", "answer"),
+    *("generated_caption", "predicted_caption", "pred_caption", "generation", "captions", "answer", "report"),
 )
 _TABLES: Final = (".csv", ".tsv")
 _FORMS: Final = 'give [{"image_id": 1, "caption": "a dog"}], {"1": "a dog"}, or a CSV with image_id,caption'

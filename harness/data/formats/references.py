@@ -8,7 +8,7 @@ image, and METEOR separates the fields of a line by `|||`.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeGuard
 
@@ -19,8 +19,15 @@ from harness.utils.json_io import read_json, read_json_or_lines
 
 _SHOWN = 10
 _IMAGE_KEYS = ("image_id", "cocoid", "image", "file", "file_name", "filename", "image_path", "img_id", "imgid", "id")
-_CAPTION_KEYS = ("captions", "caption", "reference_strs", "references", "raw", "text")
+_CAPTION_KEYS = ("captions", "caption", "reference_strs", "references", "raw", "text", "report")
 _SPLIT = "test"
+SPLIT_NAMES: Final = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    "test": "test",
+    "restval": "restval",
+}
+"""What data sets call their splits, and the name here."""
 WHOLE_NUMBER = "whole number of 64 bits"
 _MAX_ID = 2**63
 _LINE_ENDS: Final = "\n\r\v\f\u0085\u2028\u2029"
@@ -109,8 +116,57 @@ def references_of(
     return References(path.name.partition(".")[0], found, domains, files, others, labels, left_out, tuple(notes))
 
 
+def entries_by_split(content: Any) -> dict[str, list[dict[str, Any]]] | None:
+    """The entries by split of `{"train": [{...}], "val": [{...}], "test": [{...}]}`; None of other content.
+
+    R2Gen's annotation.json is so: `{"id": "CXR1", "report": TEXT, "image_path": ["CXR1/0.png", "CXR1/1.png"]}`.
+    """
+    if not isinstance(content, dict) or not content or not SPLIT_NAMES.keys() >= content.keys():
+        return None
+    lists = list(content.values())
+    if not all(isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) for entries in lists):
+        return None
+    return content if any(lists) else None
+
+
+def first_picture(value: Any) -> str | None:
+    """The file that an entry names, or the first of its list; None where it names none."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _of_splits(
+    by_split: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, split: str | None, caption_field: str | None
+) -> References:
+    """References of one split of R2Gen's form, and the first picture of each entry as its file."""
+    wanted = _SPLIT if split is None else split
+    if not by_split.get(wanted):
+        splits = ", ".join(name for name, entries in by_split.items() if entries)
+        raise BenchError(f"{path} has no split {shortened(wanted)!r}", f"name one of its splits with --split: {splits}")
+    captions: dict[Any, list[str]] = {}
+    pictures: dict[Any, str] = {}
+    for number, entry in enumerate(by_split[wanted]):
+        names = [entry[key] for key in _IMAGE_KEYS if key in entry and not isinstance(entry[key], list)]
+        texts = _reference_texts(entry.get(_caption_field(entry, caption_field, path) or ""))
+        if not names or not texts or not isinstance(names[0], str | int):
+            raise BenchError(
+                f"{path}: entry {number} of {wanted} has no id or no text",
+                f'an entry is {{"id": "a", "{caption_field or "report"}": "no effusion", "image_path": ["a/0.png"]}}',
+            )
+        captions.setdefault(names[0], []).extend(texts)
+        if picture := first_picture(entry.get("image_path")):
+            pictures.setdefault(names[0], picture)
+    references = _of_named(path, captions)
+    ids = dict(zip(captions, references.captions, strict=True))
+    files = {ids[name]: picture for name, picture in pictures.items()}
+    return replace(references, files=references.files | files)
+
+
 def _of_entries(content: Any, path: Path, split: str | None, caption_field: str | None) -> References:
-    """References of an object by image, or of a list of objects with an image and a caption or several."""
+    """References of an object by image or by split, or of a list of objects with an image and a caption or several."""
+    if (by_split := entries_by_split(content)) is not None:
+        return _of_splits(by_split, path, split, caption_field)
     if isinstance(content, dict) and isinstance(content.get("data"), list):  # TextCaps
         content = content["data"]
     entries: list[tuple[Any, Any]] = []

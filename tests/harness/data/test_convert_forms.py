@@ -79,6 +79,14 @@ def windows(folder: Path) -> Path:
     return write(folder / "captions.tsv", "\r\n".join(["image\tcaption\tsplit", *lines]), "utf-16")
 
 
+def by_split(folder: Path) -> Path:
+    entries: dict[str, list[object]] = {"training": [], "val": [], "test": []}
+    for name, texts in CAPTIONS.items():
+        split = {"train": "training"}.get(SPLITS[name], SPLITS[name])
+        entries[split].append({"id": name.partition(".")[0], "report": texts, "image_path": [name, f"side/{name}"]})
+    return write(folder / "annotation.json", json.dumps(entries))
+
+
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     path.write_bytes(text.encode(encoding))
     return path
@@ -91,7 +99,7 @@ def content_of(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "form",
-    [rows, kaggle, json_lists, python_lists, tokens, wide, metadata, stems, windows],
+    [rows, kaggle, json_lists, python_lists, tokens, wide, metadata, stems, windows, by_split],
     ids=lambda form: form.__name__,
 )
 def test_one_form_says_what_another_does(form: Write, tmp_path: Path) -> None:
@@ -169,7 +177,7 @@ def test_ids_that_are_texts_name_images(tmp_path: Path) -> None:
 
 def test_conversion_and_verification_send_nobody_in_circles(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "photos")
-    strange = write(tmp_path / "annotation.json", json.dumps({"train": [{"id": "a", "report": "text"}]}))
+    strange = write(tmp_path / "annotation.json", json.dumps({"first": [{"id": "a", "report": "text"}]}))
     for words in (("verify", strange), ("convert", strange, "--out", tmp_path / "d.json")):
         refused = bench("data", *words, "--images", folder).exception
         assert isinstance(refused, BenchError)
@@ -180,6 +188,55 @@ def test_conversion_and_verification_send_nobody_in_circles(tmp_path: Path) -> N
     assert isinstance(again, BenchError)
     assert again.hint is not None
     bench_ok(*shlex.split(again.hint[again.hint.index("bench data") :])[1:], "--workspace", tmp_path / "workspace")
+
+
+def test_an_entry_with_two_pictures_gives_its_first(tmp_path: Path) -> None:
+    folder = pictures(tmp_path, ["a.png", "b.png", "c.png", "side.png"])
+    entries = {
+        "train": [{"id": "A1", "report": "clear lungs", "image_path": ["a.png", "side.png"]}],
+        "val": [{"id": "B1", "report": "small effusion", "image_path": ["b.png"]}],
+        "test": [
+            {"id": "C1", "report": "normal heart", "image_path": "c.png"},
+            {"id": "D1", "report": "large heart", "image_path": []},
+        ],
+    }
+    source, out = write(tmp_path / "annotation.json", json.dumps(entries)), tmp_path / "dataset.json"
+    words = ["data", "convert", source, "--images", folder, "--out", out]
+    refused = bench(*words).exception
+    assert isinstance(refused, BenchError)
+    assert "test, entry 1" in str(refused)
+    said = bench_ok(*words, "--skip-bad-images").output
+    assert content_of(out) == {
+        "a.png": (["clear lungs"], "train"),
+        "b.png": (["small effusion"], "val"),
+        "c.png": (["normal heart"], "test"),
+    }
+    assert "1 entries have further pictures" in said
+
+
+def test_reports_by_split_are_references_and_are_converted_before_they_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = by_split(pictures(tmp_path / "images")).rename("annotation.json")
+    references = read_references(source)
+    assert references.labels == {0: "photo_5", 1: "photo_6"}
+    assert references.files == {0: "photo_5.jpg", 1: "photo_6.jpg"}
+    assert references.captions[1] == tuple(CAPTIONS["photo_6.jpg"])
+    assert read_references(source, split="val").labels == {0: "photo_4"}
+    with pytest.raises(BenchError, match="no split 'train'"):
+        read_references(source, split="train")
+    for field, suffix in (("id", ""), ("image_path", ".jpg")):
+        captions = [{field: f"photo_{number}{suffix}", "report": f"a dog number {number}"} for number in (6, 5)]
+        predictions = write(tmp_path / f"{field}.json", json.dumps(captions))
+        out = tmp_path / f"scores_{field}.json"
+        bench_ok("evaluate", predictions, "--references", source, "--no-meteor", "--out", out)
+        assert json.loads(out.read_text())["scores"]["BLEU-4"] == pytest.approx(1)
+    refused = bench("data", "verify", source).exception
+    assert isinstance(refused, BenchError)
+    assert refused.hint is not None
+    bench_ok(*shlex.split(refused.hint[refused.hint.index("bench data") :])[1:])
+    bench_ok("data", "verify", "dataset_annotation.json", "--images", "images", "--workspace", "workspace")
 
 
 def test_one_caption_a_picture_proposes_no_people(tmp_path: Path) -> None:
