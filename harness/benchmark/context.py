@@ -302,9 +302,10 @@ def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> N
         return
     preparation = "words" if recipe is None else recipe.captions
     tokenize = PREPARATIONS[preparation].tokenize
-    counts, lengths = Counter[str](), []
+    counts, lengths = Counter[str](), list[int]()
     with reporter.step("Reading the captions"):
-        for caption in counted_captions(dataset, dataset.splits.get("train", ()), preparation):
+        captions = list(counted_captions(dataset, dataset.splits.get("train", ()), preparation))
+        for caption in captions:
             tokens = tokenize(caption)
             counts.update(tokens)
             lengths.append(len(tokens))
@@ -313,7 +314,7 @@ def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> N
             f"no word of the training captions occurs {words.min_count} times: the vocabulary would be empty",
             "add --set vocabulary.min_count=1, or give more captions",
         )
-    if cut := cut_references(lengths, words.max_len - 2):
+    if cut := cut_references(captions, lengths, opening.preset):
         reporter.note(cut, style="yellow")
 
 

@@ -209,12 +209,19 @@ def verify(
 
 
 def _doubts_about_captions(dataset: "Dataset") -> list[str]:
-    """What is odd about the texts of the captions; BenchError for a script without spaces."""
-    from harness.data.formats.look import odd_captions, refuse_unspaced
+    """What is odd about the captions, and how many bench run cuts; BenchError for a script without spaces."""
+    from harness.config.load import load_preset
+    from harness.data.formats.look import cut_references, odd_captions, refuse_unspaced
+    from harness.data.vocabulary import tokenize
 
     captions = [caption for sample in dataset.samples for caption in sample.captions]
     refuse_unspaced(captions, dataset.name)
-    return [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)))]
+    doubts = [f"perhaps no captions: {doubt}" for doubt in odd_captions(dict(enumerate(captions)))]
+    trained = [caption for sample in dataset.splits.get("train", ()) for caption in sample.captions]
+    preset = load_preset(options.DEFAULT_PRESET)
+    if cut := cut_references(trained, [len(tokenize(caption)) for caption in trained], preset):
+        doubts.append(f"bench run --preset {preset.name}: {cut}")
+    return doubts
 
 
 def convert(

@@ -15,6 +15,7 @@ from harness.config.limits import MAX_HOURS, MAX_MEMORY_GB, MAX_PROCESSES, MAX_S
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
+DEFAULT_PRESET = "quick"
 P = ParamSpec("P")
 
 
@@ -222,7 +223,7 @@ class RunOptions:
         typer.Option(
             metavar="NAME", help="Sizes, schedule and decoding of all models.", autocompletion=complete_preset
         ),
-    ] = "quick"
+    ] = DEFAULT_PRESET
     change: ChangeOption = None
     seeds: Annotated[
         int | None,

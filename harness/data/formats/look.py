@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from harness.config.limits import MAX_TOKENS
+from harness.config.preset import Preset
 from harness.data.formats.table import caption_list
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
@@ -98,12 +100,26 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "").partition(" ")[0]
 
 
-def cut_references(lengths: Sequence[int], longest: int) -> str:
-    """A sentence on captions that training cuts to `longest` words; "" where there are none."""
-    cut = [length for length in lengths if length > longest]
+def cut_references(captions: Sequence[str], lengths: Sequence[int], preset: Preset) -> str:
+    """A sentence on the training captions that a preset cuts, with what takes them whole; "" where there are none.
+
+    Args:
+        captions: all training captions.
+        lengths: how many words each of them has.
+    """
+    most_words = preset.vocabulary.max_len - 2  # without the begin and the end token
+    cut = [index for index, length in enumerate(lengths) if length > most_words]
     if not cut:
         return ""
+    longest = max(cut, key=lambda index: lengths[index])
+    tokens = min(lengths[longest] + 2, MAX_TOKENS)
+    settings = [f"--set vocabulary.max_len={tokens}"]
+    if preset.decoding.max_len < tokens - 1:
+        settings.append(f"--set decoding.max_len={tokens - 1}")
+    if preset.size.get("max_len", MAX_TOKENS) < tokens:
+        settings.append(f"--set size.max_len={tokens}")
+    kept = "whole" if tokens == lengths[longest] + 2 else f"up to {tokens - 2} words"
     return (
-        f"{len(cut):,} of {len(lengths):,} training captions exceed {longest} words (up to {max(cut)}) and are "
-        f"cut: --set vocabulary.max_len={max(cut) + 2} --set decoding.max_len={max(cut) + 1} takes them whole"
+        f"{len(cut):,} of {len(lengths):,} training captions exceed {most_words} words (up to {lengths[longest]:,}) "
+        f"and are cut, such as {shortened(captions[longest], _SHOWN)!r}: {' '.join(settings)} takes them {kept}"
     )

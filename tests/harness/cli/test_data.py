@@ -50,6 +50,22 @@ def test_verify_reads_again_under_the_same_fingerprint(photos: Path) -> None:
     assert bench_or_raise("data", *arguments)[0] == 1
 
 
+def test_verify_says_how_many_captions_training_cuts(photos: Path) -> None:
+    file = photos / "dataset_photos.json"
+    content = json.loads(file.read_text())
+    words = " ".join(f"word{number}" for number in range(25))
+    content["images"][0]["sentences"] = [{"raw": "A dog."}, {"raw": words}, {"raw": "A cat."}]
+    content["images"][1]["sentences"] = [{"raw": words}]
+    file.write_text(json.dumps(content))
+    arguments = ("data", "verify", photos, "--images", photos / "photos", "--workspace", photos / "ws")
+    said = bench_ok(*arguments).output
+    assert "1 of 3 training captions exceed 20 words (up to 25)" in said, "the test image's is not trained on"
+    assert "word0 word1" in said
+    content["images"][0]["sentences"][1]["raw"] = words[: words.index(" word20")]
+    file.write_text(json.dumps(content))
+    assert "exceed" not in bench_ok(*arguments).output
+
+
 def test_regions_are_verified_where_no_picture_is(photos: Path) -> None:
     """As in a run, which needs none where files bring the features."""
     (photos / "bu_att").mkdir()

@@ -1,7 +1,10 @@
 """What is said of texts that are hardly captions, before a number hides it."""
 
+import re
+
 import pytest
 
+from harness.config.load import load_preset
 from harness.data.formats.look import cut_references, odd_captions, refuse_unspaced, without_shared_words
 from harness.utils.errors import BenchError
 
@@ -45,8 +48,29 @@ def test_scripts_without_spaces_are_refused(text: str) -> None:
     refuse_unspaced([f"a sign that says {text}", "a dog", "a cat"], "mostly words")
 
 
-def test_cut_captions_are_counted() -> None:
-    assert cut_references([3, 20, 9], 20) == ""
-    sentence = cut_references([3, 21, 30], 20)
+def test_cut_captions_are_counted_with_what_takes_them_whole() -> None:
+    preset = load_preset("quick", ("vocabulary.max_len=22", "decoding.max_len=20", "size.max_len=24"))
+    captions = ["a dog", "a long one", "the longest one"]
+    assert cut_references(captions, [3, 20, 9], preset) == ""
+    sentence = cut_references(captions, [3, 21, 30], preset)
     assert "2 of 3 training captions" in sentence
-    assert "--set vocabulary.max_len=32" in sentence
+    assert "(up to 30)" in sentence
+    assert "the longest one" in sentence
+    assert re.findall(r"--set (\S+)=(\d+)", sentence) == [
+        ("vocabulary.max_len", "32"),
+        ("decoding.max_len", "31"),
+        ("size.max_len", "32"),
+    ]
+    assert re.findall(r"--set (\S+)=(\d+)", cut_references(captions, [3, 20, 21], preset)) == [
+        ("vocabulary.max_len", "23"),
+        ("decoding.max_len", "22"),
+    ], "models of this size take them"
+
+
+@pytest.mark.parametrize("length", [21, 30, 998, 1500])
+def test_a_preset_takes_captions_whole_as_it_is_told_to(length: int) -> None:
+    sentence = cut_references(["a"], [length], load_preset("quick"))
+    changed = load_preset("quick", tuple(re.findall(r"--set (\S+)", sentence)))
+    changed.check_lengths()
+    assert changed.vocabulary.max_len - 2 == min(length, 998)
+    assert cut_references(["a"], [min(length, 998)], changed) == ""
