@@ -25,6 +25,7 @@ from harness.config.preset import Decoding, Preset
 from harness.config.tuning import AppliedTuning, tuned_preset
 from harness.data.backbones.backbone import Backbone, open_backbone
 from harness.data.batches import VisualSource
+from harness.data.convert import working_rule
 from harness.data.dataset import Dataset, Sample, open_dataset
 from harness.data.feature_cache import Spread
 from harness.data.features import NullSource
@@ -289,9 +290,11 @@ def _check_captions(opening: Opening, dataset: Dataset, reporter: Reporter) -> N
         return
     validating = len(dataset.splits.get("val", ()))
     if validating == 1:
+        hint = "give it twenty images or more"
+        if rule := working_rule(sample.file for sample in dataset.samples):
+            hint = f"{hint}: bench data convert splits their source anew with --split-by {rule}"
         raise BenchError(
-            "the val split has one image, whose CIDEr-D is always 0: the weights of the first epoch would be kept",
-            "give it twenty images or more: bench data convert --split-by hash:80/10/10",
+            "the val split has one image, whose CIDEr-D is always 0: the weights of the first epoch would be kept", hint
         )
     if validating < _FEW_TO_VALIDATE:
         reporter.note(

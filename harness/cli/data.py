@@ -256,8 +256,8 @@ def convert(
     Missing pictures, those that are given twice, and empty captions are named. Boxes become corners. docs/own_data.md
     has the formats.
     """
+    from harness.data.convert import LEAST_VALIDATED, read_source, working_rule
     from harness.data.convert import convert as convert_source
-    from harness.data.convert import hash_shares, read_source
 
     columns = {"file_column": file_column, "caption_column": caption_column}
     with doing(f"Reading {source[0]}"):
@@ -270,18 +270,28 @@ def convert(
         warn(f"left out: {left}", f'{out} names it under "left_out"')
     for note in notes:
         echo(note, err=True)
-    splits = [image["split"] for image in content["images"]]
-    echo(f"{out}: {_describe_splits(sorted(splits))}; split by {content['split_by']}")
-    if 0 < (tested := splits.count("test")) < FEW_TO_TEST:
-        shares = hash_shares(content["split_by"])
-        tested_share = 100 * tested / len(splits) if shares is None else shares[2]
-        hint = "write --split-by hash:50/10/40 to test on more of them" if tested_share < 40 else "add pictures"
-        hint += "; bench plan --detect 1.0 says how many a difference takes"
-        images_to_test = "1 image" if tested == 1 else f"{tested} images"
-        warn(f"{images_to_test} to test on: hardly any difference between models will show", hint)
+    splits = Counter(image["split"] for image in content["images"])
+    echo(f"{out}: {_describe_splits(sorted(splits.elements()))}; split by {content['split_by']}")
+    files = ["/".join(filter(None, (image.get("filepath"), image["filename"]))) for image in content["images"]]
+    runs = all(splits[split] for split in ("train", "val", "test")) and splits["val"] >= LEAST_VALIDATED
+    if not runs:
+        rule = working_rule(files)
+        warn(
+            f"bench run needs pictures in train, val and test, and at least {LEAST_VALIDATED} in val",
+            f"--split-by {rule} splits all anew" if rule else "add pictures",
+        )
+    elif splits["test"] < FEW_TO_TEST:
+        rule = working_rule(files, tested=splits["test"])
+        more = f"--split-by {rule} tests on more of them; " if rule else ""
+        hint = f"{more}after a bench run with --seeds 3, bench plan --detect 1 says how many a difference takes"
+        warn(f"{splits['test']} images to test on: hardly any difference between models will show", hint)
     place = out.absolute().parent
     where = ["--images", str(folder)] if folder.absolute() != place or (place / "images").is_dir() else []
-    _say_next(where, out, people=all(len(image["sentences"]) > 1 for image in content["images"]))
+    several = all(len(image["sentences"]) > 1 for image in content["images"])
+    if runs:
+        _say_next(where, out, people=several)
+    else:
+        echo(f"next: bench data verify {shlex.join([str(out), *where])}")
 
 
 def nocaps(

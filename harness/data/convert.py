@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from harness.data.dataset import Box, told_size
 from harness.data.formats.references import (
@@ -32,8 +32,10 @@ from results.files import load_json
 
 _SOURCE, _HASH = "source", "hash:80/10/10"
 _SPLITS = ("train", "val", "test")
-_SHARES: Final = ((80, 10, 10), (70, 15, 15), (60, 20, 20), (50, 25, 25), (34, 33, 33))
-"""Per cent of train, val and test that are proposed, the largest share for training first."""
+_RULES = (_HASH, "hash:60/20/20", "hash:50/25/25", "hash:40/30/30", "hash:30/35/35")
+_TESTING_RULES = ("hash:50/10/40", "hash:40/20/40", "hash:40/30/30", "hash:30/30/40")
+LEAST_VALIDATED = 2
+"""Images that a run needs to validate on: CIDEr-D of a single one is always 0."""
 _TABLES = (".csv", ".tsv")
 _METADATA = "metadata.jsonl"
 _METADATA_TABLE = "metadata.csv"
@@ -545,8 +547,6 @@ def convert(
     notes = list(source.notes)
     if twice:
         notes.append(f"pictures with the same caption twice, which is kept: {_listed(twice)}")
-    if empty := [split for split in _SPLITS if not any(picture.split == split for picture in pictures)]:
-        notes.append(f"no picture is in {', '.join(empty)}, and runs need each: {_hint_of_rule(pictures)}")
     return {"dataset": name, "split_by": rule, "left_out": problems, "images": entries}, notes
 
 
@@ -557,56 +557,62 @@ def split_pictures(pictures: Sequence[Picture], rule: str | None) -> str:
     picture stays in its split whatever is added or left out. None: the source's if it has any, else hash:80/10/10.
     BenchError where it cannot be understood, the source's splits are incomplete, or a split stays empty.
     """
+    files = [picture.file for picture in pictures]
     without = [picture.file for picture in pictures if picture.split is None]
     rule = rule or (_HASH if len(without) == len(pictures) else _SOURCE)
     if rule == _SOURCE:
         if without:
             raise BenchError(
                 f"--split-by {_SOURCE}: {len(without)} of {len(pictures)} pictures have no split there ({without[0]})",
-                f"split all of them by their names: --split-by {_HASH}",
+                f"split all of them by their names: --split-by {working_rule(files) or _HASH}",
             )
         return rule
-    shares = hash_shares(rule)
+    shares = _shares(rule)
     if shares is None:
+        example = working_rule(files) or _HASH
         raise BenchError(
             f"--split-by {shortened(rule)!r} is no rule for splits",
-            f"write --split-by {_SOURCE}, or per cent of train, val and test: --split-by {_HASH}",
+            f"write --split-by {_SOURCE}, or per cent of train, val and test: --split-by {example}",
         )
     for picture in pictures:
-        picture.split = _hashed_split(picture.file, shares)
+        picture.split = _split_by_name(picture.file, shares)
     filled = {picture.split for picture in pictures}
-    empty = [split for split, share in zip(_SPLITS, shares, strict=True) if share and split not in filled]
-    if empty:
-        why = f"--split-by {rule} leaves no picture of {len(pictures)} for {', '.join(empty)}"
-        raise BenchError(why, _hint_of_rule(pictures))
+    if empty := [split for split, share in zip(_SPLITS, shares, strict=True) if share and split not in filled]:
+        other = working_rule(files)
+        raise BenchError(
+            f"--split-by {rule} leaves no picture of {len(pictures)} for {', '.join(empty)}",
+            f"give it a larger share: --split-by {other}" if other else "give more pictures",
+        )
     return rule
 
 
-def hash_shares(rule: str) -> tuple[int, int, int] | None:
-    """The per cent of train, val and test of a rule `hash:TRAIN/VAL/TEST`; None where it is no such rule."""
-    match = re.fullmatch(r"hash:(\d{1,3})/(\d{1,3})/(\d{1,3})", rule, re.ASCII)
-    if match is None:
+def _shares(rule: str) -> tuple[int, int, int] | None:
+    """The per cent of train, val and test of a rule; None where it is none."""
+    numbers = re.fullmatch(r"hash:(\d{1,3})/(\d{1,3})/(\d{1,3})", rule, re.ASCII)
+    if numbers is None:
         return None
-    train, val, test = map(int, match.groups())
+    train, val, test = map(int, numbers.groups())
     return (train, val, test) if train and train + val + test == 100 else None
 
 
-def _hashed_split(file: str, shares: tuple[int, int, int]) -> str:
-    digest = hashlib.sha256(file.encode("utf-8", "surrogatepass")).digest()
-    position = int.from_bytes(digest[:8]) / 2**64 * 100
+def _split_by_name(file: str, shares: tuple[int, int, int]) -> str:
+    hashed = hashlib.sha256(file.encode("utf-8", "surrogatepass")).digest()[:8]
+    percent = int.from_bytes(hashed) / 2**64 * 100
     train, val, _ = shares
-    if position < train:
+    if percent < train:
         return "train"
-    return "val" if position < train + val else "test"
+    return "val" if percent < train + val else "test"
 
 
-def _hint_of_rule(pictures: Sequence[Picture]) -> str:
-    """A rule that leaves no split of these pictures empty; if there is none, what to do instead."""
-    for shares in _SHARES:
-        if len({_hashed_split(picture.file, shares) for picture in pictures}) == len(_SPLITS):
-            train, val, test = shares
-            return f"write --split-by hash:{train}/{val}/{test}, which leaves no split empty"
-    return f"add pictures, or name the split of each in the source and write --split-by {_SOURCE}"
+def working_rule(files: Iterable[str], *, tested: int = 0) -> str | None:
+    """A rule that splits these pictures so that a run works, and tests on more than `tested`; None where none does."""
+    files = list(files)
+    for rule in _TESTING_RULES if tested else _RULES:
+        shares = _shares(rule)
+        counts = Counter(_split_by_name(file, shares) for file in files) if shares else Counter[str]()
+        if counts["train"] and counts["val"] >= LEAST_VALIDATED and counts["test"] > tested:
+            return rule
+    return None
 
 
 def _listed(about: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from harness.cli.data import FEW_TO_TEST
-from harness.data.convert import Picture, split_pictures
+from harness.data.convert import LEAST_VALIDATED, Picture, split_pictures, working_rule
 from harness.data.karpathy import read_karpathy
 from harness.utils.errors import BenchError
 from tests.harness.conftest import ROOT, bench_ok
@@ -35,8 +35,10 @@ def converted(folder: Path, *words: object) -> Content:
     assert f"bench data verify {out}" in said
     content: Content = json.loads(out.read_text())
     splits = [image["split"] for image in content["images"]]
-    assert ("bench plan --detect" in said) == (0 < splits.count("test") < FEW_TO_TEST)
-    assert ("and runs need each: " in said) == bool({"train", "val", "test"} - set(splits))
+    runs = {*splits} == {"train", "val", "test"} and splits.count("val") >= LEAST_VALIDATED
+    assert (f"then: bench run --data {out}" in said) == runs, "no command that a run refuses"
+    assert ("bench plan --detect" in said) == (runs and splits.count("test") < FEW_TO_TEST)
+    assert ("bench run needs pictures in train, val and test" in said) == (not runs)
     return content
 
 
@@ -204,29 +206,37 @@ def test_rules_that_cannot_be_followed_are_refused(rule: str) -> None:
 def test_a_split_that_stays_empty_is_told() -> None:
     with pytest.raises(BenchError, match="leaves no picture of 1 for") as refused:
         split_pictures([Picture("a.jpg")], "hash:80/10/10")
-    assert "add pictures" in str(refused.value.hint), "one picture cannot be in three splits"
+    assert "--split-by" not in str(refused.value.hint), "one picture cannot be in three splits"
 
 
-@pytest.mark.parametrize("rule", ["hash:80/10/10", "hash:60/20/20"])
-def test_the_rule_that_is_proposed_fills_every_split(rule: str) -> None:
-    pictures = [Picture(f"{number}.png") for number in range(4)]
-    with pytest.raises(BenchError, match=rule) as refused:
-        split_pictures(pictures, rule)
-    proposed = re.search(r"hash:[\d/]+", str(refused.value.hint))
-    assert proposed is not None
-    assert split_pictures(pictures, proposed[0]) == proposed[0]
-    assert {picture.split for picture in pictures} == {"train", "val", "test"}
+@pytest.mark.parametrize("count", [7, 12, 16, 40])
+def test_a_rule_that_is_advised_fills_every_split(count: int) -> None:
+    pictures = [Picture(f"photo_{number}.jpg") for number in range(count)]
+    rule = working_rule(picture.file for picture in pictures)
+    assert rule is not None
+    split_pictures(pictures, rule)
+    splits = [picture.split for picture in pictures]
+    assert splits.count("val") >= LEAST_VALIDATED
+    assert {*splits} == {"train", "val", "test"}
+    more = working_rule((picture.file for picture in pictures), tested=splits.count("test"))
+    if more is not None:
+        split_pictures(pictures, more)
+        assert sum(picture.split == "test" for picture in pictures) > splits.count("test")
+    assert working_rule(["a.jpg", "b.jpg", "c.jpg"]) is None, "three pictures are too few"
 
 
-@pytest.mark.parametrize(
-    ("rule", "proposed"), [("hash:80/10/10", True), ("hash:50/10/40", False), ("hash:20/20/60", False)]
-)
-def test_few_images_to_test_on_propose_another_rule(tmp_path: Path, rule: str, proposed: bool) -> None:
-    names = [f"{number}.png" for number in range(40)]
-    folder = draw(tmp_path, names)
-    (folder / "captions.csv").write_text("file,caption\n" + "".join(f"{name},a dog {name}\n" for name in names))
-    result = bench_ok("data", "convert", folder, "--out", tmp_path / "d.json", "--split-by", rule)
-    assert ("--split-by hash:50/10/40" in result.output, "add pictures" in result.output) == (proposed, not proposed)
+def test_one_picture_to_validate_on_gets_a_rule_and_no_run(tmp_path: Path) -> None:
+    names = [f"{number}.png" for number in range(14)]
+    draw(tmp_path, names)
+    splits = ["train"] * 10 + ["val"] + ["test"] * 3
+    rows = [f"{name},a dog on road {name},{split}" for name, split in zip(names, splits, strict=True)]
+    (tmp_path / "captions.csv").write_text("\n".join(["file,caption,split", *rows]))
+    said = bench_ok("data", "convert", tmp_path, "--out", tmp_path / "dataset_own.json").output
+    assert "then:" not in said
+    [rule] = re.findall(r"--split-by (\S+)", said)
+    assert converted(tmp_path, tmp_path, "--split-by", rule)["split_by"] == rule
+    said = bench_ok("data", "convert", tmp_path, "--split-by", rule, "--out", tmp_path / "dataset_own.json").output
+    assert "then: bench run" in said
 
 
 @pytest.mark.parametrize(
