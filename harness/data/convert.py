@@ -21,7 +21,7 @@ from harness.data.formats.references import (
     sanitise_caption,
     without_rejected,
 )
-from harness.data.formats.table import ENDINGS, TextTable, caption_list, read_table
+from harness.data.formats.table import ENDINGS, METADATA, TextTable, caption_list, read_table
 from harness.data.formats.text import read_encoded
 from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
 from harness.utils.errors import BenchError
@@ -37,7 +37,6 @@ _TESTING_RULES = ("hash:50/10/40", "hash:40/20/40", "hash:40/30/30", "hash:30/30
 LEAST_VALIDATED = 2
 """Images that a run needs to validate on: CIDEr-D of a single one is always 0."""
 _TABLES = (".csv", ".tsv")
-_METADATA = "metadata.jsonl"
 _METADATA_TABLE = "metadata.csv"
 _FILE_COLUMNS = ("file", "file_name", "filename", "image", "image_name", "image_path", "image_id", "id")
 _CAPTION_COLUMNS = ("caption", "captions", "text", "comment", "sentence", "sentences", "raw", "report")
@@ -129,14 +128,14 @@ def read_source(
         raise BenchError(f"SOURCE: {len(given)} are given, and only COCO's captions come in several files", "give one")
     if first.is_dir() and _metadata_files(first):
         return _read_imagefolder(first, columns), images or first
-    if first.is_file() and first.name == _METADATA:
+    if first.is_file() and first.name == METADATA:
         return _read_imagefolder(first.parent, columns), images or first.absolute().parent
     tables = _tables_in(first) if first.is_dir() else [first]
     if len(tables) != 1 or tables[0].suffix.lower() not in ENDINGS:
         held = f"holds {', '.join(path.name for path in tables)}" if len(tables) > 1 else "is none of the known formats"
         raise BenchError(
             f"SOURCE {first} {held}",
-            f"give COCO's captions_*.json, a CSV or a folder with one, or a folder with {_METADATA}",
+            f"give COCO's captions_*.json, a CSV or a folder with one, or a folder with {METADATA}",
         )
     source = Source()
     _read_table(tables[0], columns, source)
@@ -431,7 +430,7 @@ def _image_of(entry: Any) -> int | None:
 
 def _metadata_files(folder: Path) -> list[Path]:
     """The folder's own `metadata.jsonl` or `metadata.csv`, or those of its folders."""
-    for name in (_METADATA, _METADATA_TABLE):
+    for name in (METADATA, _METADATA_TABLE):
         if (folder / name).is_file():
             return [folder / name]
         if below := sorted(folder.glob(f"*/{name}")):
@@ -535,6 +534,9 @@ def convert(
         hint = "repair the source"
         if missing := source.problems.get("missing pictures"):
             hint = f"{images / missing[0]} is not there: name the folder of the pictures, --images DIR"
+            if re.match(r"https?:/", missing[0]):
+                hint = "download the pictures, and give their files in place of the addresses"
+            hint += "; bench evaluate --references needs no pictures"
         raise BenchError(f"no picture of {total} can be used: {'; '.join(problems)}", hint)
     if not pictures:
         raise BenchError("the source names no picture", "see bench data convert --help")

@@ -133,19 +133,11 @@ def picture_digest(path: Path) -> bytes:
 
 
 def check_dataset(spec: str, images: Path | None = None) -> None:
-    """BenchError for a `--data` that names nothing, or a folder with several annotation files; it is not read."""
-    from harness.data.karpathy import annotation_file, conversion_command
+    """BenchError for a `--data` that names nothing, a table, or a folder with several annotation files."""
+    from harness.data.karpathy import annotation_file, refuse_tables
 
-    if spec == SCENES:
-        return
-    file = annotation_file(expanded(spec))
-    with file.open("rb") as content:
-        begins = content.read(64).lstrip()[:1]
-    if not (file.suffix == ".gz" or begins in (b"{", b"")):
-        raise BenchError(
-            f"--data {spec} is not in Karpathy's format",
-            f"write it in that: {conversion_command(file, images)}",
-        )
+    if spec != SCENES:
+        refuse_tables(annotation_file(expanded(spec)), images)
 
 
 def open_dataset(

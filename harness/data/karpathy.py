@@ -31,10 +31,15 @@ from harness.data.formats.references import (
     sanitise_caption,
     sentences_of,
 )
+from harness.data.formats.table import ENDINGS, METADATA
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
 from harness.utils.json_io import read_json
 
+_AS_TABLE = (
+    "write a CSV with the columns file, caption and split, then: bench data convert FILE.csv --images FOLDER "
+    "--out dataset.json"
+)
 SPLITS = {"train": "train", "restval": "train", "val": "val", "test": "test", "nocaps": "nocaps"}
 SPLITS |= {"training": "train", "valid": "val", "validation": "val", "dev": "val"}
 
@@ -47,12 +52,13 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     or a split is unknown.
     """
     file = annotation_file(location)
+    refuse_tables(file, images)
     content = read_json(file)
     if isinstance(content, dict) and "annotations" in content:
         return _references_alone(file, content, _picture_folder(file, images))
     content = _of_server(content)
     if images_of(content) is None and _is_convertible(content, file):
-        raise BenchError(f"{file} is not in Karpathy's format", f"write it in that: {conversion_command(file, images)}")
+        raise _to_convert(file, images)
     entries, ids = _entries(file, content)
     paths = PicturePaths(_picture_folder(file, images))
     splits = _splits(file, entries)
@@ -72,6 +78,24 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
     )
 
 
+def refuse_tables(file: Path, images: Path | None) -> None:
+    """BenchError for a table or JSON lines, which are not in Karpathy's format, with the conversion if there is one."""
+    if file.suffix.lower() in ENDINGS or file.name == METADATA:
+        raise _to_convert(file, images)
+    if file.suffix.lower() == ".jsonl":
+        raise BenchError(f"{file} is not in Karpathy's format", _AS_TABLE)
+
+
+def _to_convert(file: Path, images: Path | None) -> BenchError:
+    """The refusal of a file that `bench data convert` reads, with the command."""
+    out = f"dataset_{file.name.partition('.')[0]}.json"
+    if images is None and (file.parent / "images").is_dir():
+        images = file.parent / "images"
+    where = [] if images is None else ["--images", str(images)]
+    command = shlex.join(["bench", "data", "convert", str(file), *where, "--out", out])
+    return BenchError(f"{file} is not in Karpathy's format", f"write it in that: {command}")
+
+
 def _is_convertible(content: Any, file: Path) -> bool:
     """Whether `bench data convert` reads the file."""
     if entries_by_split(content) is not None:
@@ -81,15 +105,6 @@ def _is_convertible(content: Any, file: Path) -> bool:
     except BenchError:
         return False
     return True
-
-
-def conversion_command(file: Path, images: Path | None) -> str:
-    """The command that writes a file in Karpathy's format."""
-    out = f"dataset_{file.name.partition('.')[0]}.json"
-    if images is None and (file.parent / "images").is_dir():
-        images = file.parent / "images"
-    where = [] if images is None else ["--images", str(images)]
-    return shlex.join(["bench", "data", "convert", str(file), *where, "--out", out])
 
 
 def _of_server(content: Any) -> Any:
@@ -112,8 +127,7 @@ def _entries(file: Path, content: Any) -> tuple[list[dict[str, Any]], list[int]]
     if (entries := images_of(content)) is None:
         raise BenchError(
             f'{file} is not in Karpathy\'s format: it has no list of objects named "images" but {_top(content)}',
-            "write a CSV with the columns file, caption and split, then: bench data convert FILE.csv --images FOLDER "
-            "--out dataset.json",
+            _AS_TABLE,
         )
     if "annotations" in content:
         raise BenchError(

@@ -14,6 +14,8 @@ from harness.data.formats.text import read_encoded
 from harness.utils.errors import BenchError
 
 ENDINGS: Final = (".csv", ".tsv", ".txt", ".psv")
+METADATA: Final = "metadata.jsonl"
+"""The table of an imagefolder of the Hugging Face Hub."""
 DELIMITERS: Final = ",\t;|"
 _UNQUOTED: Final = "\t|"
 """Delimiters of files whose quotation marks are usually part of the text."""

@@ -127,3 +127,35 @@ def test_karpathys_file_is_verified_instead_of_converted(write: Write) -> None:
     path = write("dataset.json", {"images": images})
     hint = hint_of("data", "convert", path, "--images", "photos", "--out", "d.json")
     bench_ok(*shlex.split(hint[hint.index("bench ") :])[1:], "--workspace", "workspace")
+
+
+@pytest.mark.parametrize("name", ["captions.csv", "captions.tsv", "metadata.jsonl", "captions.json"])
+@pytest.mark.parametrize("command", [("data", "verify"), ("run", "--backbone", "filterbank", "--data")])
+def test_what_is_not_karpathys_is_converted(name: str, command: tuple[str, ...], write: Write) -> None:
+    """A table, an imagefolder's lines and captions by image, as they stand."""
+    by_file = {f"photo_{number}.jpg": text for number, text in CAPTIONS.items()}
+    parted = dict(zip(by_file.items(), ("train", "val", "val", "test"), strict=True))
+    delimiter = "\t" if name.endswith(".tsv") else ","
+    rows = [delimiter.join([file, text, split]) for (file, text), split in parted.items()]
+    lines = [json.dumps({"file_name": file, "caption": text, "split": split}) for (file, text), split in parted.items()]
+    entries: dict[str, list[object]] = {split: [] for split in ("train", "val", "test")}
+    for (file, text), split in parted.items():
+        entries[split].append({"image": file, "caption": text})
+    content = {
+        "metadata.jsonl": "\n".join(lines),
+        "captions.json": json.dumps(entries),
+    }.get(name, "\n".join([delimiter.join(["file", "caption", "split"]), *rows]))
+    path = write(name, content)
+    hint = hint_of(*command, path, "--images", "photos")
+    bench_ok(*shlex.split(hint[hint.index("bench ") :])[1:])
+    [converted] = Path().glob("dataset_*.json")
+    bench_ok("data", "verify", converted, "--images", "photos", "--workspace", "workspace")
+
+
+def test_references_without_pictures_are_scored_instead_of_converted(write: Write) -> None:
+    rows = [f"photo_{number}.jpg,{text}" for number, text in CAPTIONS.items()]
+    path = write("table.csv", "\n".join(["file,caption", *rows]))
+    hint = hint_of("data", "convert", path, "--images", "nowhere", "--out", "d.json")
+    assert "bench evaluate --references" in hint
+    captions = write("predictions.json", {f"photo_{number}.jpg": text for number, text in CAPTIONS.items()})
+    bench_ok("evaluate", captions, "--references", path, "--no-meteor")
