@@ -79,11 +79,19 @@ def read_karpathy(location: Path, *, images: Path | None = None, name: str | Non
 
 
 def refuse_tables(file: Path, images: Path | None) -> None:
-    """BenchError for a table or JSON lines, which are not in Karpathy's format, with the conversion if there is one."""
+    """BenchError for a table, JSON lines or a list, which are not in Karpathy's format, with the conversion, if any."""
     if file.suffix.lower() in ENDINGS or file.name == METADATA:
         raise _to_convert(file, images)
     if file.suffix.lower() == ".jsonl":
         raise BenchError(f"{file} is not in Karpathy's format", _AS_TABLE)
+    if file.suffix.lower() == ".json" and _begins_a_list(file) and _is_convertible(read_json(file), file):
+        raise _to_convert(file, images)
+
+
+def _begins_a_list(file: Path) -> bool:
+    """Whether a file holds a list, which Karpathy's format does not; others may be large, and are not read."""
+    with file.open("rb") as content:
+        return content.read(64).lstrip()[:1] == b"["
 
 
 def _to_convert(file: Path, images: Path | None) -> BenchError:
