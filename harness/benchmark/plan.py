@@ -7,10 +7,9 @@ have a leaderboard group of their own.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,6 @@ from harness.benchmark.run_config import Opening, RunConfig
 from harness.config.execution import AUTO, ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
-from harness.config.schedule import Schedule
 from harness.config.tuning import Tuned
 from harness.data.images import load_image
 from harness.data.regions.opening import needs_backbone
@@ -36,7 +34,7 @@ from harness.metrics.spice import find_spice
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace
-from results.records import RunSpec, budget_of
+from results.records import RunSpec
 from results.store.store import Store
 
 SAMPLED = 16
@@ -134,8 +132,6 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
     trained = list({each.name: each for row in asked.models for each in row.models if each.kind == "trained"}.values())
     workspace, budgets, tuned = request.workspace, request.budgets, None
     if trained:
-        for warning in trained_whole(context.preset.schedule, budgets, *context.counts()):
-            reporter.note(warning)
         for warning in context.preset.schedule.idle_stages(*context.counts()):
             reporter.note(warning, style="yellow")
         if request.tuned is not None:
@@ -175,29 +171,15 @@ def plan(request: Request, asked: Asked, context: RunContext, reporter: Reporter
         jobs = 1 if jobs == 1 else AUTO  # how many share a machine is not known
     planned = []
     for spec, its in [*((spec, asked.opening) for spec in specs), *((spec, opening) for spec in changed)]:
-        tuning, longer = None, None
-        if spec.kind == "trained":
-            longer = next((each for each in budgets if each > budget_of(spec.config)), None)
-            tuning = None if tuned is None else tuned.of(spec.model)
+        tuning = tuned.of(spec.model) if spec.kind == "trained" and tuned is not None else None
         config = RunConfig(
             opening=its.resolved(),
             execution=replace(execution, jobs=jobs),
             tuned=tuning,
-            longer=longer,
             captions=files.get((spec.model, spec.seed)) if spec.kind == "captions" else None,
         )
         planned.append(replace(spec, execution=config.model_dump(mode="json")))
     return planned
-
-
-def trained_whole(schedule: Schedule, budgets: Sequence[int], images: int, captions: int) -> Iterator[str]:
-    """A note where no budget's training can begin with that of the one before it."""
-    ladder = [schedule.times(budget) for budget in budgets]
-    if len(ladder) > 1 and not any(one.shared_epochs(longer, images, captions) for one, longer in pairwise(ladder)):
-        yield (
-            f"budgets: each is trained whole, since the learning rate of {schedule.name} is not constant for an epoch "
-            "before it falls"
-        )
 
 
 def choose_control(name: str, models: Sequence[RequestedModel], features: FeatureConfig) -> RequestedModel:

@@ -175,7 +175,6 @@ class Estimate:
     """What one run of a model takes under a budget.
 
     Attributes:
-        trunk: the first epochs, which the run of the next smaller budget trains; they are not in what follows.
         work: multiply-accumulates of training, validation and captioning.
         seconds: the least and the most: equal as stored, and of a moment's measurement from a floor a step to its
             rate; None where `told` says why they are not known.
@@ -184,7 +183,6 @@ class Estimate:
 
     model: str
     budget: int
-    trunk: int
     parameters: int
     stages: Sequence[StagePlan]
     work: int
@@ -218,11 +216,9 @@ def estimates(
             say(f"{model}: timing")
             probe, seen = built.to(device), visual.to(device)
             speed = measure_speed(probe, seen, costs, length, images=MOMENT_IMAGES, min_s=_MOMENT_S)
-        before = schedule = stages_for(built, preset.schedule)
+        schedule = stages_for(built, preset.schedule)
         for budget in request.budgets:
-            longer, captions = schedule.times(budget), round(shape.train * shape.captions)
-            trunk = before.shared_epochs(longer, shape.train, captions) if budget > request.budgets[0] else 0
-            stages, before = plan_stages(longer.without_first(trunk), costs, shape, decoding.max_len), longer
+            stages = plan_stages(schedule.times(budget), costs, shape, decoding.max_len)
             training = sum(each.training for each in stages)
             without = sum(each.decoding for each in stages) + captioning
             seconds, told = None, why
@@ -232,7 +228,7 @@ def estimates(
                 floor = speed.step_s * sum(each.steps for each in stages)
                 rate = (training / speed.training + without / speed.decoding) / request.execution.devices
                 seconds, told = (min(floor, rate), max(floor, rate)), "measured"
-            yield Estimate(model, budget, trunk, costs.parameters, stages, training + without, seconds, told)
+            yield Estimate(model, budget, costs.parameters, stages, training + without, seconds, told)
 
     with reporter.task("counting and timing", len(names)) as task:
         for number, name in enumerate(names):

@@ -103,7 +103,6 @@ def run(
     if members:
         save_ensemble(members, folder)
     torch.manual_seed(spec.seed)
-    longer = None if config.longer is None else context.under(config.longer).tuned(config.tuned).preset.schedule
     model, context, arguments = open_model(spec, context.under(budget_of(spec.config)).tuned(config.tuned), folder)
     if spec.kind != "stored":
         _save_description(spec, arguments, context, folder)
@@ -127,7 +126,7 @@ def run(
 
         macs = macs_per_image(model, counts.counts, context)
         with PeakMemory(context.execution.device) as memory:
-            summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step, longer)
+            summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step)
         costs = counts.costs | training_costs(summary, memory, macs, context)
         environment["training"] = execution.config.record(execution.device, summary.micro_batches)
         if remote is not None:

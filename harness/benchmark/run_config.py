@@ -60,16 +60,12 @@ class Opening(Strict):
 
 
 class RunConfig(Strict):
-    """What a run's row says of its execution (`RunSpec.execution`); what is scored is in its `config`.
+    """What a run's row says of its execution (`RunSpec.execution`); what is scored is in its `config`."""
 
-    `longer` is the next budget of the ladder, whose run goes on from this one's trunk.
-    """
-
-    omit_if_default: ClassVar[frozenset[str]] = frozenset({"longer", "captions"})
+    omit_if_default: ClassVar[frozenset[str]] = frozenset({"captions"})
     opening: Opening
     execution: ExecutionConfig = ExecutionConfig()
     tuned: AppliedTuning | None = None
-    longer: int | None = None
     captions: Path | None = None
 
     @classmethod

@@ -51,12 +51,8 @@ def fit(
     on_epoch: Callable[[EpochRecord], None],
     reporter: Reporter,
     on_step: Callable[[StepLoss], None] = lambda _: None,
-    longer: Schedule | None = None,
 ) -> TrainState:
-    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`.
-
-    `longer` is the schedule under a larger budget, for which the trunk of both is kept.
-    """
+    """Train `model` through the schedule; it holds the best weights afterwards. Checkpoints lie in `folder`."""
 
     def report_epoch(record: EpochRecord) -> None:
         on_epoch(replace(record, stage=places[record.stage]))
@@ -94,9 +90,8 @@ def fit(
             collective = ranks.enter_context(start_training(work, execution.device.type, devices))
         cache = partial(cache_own_features, model, context, reporter)
         validation = _validation(model, context, reporter)
-        trunk = 0 if longer is None else schedule.shared_epochs(longer, *context.counts())
         rank = _Rank(task, collective, execution.device, reporter, cache, validation)
-        return rank.trainer(report_epoch, on_step, trunk).fit()
+        return rank.trainer(report_epoch, on_step).fit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,6 @@ class _Rank:
         self,
         on_epoch: Callable[[EpochRecord], None],
         on_step: Callable[[StepLoss], None] = lambda _: None,
-        trunk: int = 0,
     ) -> Trainer:
         task = self.task
         return Trainer(
@@ -152,7 +146,6 @@ class _Rank:
             reporter=self.reporter,
             on_step=on_step,
             collective=self.collective,
-            trunk=trunk,
         )
 
     def stage_data(self, stage: Stage) -> StageData:

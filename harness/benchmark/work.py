@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
@@ -29,7 +28,6 @@ from harness.benchmark.run import run
 from harness.benchmark.run_config import Opening, RunConfig
 from harness.benchmark.saved_model import WEIGHTS
 from harness.benchmark.scoring import add_missing_scores
-from harness.config.schedule import Stage
 from harness.data.feature_cache import Spread
 from harness.data.hub import WeightsMissing
 from harness.measure.environment import describe_environment
@@ -40,7 +38,7 @@ from harness.training.checkpoint import is_whole, last_checkpoint, read_position
 from harness.training.distributed import other_ranks
 from harness.training.launch import is_launched
 from harness.training.trackers import RunLog
-from harness.training.trainer import CHECKPOINTS, TRUNK, TrainState
+from harness.training.trainer import CHECKPOINTS, TrainState
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import INTERRUPTED, BenchError, wants_traceback
 from harness.utils.files import shortened
@@ -177,7 +175,6 @@ class Work(OwnServices):
             if self.rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
                 self.workspace.fetch_run(key)  # so that what a remote storage has of it goes too
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-                shutil.rmtree(folder / TRUNK, ignore_errors=True)
                 (folder / NOTE).unlink(missing_ok=True)
             started = time.monotonic()
             devices = config.execution.devices
@@ -268,12 +265,9 @@ def _adopt_training(
 ) -> str | None:
     """Let a run that has not begun go on from the finished run with most of its training; gives that one's key.
 
-    Its epochs are recorded for this run too, with the time that they took. None where no run has such stages or trunk.
+    Its epochs are recorded for this run too, with the time that they took. None where no run has such stages.
     A stage begins from weights alone, so that what follows is, on the same machine, bit for bit what it is when the
     stages before are trained again. A run that differs in its evaluation alone is not trained at all.
-
-    Under a larger budget a stage trains alike until the rates of the smaller one begin to fall: their trunk. The
-    smaller one keeps its checkpoint of the last whole epoch before, and the next run takes it over as its first one.
     """
     workspace, planned = services.workspace, stages_of(spec.config)
     workspace.fetch_run(spec.key)
@@ -312,45 +306,7 @@ def _adopt_training(
         names = ", ".join(stage["name"] for stage in stages_of(earlier.config))
         reporter.log(f"  {names}: not trained again, the weights are those of {earlier.key}")
         return earlier.key
-    trunks = [(*trunk, run) for run in alike if (trunk := _trunk(run, spec, workspace)) is not None]
-    for epochs, checkpoint, earlier in sorted(trunks, key=lambda trunk: trunk[0], reverse=True):
-        if _take_over(earlier, checkpoint, epochs, folder, on_epoch):
-            stage = earlier.epochs[0].stage_name
-            reporter.log(f"  {stage} epochs 1 to {epochs}: not trained again, they are those of {earlier.key}")
-            return earlier.key
     return None
-
-
-def _trunk(run: Run, spec: RunSpec, workspace: Workspace) -> tuple[int, Path] | None:
-    """The epochs and the checkpoint that a run kept for longer ones, where it is whole and the planned one alike."""
-    checkpoint = last_checkpoint(workspace.run_folder(run.key) / TRUNK)
-    if checkpoint is None or (position := read_position(checkpoint)) is None:
-        return None
-    theirs, ours = (stages_of(config) for config in (run.config, spec.config))
-    if len(theirs) != 1 or len(ours) != 1:
-        return None
-    epochs, steps = position["epoch"], position["step"] // position["epoch"]
-    shared = Stage.model_validate(theirs[0]).shared_epochs(Stage.model_validate(ours[0]), steps)
-    return (epochs, checkpoint) if epochs <= shared else None
-
-
-def _take_over(run: Run, checkpoint: Path, epochs: int, folder: Path, on_epoch: Callable[[EpochRecord], None]) -> bool:
-    """Begin with the trunk of a run, which is then the first checkpoint; False where another run was faster."""
-    for epoch in run.epochs[:epochs]:
-        on_epoch(epoch)
-    write_text(folder / NOTE, run.key)
-    (folder / CHECKPOINTS).mkdir(exist_ok=True)
-    try:
-        if (best := checkpoint / WEIGHTS).is_file():
-            with replacing(folder / WEIGHTS) as temporary:
-                shutil.copyfile(best, temporary)
-        checkpoint.rename(folder / CHECKPOINTS / checkpoint.name)
-    except FileNotFoundError:
-        (folder / NOTE).unlink()
-        return False
-    with suppress(OSError):
-        checkpoint.parent.rmdir()
-    return True
 
 
 def _trained_alike(run: Run, spec: RunSpec) -> bool:

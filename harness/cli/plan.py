@@ -161,7 +161,7 @@ def _show(
     request: Request, asked: Asked, found: Preview, shape: DataShape, taken: Sequence[Estimate], console: Console
 ) -> None:
     """Print what is made first, the stages, the table of runs, and what all of them take."""
-    from harness.benchmark.plan import nothing_to_vary, trained_whole
+    from harness.benchmark.plan import nothing_to_vary
     from harness.measure.estimate import feature_bytes, run_bytes
     from results.records import budget_of
 
@@ -182,13 +182,12 @@ def _show(
         say(f"re-used: not known, {found.unknown}")
         if names:
             counts, schedule = (shape.train, round(shape.train * shape.captions)), request.preset.schedule
-            for warning in (*trained_whole(schedule, budgets, *counts), *schedule.idle_stages(*counts)):
+            for warning in schedule.idle_stages(*counts):
                 say(warning, style="yellow")
     for each in taken[: len(budgets)]:
-        after = f", after the first {each.trunk} epochs of the budget before" if each.trunk else ""
         for stage in each.stages:
             epochs = f"{stage.epochs:,} epoch{'s' * (stage.epochs != 1)}"
-            sizes = f"{epochs}, {stage.steps:,} steps, {stage.images:,} images{after}"
+            sizes = f"{epochs}, {stage.steps:,} steps, {stage.images:,} images"
             say(f"stage {_row(stage.stage, each.budget)}: {sizes}")
     by_row = {_row(each.model, each.budget): each for each in taken}
     _print_table(by_row, runs, done, console, known=not found.unknown)
@@ -236,8 +235,7 @@ def _print_table(
     numbers = sum(2 + max(map(len, column)) for column in list(zip(header, *rows, strict=True))[1:])
     # A name alone may be cut, so that a model has one line and every number is whole.
     console.print(Grid(header, [(shortened(name, console.width - numbers), *told) for name, *told in rows]).rich())
-    shared = ", less what the budget before it trains" if any(each.trunk for each in taken.values()) else ""
-    console.print(f"Work and time are of one run: training, validation and captioning{shared}.")
+    console.print("Work and time are of one run: training, validation and captioning.")
 
 
 def _print_time(

@@ -363,19 +363,6 @@ class Stage(Strict):
         longer = {"epochs": self.epochs * budget, "learning_rate": rate, "scheduled_sampling": ramp}
         return self.model_copy(update=longer)
 
-    def shared_epochs(self, longer: Stage, steps: int) -> int:
-        """The first epochs, of `steps` steps each, that `longer` trains alike in all; never the whole stage."""
-        if _but_for_length(self) != _but_for_length(longer):
-            return 0
-        most = min(self.epochs, longer.epochs) - 1  # the last epoch of a stage is validated in any case
-        if (ours := self.scheduled_sampling) and (theirs := longer.scheduled_sampling):
-            most = next((epoch for epoch in range(most) if ours.probability(epoch) != theirs.probability(epoch)), most)
-        totals = self.epochs * steps, longer.epochs * steps
-        for step in range(most * steps):
-            if self.learning_rate.at(step, steps, totals[0]) != longer.learning_rate.at(step, steps, totals[1]):
-                return step // steps
-        return most
-
     @property
     def gives_ciders(self) -> bool:
         """Whether validations give CIDEr-D; those of an objective that captions no images give a score of its own."""
@@ -386,12 +373,6 @@ class Stage(Strict):
         if self.objective == "reinforce":
             return self.reinforce.signature()
         return self.self_critical.signature() if self.objective == "self_critical" else None
-
-
-def _but_for_length(stage: Stage) -> dict[str, Any]:
-    """The settings of a stage but those that `Stage.times` changes."""
-    rates = {*LearningRate.SHARES, *LearningRate.SHARES.values()}
-    return stage.model_dump(exclude={"epochs": True, "learning_rate": rates, "scheduled_sampling": {"start", "every"}})
 
 
 class Schedule(Strict):
@@ -416,21 +397,6 @@ class Schedule(Strict):
             return self
         stages = tuple(stage.times(budget) for stage in self.stages)
         return self.model_copy(update={"budget": budget, "stages": stages})
-
-    def shared_epochs(self, longer: Schedule, images: int, captions: int) -> int:
-        """The first epochs, over so many images and captions, that `longer` trains alike: its trunk.
-
-        0 where there are several stages, whose next one begins where the one before ended.
-        """
-        if len(self.stages) > 1 or len(longer.stages) > 1:
-            return 0
-        stage = self.stages[0]
-        return stage.shared_epochs(longer.stages[0], stage.steps_per_epoch(images, captions))
-
-    def without_first(self, epochs: int) -> Schedule:
-        """What is left to train of the schedule after so many epochs of its first stage."""
-        first = self.stages[0].model_copy(update={"epochs": self.stages[0].epochs - epochs})
-        return self.model_copy(update={"stages": (first, *self.stages[1:])})
 
     def idle_stages(self, images: int, captions: int) -> Iterator[str]:
         """A warning of each stage over so many images and captions whose rate is near zero for more than its end.

@@ -136,14 +136,6 @@ def save_first_checkpoint(folder: Path, weights: Path, state: dict[str, Any]) ->
         _save_state(unfinished, state)
 
 
-def copy_checkpoint(checkpoint: Path, folder: Path, best: Path) -> None:
-    """Keep a checkpoint in another folder too, with the `best` weights if there are any yet."""
-    with _writing(folder, int(checkpoint.name.removeprefix(PREFIX))) as unfinished:
-        shutil.copytree(checkpoint, unfinished, dirs_exist_ok=True)
-        if best.is_file():
-            shutil.copyfile(best, unfinished / best.name)
-
-
 def read_position(checkpoint: Path) -> dict[str, Any] | None:
     """Where training stood at a checkpoint; None where it is damaged."""
     try:

@@ -21,7 +21,6 @@ from harness.config.schedule import LearningRate, Schedule, Stage
 from harness.data.batches import Batch
 from harness.training.checkpoint import (
     CheckpointWriter,
-    copy_checkpoint,
     generator_states,
     last_checkpoint,
     load_checkpoint,
@@ -47,8 +46,6 @@ VALIDATION_INTERVAL_S = 10.0
 RANK_SEED = 1_000_003
 """Added to the seed once a rank, so that dropout differs between ranks; rank 0 draws what one process would."""
 CHECKPOINTS = "checkpoint"  # the folder of a run's checkpoints, inside its own; without it, training starts anew
-TRUNK = ".trunk"
-"""The folder of the one checkpoint that a longer training goes on from, inside the run's own; a storage gets none."""
 
 
 @dataclass
@@ -157,8 +154,6 @@ class Trainer:
         folder: keeps `checkpoint/step-*` while training and `best.safetensors` for good.
         on_epoch: called once an epoch, before the checkpoint that makes it final, so it must be idempotent.
         on_step: called when a step's loss is read; again after a resume, for steps that no checkpoint has.
-        trunk: after so many epochs of the first stage, its checkpoint is kept in the folder `TRUNK` too, for a longer
-            training to go on from; 0: none is.
         collective: the ranks that train together. Each has its share of every batch from its own `stage_data`; rank 0
             validates, saves and reports for all, and all need the same `folder`.
     """
@@ -177,12 +172,11 @@ class Trainer:
         reporter: Reporter,
         on_step: Callable[[StepLoss], None] = lambda _: None,
         collective: Collective | None = None,
-        trunk: int = 0,
     ) -> None:
         self.model, self.schedule, self.folder, self.device = model, schedule, folder, device
         self._stage_data, self._on_epoch, self._reporter = stage_data, on_epoch, reporter
         self._on_step, self._seed, self._collective = on_step, seed, collective or Collective()
-        self._is_first, self._trunk = self._collective.rank == 0, trunk
+        self._is_first = self._collective.rank == 0
         set_products(device, precision)
         self._gradient = BatchGradient(
             model,
@@ -277,8 +271,6 @@ class Trainer:
 
     def _run_epoch(self, stage: Stage, data: StageData, optimiser: torch.optim.Optimizer) -> None:
         state, loader = self.state, data.train_batches
-        if self._trunk and (state.stage, state.epoch, state.batch) == (0, self._trunk, 0):
-            self._keep_trunk()
         self.model.train()
         title = f"  {stage.name} epoch {state.epoch + 1}/{stage.epochs}"
         with self._reporter.task(title, len(loader), state.batch) as task, HeldSignals() as signals:
@@ -395,13 +387,6 @@ class Trainer:
             }
             self._writer.save(self.state.saves, self.model, checkpoint)
         self._saved = time.monotonic()
-
-    def _keep_trunk(self) -> None:
-        """Keep the checkpoint that the epoch before ended with, or that training goes on from."""
-        self._writer.wait()
-        checkpoint = last_checkpoint(self.checkpoints)
-        if self._is_first and checkpoint is not None and last_checkpoint(self.folder / TRUNK) is None:
-            copy_checkpoint(checkpoint, self.folder / TRUNK, self.best_path)
 
     def _restore_generators(self, checkpoint: dict[str, Any]) -> None:
         """Where the checkpoint is of fewer ranks, those beyond them go on with fresh numbers."""

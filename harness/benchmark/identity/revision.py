@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.benchmark.identity.sources import files_digest, harness_files
 
 REVISION = 6
-SOURCES = "f61a40ab"
+SOURCES = "11ffd9de"
 
 
 @cache
