@@ -1,4 +1,4 @@
-"""`bench db`: look into a results database, check and upgrade it, merge another one's runs into it, publish a copy."""
+"""`bench db`: check a results database and upgrade it, merge another one's runs into it, publish a copy."""
 
 import os
 import sys
@@ -9,67 +9,52 @@ import typer
 
 from harness.cli.inputs import doing, warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import OutFile, echo, format_table, write_errors
+from harness.cli.output import OutFile, echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
+from results.errors import without_passwords
 
 EXAMPLES = """
-bench db info
-bench db check
 bench db upgrade --workspace runs/flickr8k
 bench db merge other-machine/bench.sqlite
 bench db publish flickr8k.sqlite
-BENCH_DB=postgresql://me@host/captions bench db info
+BENCH_DB=postgresql://me@host/captions bench db upgrade
 """
 
 
-def info(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
-    """Show where the database lies, of which release it is, and how much it holds."""
-    from results.store.revisions import describe
-
-    found = describe(Workspace(workspace, db).database)
-    echo(f"{found.name}: {found.backend}, tables of captionbench {found.release}")
-    if found.upgrade:
-        echo(f"older than this captionbench; type: {found.upgrade}")
-    rows = [(name, f"{count:,}") for name, count in found.rows.items()]
-    echo(format_table(("Table", "Rows"), rows, "table"), nl=False)
-    statuses = ", ".join(f"{count} {status}" for status, count in found.runs.items())
-    echo(f"runs: {statuses or 'none yet'}")
-    if found.bytes is not None:
-        echo(f"size: {found.bytes / 1e6:,.1f} MB")
-
-
-def check(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
-    """Read every row of every table, and list what is damaged; the exit code is 1 where anything is.
-
-    A SQLite file is checked for broken pages, and for rows that refer to missing ones, as well.
-    """
+def refuse_damaged(database: str) -> None:
+    """Read every row of every table; BenchError that lists what is damaged."""
     from results.store.check import HINT, problems
     from results.store.store import Store
 
-    database = Workspace(workspace, db).database
     with Store(database, read_only=True) as store, store.reading() as connection, doing("Reading every row"):
-        found = list(problems(connection))
-    for problem in found:
-        echo(problem)
-    if found:
-        echo(HINT)
-        sys.exit(1)
-    echo("every row was read: nothing is damaged")
+        damages = list(problems(connection))
+    if damages:
+        raise BenchError(f"the database {without_passwords(database)} is damaged: {'; '.join(damages)}", HINT)
 
 
 def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> None:
-    """Bring an older release's database up to this one: wholly or not at all, and no result is lost."""
-    from results.store.revisions import release
+    """Bring an older release's database up to this one, wholly or not at all, and read every row of it.
+
+    Says how many runs it holds, of which release its tables are, and what is damaged; then the exit code is not 0.
+    """
+    from results.store.revisions import describe, release
     from results.store.revisions import upgrade as upgrade_database
     from results.store.schema import RELEASE
 
+    database = Workspace(workspace, db).database
     with doing("Upgrading the database"):
-        found = upgrade_database(Workspace(workspace, db).database)
-    if found == RELEASE:
-        echo(f"nothing to do: the tables are of captionbench {release(found)} already")
+        revision = upgrade_database(database)
+    if revision == RELEASE:
+        echo(f"nothing to do: the tables are of captionbench {release(revision)} already")
     else:
-        echo(f"upgraded from captionbench {release(found)} to {release(RELEASE)}")
+        echo(f"upgraded from captionbench {release(revision)} to {release(RELEASE)}")
+    found = describe(database)
+    statuses = ", ".join(f"{count:,} {status}" for status, count in found.runs.items())
+    size = "" if found.bytes is None else f", {found.bytes / 1e6:,.1f} MB"
+    echo(f"{found.name} ({found.backend}): runs: {statuses or 'none yet'}{size}")
+    refuse_damaged(database)
+    echo("every row was read: nothing is damaged")
 
 
 def merge(
@@ -79,8 +64,9 @@ def merge(
 ) -> None:
     """Bring the runs of other databases in, by run key; again changes nothing.
 
-    A finished run is never replaced; that of a published copy gets its captions. Where both databases have finished a
-    run with different results, this one's stay, the difference is printed, and the exit code is 1.
+    Every row of them is read first: a damaged database is refused. A finished run is never replaced; that of a published
+    copy gets its captions. Where both databases have finished a run with different results, this one's stay, the
+    difference is printed, and the exit code is 1.
     """
     from results.store.merge import merge as merge_database
     from results.store.store import Store
@@ -91,6 +77,7 @@ def merge(
     conflicts = 0
     with Store(place.database) as store:
         for other in others:
+            refuse_damaged(other)
             with doing(f"Merging {other}"):
                 merged = merge_database(store, other)
             echo(
@@ -133,4 +120,4 @@ def publish(
     echo(f"{out}: {runs} runs, {out.stat().st_size / 1e6:,.1f} MB{left}")
 
 
-COMMANDS = {"info": info, "check": check, "upgrade": upgrade, "merge": merge, "publish": publish}
+COMMANDS = {"upgrade": upgrade, "merge": merge, "publish": publish}

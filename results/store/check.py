@@ -34,7 +34,7 @@ def refuse_damaged_row(connection: Connection, error: Exception) -> None:
     if isinstance(error, _UNREADABLE) and (not isinstance(error, DBAPIError) or "decode" in str(error)):
         for found in _unreadable(connection):
             raise StoreError(
-                f"{found}, a damaged row of the results database", f"`bench db check` lists all of them; {HINT}"
+                f"{found}, a damaged row of the results database", f"`bench db upgrade` lists all of them; {HINT}"
             ) from error
 
 

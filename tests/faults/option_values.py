@@ -43,8 +43,6 @@ COMMANDS = {
     "data list": "",
     "data nocaps": "karpathy.json references.json --out joined.json",
     "data verify": "karpathy.json --workspace w",
-    "db check": _RESULTS,
-    "db info": _RESULTS,
     "db merge": f"other/bench.sqlite {_RESULTS}",
     "db publish": f"out.sqlite {_RESULTS}",
     "db upgrade": _RESULTS,

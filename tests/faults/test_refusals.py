@@ -75,7 +75,7 @@ READING = (
     "data features {}",
     "data nocaps {} references.json --out joined.json",
     "data verify {}",
-    "db info --db {}",
+    "db upgrade --db {}",
     "db merge {} --workspace .",
     "evaluate references.json --references {}",
     "evaluate {} --references references.json",

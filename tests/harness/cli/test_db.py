@@ -23,12 +23,12 @@ def fill(file: Path, cider: float, model: str = "blind") -> None:
         Make.run(store, Make.outcome(cider), model)
 
 
-def test_info_and_upgrade(tmp_path: Path) -> None:
+def test_upgrade_says_what_there_is(tmp_path: Path) -> None:
     fill(tmp_path / "bench.sqlite", 0.5)
-    output = bench_ok("db", "info", env={"BENCH_DB": str(tmp_path / "bench.sqlite")}).stdout
-    assert "tables of captionbench 1.0.0" in output.replace("\n", "")
+    output = bench_ok("db", "upgrade", env={"BENCH_DB": str(tmp_path / "bench.sqlite")}).stdout
+    assert output.startswith("nothing to do: the tables are of captionbench 1.0.0")
     assert "runs: 1 finished" in output
-    assert bench_or_raise("db", "upgrade", "--db", "bench.sqlite")[1].startswith("nothing to do")
+    assert "nothing is damaged" in output
 
 
 def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_merge_into_a_new_workspace_and_conflicts(tmp_path: Path) -> None:
 def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
     fill(tmp_path / "full.sqlite", 0.5)
     assert bench_ok("db", "publish", "out.sqlite", "--db", "full.sqlite").stdout.startswith("out.sqlite: 1 runs, 0.")
-    assert bench_or_raise("db", "check", "--db", "out.sqlite")[0] == 0
+    assert bench_or_raise("db", "upgrade", "--db", "out.sqlite")[0] == 0
     assert bench_or_raise("compare", "full.sqlite", "out.sqlite")[0] == 0
 
 

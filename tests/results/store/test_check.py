@@ -1,4 +1,4 @@
-"""Damaged databases: a query that meets a row it cannot read names it, and `bench db check` lists all of them."""
+"""Damaged databases: a query that meets a row it cannot read names it, and `bench db upgrade` lists all of them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.utils.errors import BenchError
 from results import Store, StoreError
 from results.runs import reading
 from results.runs.leaderboard import leaderboard
@@ -43,18 +44,19 @@ def test_a_row_that_cannot_be_read_is_named(
 ) -> None:
     add("lstm")
     add("updown")
-    sound = bench("db", "check", "--workspace", tmp_path)
+    sound = bench("db", "upgrade", "--workspace", tmp_path)
     assert (sound.exit_code, "nothing is damaged" in sound.stdout) == (0, True)
     damage(store, statement)
     before = (tmp_path / "bench.sqlite").read_bytes()
     read = reading.datasets if "datasets" in statement else leaderboard
     with pytest.raises(StoreError, match=f"{WAYS[statement]} cannot be read") as caught:
         read(store)
-    assert "bench db check" in str(caught.value.hint)
-    checked = bench("db", "check", "--workspace", tmp_path)
-    assert checked.exit_code == 1
-    assert f"{WAYS[statement]} cannot be read" in checked.stdout
-    assert "lstm" not in checked.stdout
+    assert "bench db upgrade" in str(caught.value.hint)
+    for words in (("upgrade", "--workspace", tmp_path), ("merge", tmp_path / "bench.sqlite", "--db", "new.sqlite")):
+        checked = bench("db", *words).exception
+        assert isinstance(checked, BenchError)
+        assert f"{WAYS[statement]} cannot be read" in str(checked)
+        assert "lstm" not in str(checked)
     assert isinstance(bench("report", "--workspace", tmp_path, "--out", tmp_path / "report").exception, StoreError)
     assert not (tmp_path / "report" / "index.html").exists()
     assert (tmp_path / "bench.sqlite").read_bytes() == before
@@ -63,18 +65,16 @@ def test_a_row_that_cannot_be_read_is_named(
 def test_rows_that_hang_on_nothing_are_listed(store: Store, add: Callable[..., str], tmp_path: Path) -> None:
     add("blind")
     damage(store, "INSERT INTO captions VALUES (999, 'test', 1, 'a ball')")
-    checked = bench("db", "check", "--workspace", tmp_path)
-    assert checked.exit_code == 1
-    assert "captions has rows that refer to missing rows of runs" in checked.stdout
+    checked = bench("db", "upgrade", "--workspace", tmp_path).exception
+    assert "captions has rows that refer to missing rows of runs" in str(checked)
 
 
 def test_a_server_is_checked_too(postgres_url: str, make: Any) -> None:
     with Store(postgres_url) as store:
         store.record_dataset(make.dataset())
         make.run(store, make.outcome())
-        bench_ok("db", "check", "--db", postgres_url)
+        bench_ok("db", "upgrade", "--db", postgres_url)
         with store.writing() as connection:
             connection.exec_driver_sql("UPDATE image_scores SET scores = 'junk'::bytea")
-        checked = bench("db", "check", "--db", postgres_url)
-    assert checked.exit_code == 1
-    assert "image_scores of the run blind-1 cannot be read" in checked.stdout
+        checked = bench("db", "upgrade", "--db", postgres_url).exception
+    assert "image_scores of the run blind-1 cannot be read" in str(checked)
