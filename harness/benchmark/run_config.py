@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from harness.benchmark.identity.revision import results_revision
+from harness.benchmark.identity.revision import RESULTS_REVISION
 from harness.config.execution import ExecutionConfig
 from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
@@ -30,7 +30,7 @@ class Opening(Strict):
         sees: the kind of visual input of each model of the benchmark, by its name.
         device, precision: chosen, not `auto`; a device without a number is any of its kind.
         control: the harmless change of the images' preprocessing (`harness.benchmark.plan`).
-        revision: the results revision of the code that planned, which workers then need not find by its sources.
+        revision: the results revision of the code that planned.
     """
 
     omit_if_default: ClassVar[frozenset[str]] = frozenset({"models"})
@@ -46,7 +46,7 @@ class Opening(Strict):
     precision: str = "fp32"
     spice: bool = False
     control: Control = "none"
-    revision: str = Field(default_factory=results_revision)
+    revision: str = str(RESULTS_REVISION)
 
     def resolved(self) -> Self:
         """The same with absolute paths, for processes in other folders."""

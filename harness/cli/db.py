@@ -64,9 +64,9 @@ def merge(
 ) -> None:
     """Bring the runs of other databases in, by run key; again changes nothing.
 
-    Every row of them is read first: a damaged database is refused. A finished run is never replaced; that of a published
-    copy gets its captions. Where both databases have finished a run with different results, this one's stay, the
-    difference is printed, and the exit code is 1.
+    Every row of them is read first: a damaged database is refused. A finished run is never replaced; that of a
+    published copy gets its captions. Where both databases have finished a run with different results, this one's stay,
+    the difference is printed, and the exit code is 1.
     """
     from results.store.merge import merge as merge_database
     from results.store.store import Store

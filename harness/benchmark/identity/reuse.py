@@ -32,7 +32,7 @@ def settle(specs: Sequence[RunSpec], store: Store, *, accept: bool, rerun: bool)
         what = None if twin is None or rerun else _difference(twin, spec)
         if twin is not None and what is not None:
             if own is not None:
-                text = f"re-used although {what}: the results revision is the same"
+                text = f"re-used although {what}; --reuse none makes it anew"
             elif accept:
                 text = f"re-used, made by other code: {what}"
                 config = spec.config if spec.kind == "captions" else twin.config

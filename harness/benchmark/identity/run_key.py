@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
 
-from harness.benchmark.identity.revision import results_revision
+from harness.benchmark.identity.revision import RESULTS_REVISION
 from harness.benchmark.identity.sources import Files, files_digest, harness_files, model_files, plugin_files
 from harness.config.features import FeatureConfig
 from harness.config.preset import NOT_IN_KEY, Preset
@@ -62,7 +62,7 @@ def key_name(model: str) -> str:
 @cache
 def _harness() -> CodeRecord:
     files = harness_files()
-    return CodeRecord(None, files_digest(files), results_revision(), files)
+    return CodeRecord(None, files_digest(files), str(RESULTS_REVISION), files)
 
 
 def code_of(own: Files) -> CodeRecord:

@@ -72,7 +72,7 @@ def harness_files() -> Files:
     """The sources that train, decode and score: `harness` less its command line, and the top level of `zoo`."""
     own = (path for path in _HARNESS.rglob("*.py") if _HARNESS / "cli" not in path.parents)
     found = (*own, *_HARNESS.rglob("*.txt"), *_ZOO.glob("*.py"))
-    return {_shown(path): _digest_file(path) for path in sorted(found) if path.name != "revision.py"}
+    return {_shown(path): _digest_file(path) for path in sorted(found)}
 
 
 def files_digest(files: Files) -> str:

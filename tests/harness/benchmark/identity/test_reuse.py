@@ -72,7 +72,7 @@ def test_other_code_of_the_harness_is_named_and_re_used(store: Store) -> None:
     key, [note] = settled(store, cell(code=replace(CODE, harness="h2", files=files)))
     assert key == "mine-s0-a"
     assert "re-used although harness/a.py, harness/b.py, harness/c.py and 1 more changed" in note
-    assert "the results revision is the same" in note
+    assert "--reuse none" in note
 
 
 def test_the_nearest_code_is_compared_with(store: Store) -> None:

@@ -1,12 +1,11 @@
-"""Digests of code change with what code does, cover what a model is made of, and a revision speaks for them."""
+"""Digests of code change with what code does, and cover what a model is made of."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness.benchmark.identity import revision
-from harness.benchmark.identity.sources import files_digest, harness_files, model_files, tree_digest
+from harness.benchmark.identity.sources import harness_files, model_files, tree_digest
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
 from zoo import ModelCard, list_models, model_card
@@ -64,19 +63,7 @@ def test_the_harness_is_all_but_its_command_line() -> None:
     files = harness_files()
     assert {"harness/training/trainer.py", "harness/metrics/cider.py", "zoo/decoding.py"} <= files.keys()
     assert "harness/metrics/ptb.txt" in files
-    assert not any(path.startswith("harness/cli/") or path.endswith("revision.py") for path in files)
-
-
-def test_the_results_revision_speaks_for_these_sources() -> None:
-    """Raise REVISION where results may change; then, and for a refactor, run `harness.benchmark.identity.revision`."""
-    assert files_digest(harness_files()) == revision.SOURCES
-
-
-def test_sources_nobody_spoke_for_have_their_own_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revision, "SOURCES", "00000000")
-    revision.results_revision.cache_clear()
-    assert revision.results_revision() == f"{revision.REVISION}+{files_digest(harness_files())}"
-    revision.results_revision.cache_clear()
+    assert not any(path.startswith("harness/cli/") for path in files)
 
 
 PLUGIN = """
