@@ -8,7 +8,7 @@ from tests.results.conftest import Make
 
 HEAVY = (
     "torch", "torchvision", "timm", "transformers", "pandas", "scipy", "alembic", "fvcore", "pycocoevalcap", "optuna",
-    "fsspec", "ray", "submitit",
+    "ray", "submitit",
 )  # fmt: skip
 
 

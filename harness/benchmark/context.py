@@ -220,7 +220,6 @@ def open_context(
             may_skip=opening.skip_bad_images,
             device=device,
             reporter=reporter,
-            storage=workspace.remote,
             spread=spread,
         )
     graphs = prepare_graphs(dataset, config, seen, opening.graphs, may_skip=opening.skip_bad_images, reporter=reporter)

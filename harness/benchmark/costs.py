@@ -252,9 +252,7 @@ def time_deferred(specs: Sequence[RunSpec], services: Services) -> None:
     keys = runs_without_cost(store, DEFERRED)
     rows: dict[object, list[RunSpec]] = {}
     for spec in (spec for spec in specs if spec.key in keys):
-        # In the workspace, or perhaps in its remote storage.
-        here = spec.kind == "hub" or (weights_folder(spec, workspace) / FILE).is_file()
-        if here or workspace.remote is not None:
+        if spec.kind == "hub" or (weights_folder(spec, workspace) / FILE).is_file():
             rows.setdefault((spec.model, *spec.signature.items()), []).append(spec)
         else:
             add_costs(store, spec.key, untimed(ELSEWHERE).costs, {})
@@ -306,7 +304,6 @@ def _time_stored(spec: RunSpec, services: Services) -> Timed:
             if spec.kind == "hub":
                 model = HubModel.stored(spec.config["hub"])
                 return time_hub(model.open(context.execution.device, context.execution.precision), context)
-            services.workspace.fetch_run(folder.name)
             return time_model(*open_saved(SavedModel.load(folder), folder, context))
     except Exception as error:  # one model that cannot be opened any more must not keep the others from being timed
         return untimed(str(error) or type(error).__name__)

@@ -18,8 +18,7 @@ from harness.data.vocabulary import Vocabulary
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.files import require_file
-from harness.utils.hashing import digest
-from harness.utils.storage import sha256_of
+from harness.utils.hashing import digest, sha256_of
 from harness.utils.workspace import Workspace
 from results.files import LIMIT_VARIABLE, limit_bytes
 from zoo import Pretraining, model_card

@@ -48,7 +48,6 @@ from harness.measure.memory import PeakMemory
 from harness.measure.model_modes import preserve_state
 from harness.metrics.evaluator import Evaluator
 from harness.training.losses import StepLoss
-from harness.training.trainer import CHECKPOINTS
 from harness.utils.errors import BenchError
 from harness.utils.precision import autocast
 from harness.utils.progress import Reporter
@@ -90,14 +89,12 @@ def run(
         return score_captions(config.captions, spec.config["card"], context.data, evaluator)
     if spec.kind == "reference":
         return _score_reference(spec, context.data, evaluator)
-    members, remote = spec.config.get("members", []), workspace.remote
+    members = spec.config.get("members", [])
     folder = weights_folder(spec, workspace)
     if spec.kind == "hub":
         return _run_hub(spec, context, evaluator, folder, reporter)
 
     # The model: stored, published, or untrained with random weights.
-    for name in (folder.name, *members):
-        workspace.fetch_run(name)
     if unfinished := [key for key in members if services.store.status(key) not in {"finished", None}]:
         raise BenchError(f"not finished: {', '.join(unfinished)}", "give the same command again once they are")
     if members:
@@ -118,19 +115,11 @@ def run(
     # Training; the model then has the weights of the best epoch.
     environment: dict[str, Any] = {}
     if spec.kind == "trained":
-
-        def record_and_upload(record: EpochRecord) -> None:  # called before the epoch's own checkpoint is written
-            on_epoch(record)
-            if remote is not None:
-                remote.push(folder, f"runs/{spec.key}")
-
         macs = macs_per_image(model, counts.counts, context)
         with PeakMemory(context.execution.device) as memory:
-            summary = fit(model, spec.seed, context, folder, record_and_upload, reporter, on_step)
+            summary = fit(model, spec.seed, context, folder, on_epoch, reporter, on_step)
         costs = counts.costs | training_costs(summary, memory, macs, context)
         environment["training"] = execution.config.record(execution.device, summary.micro_batches)
-        if remote is not None:
-            remote.push(folder, f"runs/{spec.key}")
     elif members:
         costs = counts.costs | members_training(members, services.store)
     else:
@@ -168,8 +157,6 @@ def run(
     # The time of captioning.
     with reporter.step("timing captions"):
         timed = time_model(model, context)
-    if remote is not None and spec.kind != "stored":
-        remote.push(folder, f"runs/{spec.key}", lambda path: path.parts[0] != CHECKPOINTS)
     return Outcome(
         splits=tuple(splits),
         costs=costs | timed.costs,

@@ -193,13 +193,11 @@ def is_saved(name: str, workspace: Workspace) -> bool:
 
 
 def find_run(name: str, workspace: Workspace) -> Path:
-    """The folder of a run: `name` is the folder itself, a key in the workspace or its remote storage, or a model.
+    """The folder of a run: `name` is the folder itself, a key in the workspace, or a model.
 
     Of a model the newest run of the workspace is taken. BenchError where there is none, with the nearest names.
     """
     runs = workspace.run_folder("")
-    if Path(name).name == name:
-        workspace.fetch_run(name)
     known = sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []
     if name in known:
         return runs / name
@@ -211,11 +209,6 @@ def find_run(name: str, workspace: Workspace) -> Path:
     if own:
         trained = [folder for folder in own if (folder / WEIGHTS).is_file()]  # another may be training
         return max(trained or own, key=lambda folder: (folder / FILE).stat().st_mtime)
-    if workspace.storage is not None:
-        raise BenchError(
-            f"no run {name!r} in {runs}, nor in --storage {shortened(workspace.storage)}",
-            "copy the key from the report of the `bench run` with this --storage",
-        )
     if not known:
         raise BenchError(f"no run {name!r}: {runs} holds no runs", "train one with `bench run`, or set --workspace DIR")
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.3) or known[:3]

@@ -173,7 +173,6 @@ class Work(OwnServices):
                 reporter.log(f"  {spec.model}: re-used, finished before{missing}")
                 return "reused"
             if self.rerun and not int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # a requeued job goes on
-                self.workspace.fetch_run(key)  # so that what a remote storage has of it goes too
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
                 (folder / NOTE).unlink(missing_ok=True)
             started = time.monotonic()
@@ -270,7 +269,6 @@ def _adopt_training(
     stages before are trained again. A run that differs in its evaluation alone is not trained at all.
     """
     workspace, planned = services.workspace, stages_of(spec.config)
-    workspace.fetch_run(spec.key)
     folder = workspace.run_folder(spec.key)
     if (checkpoint := last_checkpoint(folder / CHECKPOINTS)) is not None:
         at, stored = read_position(checkpoint), one_run(services.store, spec.key).epochs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.inputs import doing, open_split, progress_aside, warn
-from harness.cli.options import HubOption, PluginOption, StorageOption, WorkspaceOption, refuse_typed
+from harness.cli.options import HubOption, PluginOption, WorkspaceOption, refuse_typed
 from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, write_errors
 from harness.config.limits import MAX_BEAM
 from harness.utils.errors import BenchError
@@ -24,7 +24,6 @@ bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
 bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
 bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
 bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention --head 1
-bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --storage s3://bucket/captionbench
 bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
 bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
 """
@@ -35,7 +34,6 @@ def caption(
     run: Annotated[str, typer.Option(help="A run's key or folder, a model (its newest run), or hf:.")],
     images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
     workspace: WorkspaceOption = DEFAULT,
-    storage: StorageOption = None,
     beam_size: Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")] = None,
     backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
     data: Annotated[
@@ -92,9 +90,7 @@ def caption(
         from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
-    place = Workspace(workspace, storage=storage)
-    if place.remote is not None:
-        place.remote.check(writing=False)
+    place = Workspace(workspace)
     seen = region_config(regions, "all", 1)
     related = graph_config(graphs, 10, 20, seen or region_config("boxes", "all", 1))
     sheets: dict[Path, None] = {}

@@ -133,9 +133,6 @@ DataOption = Annotated[
     str, typer.Option("--data", metavar="DATA", help="'scenes', a Karpathy folder or its JSON file.")
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
-StorageOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="For machines that share no disk: s3://, gs:// or file://.")
-]
 
 # Images and the features that are extracted from them.
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="'scenes', a Karpathy folder, or its JSON file.")]
@@ -278,7 +275,6 @@ class RunOptions:
     ] = None
     workspace: WorkspaceOption = DEFAULT
     db: DatabaseOption = None
-    storage: StorageOption = None
     hub: HubOption = None
     more_metrics: Annotated[
         bool, typer.Option("--more-metrics", help="Also diversity and hallucinated objects of all captions.")

@@ -120,8 +120,6 @@ def plan(
             from harness.benchmark.plan import resolve
             from harness.benchmark.preview import estimates, preview
             from results import Store
-        if request.workspace.remote is not None:
-            request.workspace.remote.check_url()
         with reporter.step("Planning the runs"):
             asked = resolve(request, reporter)
             found = preview(request, asked, reporter, here=here)

@@ -56,8 +56,6 @@ def run(options: RunOptions) -> None:
             from results import Store
             from results.runs.standings import Judging
         place, processes = request.workspace, request.execution.devices
-        if place.remote is not None:
-            place.remote.check()
         if options.on != HERE:
             processes = 1  # each run's worker starts its own
         if processes > 1 and not is_launched():
@@ -111,10 +109,6 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     settings = load_preset(options.preset, tuple(options.change or ()))
     features = FeatureConfig() if by_size else chosen_features(options, settings)
     at_once = number_of_jobs(options.jobs)
-    rerun = options.reuse == "none"
-    if rerun and options.storage is not None:
-        why = "--reuse none and --storage contradict each other: checkpoints would be fetched from there"
-        raise BenchError(why, "leave out --storage, or write another URL")
     seeds = options.seeds or settings.seeds
     of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
     if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):
@@ -150,7 +144,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     from harness.config.model_patterns import split_patterns
     from harness.metrics.more.measure import MoreSettings
 
-    place = Workspace(options.workspace, options.db, options.storage)
+    place = Workspace(options.workspace, options.db)
     place.check_name()
     cpus, hours = options.cpus_per_run or float(processes), options.hours_per_run or 24.0
     resources = Resources(cpus, options.gpus_per_run, options.memory_per_run, hours)
@@ -170,7 +164,7 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         device=options.device,
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,
-        rerun=rerun,
+        rerun=options.reuse == "none",
         accept_code_changes=options.reuse == "any",
         execution=execution,
         pretrained=parse_places(tuple(options.pretrained or ())),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import DatabaseOption, StorageOption, WorkspaceOption
+from harness.cli.options import DatabaseOption, WorkspaceOption
 from harness.cli.output import echo
 from harness.training.launch import in_every_process
 from harness.utils.workspace import DEFAULT, Workspace
@@ -22,7 +22,6 @@ def work(
     ] = None,
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
-    storage: StorageOption = None,
 ) -> None:
     """Execute planned runs of a workspace, as bench run or bench plan --store stored them, until none is left.
 
@@ -31,9 +30,7 @@ def work(
     from harness.utils.progress import Reporter
     from results import Store
 
-    place = Workspace(workspace, db, storage)
-    if place.remote is not None:
-        place.remote.check()
+    place = Workspace(workspace, db)
     Store(place.database, create=False).close()  # without results there are no planned runs
     with Reporter() as reporter:
         with reporter.step("Loading torch"):

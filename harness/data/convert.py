@@ -26,8 +26,8 @@ from harness.data.formats.text import read_encoded
 from harness.data.karpathy import PicturePaths, RefusedPath, plain_path
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, shortened
+from harness.utils.hashing import sha256_of
 from harness.utils.json_io import read_json
-from harness.utils.storage import sha256_of
 from results.files import load_json
 
 _SOURCE, _HASH = "source", "hash:80/10/10"

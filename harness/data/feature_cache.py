@@ -32,7 +32,6 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.precision import exact_products
 from harness.utils.progress import Reporter, silent
-from harness.utils.storage import Storage
 from harness.utils.workspace import locked
 from zoo.captioner import Visual
 
@@ -117,7 +116,6 @@ def extract_features(
     skip: Collection[int] = (),
     device: str = "cpu",
     reporter: Reporter | None = None,
-    storage: Storage | None = None,
     spread: Spread | None = None,
 ) -> Features:
     """Features of all images of a data set but those in `skip`, from the cache where it has them.
@@ -136,7 +134,7 @@ def extract_features(
         with reporter.task(f"features ({backbone.name})", len(samples)) as task:
             _extract(chunks, folder, _key(dataset, backbone, skip), compute, task.reach)
 
-    make_once(folder, extract, "features", reporter, storage)
+    make_once(folder, extract, "features", reporter)
     return Features(folder)
 
 
@@ -228,20 +226,15 @@ def _begin(folder: Path, plan: str, header: bytes, wanted: int) -> None:
     write_text(plan_path, plan)
 
 
-def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter, storage: Storage | None) -> None:
+def make_once(folder: Path, make: Callable[[], None], what: str, reporter: Reporter) -> None:
     """Have `make` fill a folder of the cache that nobody has whole, in one process; BenchError for a full disk."""
     if (folder / META).is_file():
         return
     waiting = f"another process is making these {what} in {folder}; waiting for it"
-    name = f"{folder.parent.name}/{folder.name}"
     try:
         with locked(folder / "lock", lambda: reporter.note(waiting)):
-            if storage is not None and not (folder / META).is_file():
-                storage.fetch(folder, name)
             if not (folder / META).is_file():
                 make()
-                if storage is not None:
-                    storage.push(folder, name)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise BenchError(

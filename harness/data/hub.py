@@ -19,7 +19,7 @@ from PIL import Image
 from harness.data.images import centred
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded, require_file
-from harness.utils.storage import sha256_of
+from harness.utils.hashing import sha256_of
 from zoo.errors import first_line
 
 PREFIX: Final = "hf:"

@@ -17,7 +17,6 @@ from harness.data.regions.opening import needs_backbone
 from harness.data.verify import find_bad_images, known_bad_images
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from harness.utils.storage import Storage
 from zoo.captioner import VisualKind
 
 TRAINING_SPLITS = ("train", "val")
@@ -57,7 +56,6 @@ def prepare_features(
     may_skip: bool,
     device: torch.device,
     reporter: Reporter,
-    storage: Storage | None = None,
     spread: Spread | None = None,
 ) -> Prepared:
     """Check every image, then extract, convert or re-use the features.
@@ -79,7 +77,6 @@ def prepare_features(
             skip=bad,
             device=str(device),
             reporter=reporter,
-            storage=storage,
             spread=spread,
         )
 
@@ -92,9 +89,7 @@ def prepare_features(
         return maps()
 
     with reporter.step(f"Checking the regions of {len(dataset.samples):,} images"):
-        found = prepare_regions(
-            dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter, storage=storage
-        )
+        found = prepare_regions(dataset, regions, backbone, maps_for, cache_dir=cache_dir, skip=bad, reporter=reporter)
     skip_or_refuse(found.bad, dataset, may_skip, reporter)
     if whole := found.whole_images:
         reporter.note(f"{whole} of {len(found)} images have no box: the whole image is used as their one region")
@@ -107,7 +102,7 @@ def prepare_features(
         return Prepared(found, found.describe(), every)
     if needs_backbone(regions.source):
         return Prepared(found, found.describe(), every, maps())
-    grid = prepare_file_grid(dataset, regions, cache_dir=cache_dir, skip=every, reporter=reporter, storage=storage)
+    grid = prepare_file_grid(dataset, regions, cache_dir=cache_dir, skip=every, reporter=reporter)
     if grid is not None:
         skip_or_refuse(grid.bad, dataset, may_skip, reporter)
         every |= grid.bad

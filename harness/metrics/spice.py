@@ -24,9 +24,8 @@ from harness.metrics.java import JavaError, java_command, run_java
 from harness.utils.atomic import replacing, write_text
 from harness.utils.errors import BenchError
 from harness.utils.files import expanded
-from harness.utils.hashing import canonical_json
+from harness.utils.hashing import canonical_json, sha256_of
 from harness.utils.progress import Reporter
-from harness.utils.storage import sha256_of
 from harness.utils.workspace import user_cache
 from results.errors import without_passwords
 from results.files import check_regular

@@ -1,7 +1,8 @@
-"""Canonical JSON and short digests, independent of the order of keys."""
+"""Digests of values, independent of the order of keys, and of files."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -13,3 +14,9 @@ def canonical_json(value: Any) -> str:
 def digest(value: Any, length: int = 12) -> str:
     """The first `length` hex digits of the SHA-256 of `value` as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,18 +10,16 @@ from pathlib import Path
 
 from harness.utils.errors import BenchError
 from harness.utils.files import require_utf8
-from harness.utils.storage import Storage
 
 DEFAULT = Path("workspace")
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The folders and files of a workspace; results may be in another database (`db`), files in a remote `storage`."""
+    """The folders and files of a workspace; results may be in another database (`db`)."""
 
     root: Path
     db: str | None = None
-    storage: str | None = None
 
     @property
     def database(self) -> str:
@@ -46,16 +44,6 @@ class Workspace:
     def run_folder(self, key: str) -> Path:
         """The folder of one run: weights, vocabulary and log."""
         return self.root / "runs" / key
-
-    @property
-    def remote(self) -> Storage | None:
-        """The remote storage, if there is one."""
-        return None if self.storage is None else Storage(self.storage)
-
-    def fetch_run(self, key: str) -> None:
-        """Have the folder of a run from the remote storage, where this machine has not begun it and there is one."""
-        if self.remote is not None and not (self.run_folder(key) / "run.json").is_file():
-            self.remote.fetch(self.run_folder(key), f"runs/{key}")
 
     def check_name(self) -> None:
         """BenchError where the results could not name the workspace's files."""

@@ -31,7 +31,6 @@ from harness.utils.atomic import write_text
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
 from harness.utils.progress import Reporter, silent
-from harness.utils.storage import Storage
 
 FORMAT = 1
 _AT_ONCE = 32
@@ -47,7 +46,6 @@ def prepare_regions(
     cache_dir: Path,
     skip: Collection[int] = (),
     reporter: Reporter | None = None,
-    storage: Storage | None = None,
 ) -> RegionFeatures:
     """Region features of all images of a data set but those in `skip`, from the cache where it has them.
 
@@ -73,7 +71,7 @@ def prepare_regions(
         with reporter.task("regions converted", len(dataset.samples) - len(skip)) as task:
             _write(folder, found, ",".join(settings), known, source, task.reach)
 
-    make_once(folder, convert, "regions", reporter, storage)
+    make_once(folder, convert, "regions", reporter)
     return RegionFeatures(folder)
 
 
@@ -186,7 +184,6 @@ def prepare_file_grid(
     cache_dir: Path,
     skip: Collection[int] = (),
     reporter: Reporter | None = None,
-    storage: Storage | None = None,
 ) -> RegionFeatures | None:
     """The cells of the grids beside the regions of a file that has some; otherwise as `prepare_regions`."""
     if (place := grid_place(dataset, config, cache_dir, skip)) is None:
@@ -198,7 +195,7 @@ def prepare_file_grid(
         with reporter.task("grids converted", len(dataset.samples) - len(skip)) as task:
             _write(folder, read_regions(source, dataset, skip=skip), "grids", None, source, task.reach)
 
-    make_once(folder, convert, "grids", reporter, storage)
+    make_once(folder, convert, "grids", reporter)
     return RegionFeatures(folder)
 
 

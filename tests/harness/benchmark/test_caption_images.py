@@ -19,7 +19,6 @@ from harness.data.formats.references import read_references
 from harness.training.checkpoint import save_weights
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
-from harness.utils.storage import Storage
 from harness.utils.workspace import Workspace
 from results.errors import StoreError
 from tests.harness.conftest import WORDS, DrawScenes, MakeRun, bench
@@ -106,27 +105,6 @@ def test_an_unknown_run_names_the_nearest(make_run: MakeRun) -> None:
     assert "expansionnet_v2-s0-abc" in (caught.value.hint or "")
     with pytest.raises(BenchError, match="holds no runs"):
         find_run("x", Workspace(workspace.root / "elsewhere"))
-
-
-def test_a_run_is_fetched_from_the_storage(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:
-    folder, url = make_run(), f"file://{tmp_path / 'remote'}"
-    here = caption(*pictures, "--run", folder)
-    Storage(url).check()
-    Storage(url).push(folder, "runs/run-s0")
-    shutil.rmtree(folder)
-    words = (*pictures, "--workspace", tmp_path / "elsewhere", "--storage", url)
-    there = caption(*words, "--run", "run-s0")
-    assert there.exit_code == 0, there.stderr
-    assert there.stdout == here.stdout
-    assert (tmp_path / "elsewhere" / "runs" / "run-s0" / "best.safetensors").is_file()
-    absent = caption(*words, "--run", "run-s1").exception
-    assert isinstance(absent, BenchError)
-    assert "nor in --storage file://" in str(absent)
-    for wrong, said in (("mars", "is no URL of a folder"), (f"file://{tmp_path / 'none'}", "FileNotFoundError")):
-        refused = caption(*pictures, "--run", "run-s0", "--storage", wrong).exception
-        assert isinstance(refused, BenchError)
-        assert said in str(refused)
-    assert not (tmp_path / "none").exists(), "nothing is written where captions are made"
 
 
 @pytest.mark.parametrize(
