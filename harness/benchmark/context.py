@@ -342,7 +342,6 @@ def open_inputs(opening: Opening, workspace: Workspace, reporter: Reporter | Non
         )
     check_sentences(dataset, opening.features.sentence_graphs, opening.preset)
     backbone = open_backbone(opening.features)
-    backbone.preprocessing = replace(backbone.preprocessing, control=opening.control)
     if opening.preset.recipe is not None:
         backbone.preprocessing = replace(backbone.preprocessing, non_rgb=opening.preset.recipe.non_rgb)
     return dataset, backbone

@@ -28,7 +28,6 @@ from harness.config.model_patterns import CAPTIONS, ENSEMBLE, expand_models
 from harness.config.preset import Preset
 from harness.config.tuning import Tuned
 from harness.data.hub import PREFIX
-from harness.data.pixels import without_control
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
 from harness.utils.errors import BenchError
@@ -256,8 +255,7 @@ def _trained(model: str, seed: int, context: RunContext) -> RunSpec:
     }
     signature = context.signature | pretraining_field(card.pretraining)
     if card.visual == "pixels" and not card.has_backbone:  # it learns to see by itself
-        # A control's change of the preprocessing has a field of its own.
-        signature = {**signature, "feat": f"pixels[{without_control(context.inputs.preprocessing).key()}]"}
+        signature = {**signature, "feat": f"pixels[{context.inputs.preprocessing.key()}]"}
     else:
         signature = {**signature, "feat": _seen(card, signature["feat"], context.data)}
     signature |= _graph_field(card, context.data)

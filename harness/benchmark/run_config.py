@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from harness.benchmark.identity.revision import RESULTS_REVISION
 from harness.config.execution import ExecutionConfig
@@ -13,7 +13,7 @@ from harness.config.features import FeatureConfig
 from harness.config.preset import Preset
 from harness.config.schedule import Strict
 from harness.config.tuning import AppliedTuning
-from harness.data.images import Control
+from harness.data.images import without_stored_control
 from harness.utils.errors import BenchError
 from harness.utils.files import absolute, expanded
 from results.records import RunSpec
@@ -29,7 +29,6 @@ class Opening(Strict):
         preset: untuned.
         sees: the kind of visual input of each model of the benchmark, by its name.
         device, precision: chosen, not `auto`; a device without a number is any of its kind.
-        control: the harmless change of the images' preprocessing (`harness.benchmark.plan`).
         revision: the results revision of the code that planned.
     """
 
@@ -45,8 +44,12 @@ class Opening(Strict):
     device: str = "cpu"
     precision: str = "fp32"
     spice: bool = False
-    control: Control = "none"
     revision: str = str(RESULTS_REVISION)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_release_1(cls, stored: Any) -> Any:
+        return without_stored_control(stored)
 
     def resolved(self) -> Self:
         """The same with absolute paths, for processes in other folders."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from harness.benchmark.context import BenchmarkData, ModelInputs, RunContext
 from harness.benchmark.identity.run_key import key_name
@@ -16,7 +16,7 @@ from harness.config.limits import MAX_CHANNELS
 from harness.config.preset import Decoding
 from harness.config.schedule import Strict
 from harness.data.hub import HubPreprocessing
-from harness.data.images import ImagePreprocessing
+from harness.data.images import ImagePreprocessing, without_stored_control
 from harness.data.regions.opening import needs_backbone
 from harness.data.vocabularies import load_vocabulary
 from harness.data.vocabulary import Vocabulary
@@ -61,6 +61,11 @@ class SavedModel(Strict):
     pretraining: Pretraining | None = None
     graph_entries: tuple[str, ...] | None = None
     members: tuple[str, ...] = ()
+
+    @field_validator("preprocessing", mode="before")
+    @classmethod
+    def _of_release_1(cls, stored: Any) -> Any:
+        return without_stored_control(stored)
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one instant."""
@@ -170,11 +175,6 @@ def refuse_other_features(name: str, saved: SavedModel, data: BenchmarkData) -> 
                 "add --regions SOURCE (and --region-bins), of the kind that it was trained on",
             )
     through_backbone = theirs is None or needs_backbone(theirs.source)
-    if through_backbone and getattr(saved.preprocessing, "control", "none") != "none":
-        raise BenchError(
-            f"{name} is a control run: it sees features of images that were preprocessed in another way",
-            "the command that made it, with --control, re-uses its scores; `bench caption` captions images with it",
-        )
     if through_backbone and saved.backbone_digest != data.backbone.digest:
         raise BenchError(
             f"{name} sees the features of {saved.features.backbone}, not those of {data.backbone.describe()}",

@@ -104,8 +104,7 @@ class Services(ExitStack):
         """Data, features and vocabulary of a run, on the device and with the jobs of its configuration."""
         name = config.opening.resolved().model_dump_json()
         if name not in self._contexts:
-            while len(self._contexts) > 1:  # the runs of a benchmark share one, its control runs another
-                del self._contexts[next(iter(self._contexts))]
+            self._contexts.clear()  # the runs of a benchmark share one
             self._contexts[name] = open_context(config.opening, self.workspace, self.reporter, spread=spread)
         context = self._contexts[name]
         return replace(context, execution=replace(context.execution, config=config.execution))

@@ -109,7 +109,7 @@ def leaderboard(
     """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
 
     csv is `results.open(WORKSPACE).leaderboard()`: scores times 100, with units in the names of columns. json also has
-    every reason and condition; its scores are fractions, and its control pairs are in points.
+    every reason and condition; its scores are fractions.
     """
     if columns is not None and format in {"csv", "json"}:
         why = f"--columns is not used by --format {format}, which has every column"

@@ -180,9 +180,6 @@ class RunOptions:
         list[str] | None,
         typer.Option(metavar="MODEL=WHERE", help="A pretrained model's weights: a folder or a repository of the hub."),
     ] = None
-    control: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Train it twice more, as a control of chance; auto: the first.")
-    ] = None
     cards: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of captions:FILE: YAML of what is known of the systems.")
     ] = None

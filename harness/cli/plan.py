@@ -33,7 +33,6 @@ EXAMPLES = """
 bench plan
 bench plan --models expansionnet_v2,transformer_base --preset matched-width-scst --data coco --seeds 3
 bench plan --models 'updown,aoanet' --preset small --data flickr8k/ --backbone resnet50
-bench plan --models 'updown,aoanet' --seeds 3 --control updown
 bench plan --models all --data dataset_coco.json --preset matched-width --seeds 5 --store
 bench plan --detect 1.0 --workspace workspace
 bench plan --detect 1.0 --data coco --seed-deviation 0.5 --image-deviation 60
@@ -159,7 +158,6 @@ def _show(
     request: Request, asked: Asked, found: Preview, shape: DataShape, taken: Sequence[Estimate], console: Console
 ) -> None:
     """Print what is made first, the stages, the table of runs, and what all of them take."""
-    from harness.benchmark.plan import nothing_to_vary
     from harness.measure.estimate import feature_bytes, run_bytes
     from results.records import budget_of
 
@@ -168,11 +166,8 @@ def _show(
     others = [model.name for model in asked.models if model.kind != "trained"]
     if found.specs and "human" not in {spec.model for spec in found.specs}:
         others = [name for name in others if name != "human"]  # left out, as the note says
-    seeds, control, first, budgets = request.seeds, asked.control, request.first_seed, request.budgets
-    extra = 0 if control is None else seeds * (1 if nothing_to_vary(control, request.features) else 2)
+    seeds, first, budgets = request.seeds, request.first_seed, request.budgets
     runs = Counter({_row(name, budget): seeds for budget in budgets for name in names}) + Counter(others)
-    if control is not None:
-        runs += Counter({_row(control.name, budget): extra for budget in budgets})
     done = Counter(_row(spec.model, budget_of(spec.config)) for spec in found.specs if spec.key in found.finished)
     for what in found.first:
         say(f"first: {what}")
@@ -191,10 +186,9 @@ def _show(
     _print_table(by_row, runs, done, console, known=not found.unknown)
     total, untrained = runs.total(), f", rows without training {len(others)}" if others else ""
     which = "" if not first else f" ({first})" if seeds == 1 else f" ({first} to {first + seeds - 1})"
-    controls = "" if control is None else f", control runs of {control.name} {extra * len(budgets)}"
     what = "run" if total == 1 else "runs"
     under = "" if budgets == (1,) else f", budgets {', '.join(map(str, budgets))}"
-    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{which}{under}{untrained}{controls}")
+    console.print(f"{total} {what}: models {len(names)}, seeds {seeds}{which}{under}{untrained}")
     if not found.unknown:
         console.print(f"{done.total()} finished before and re-used, {total - done.total()} to do")
     left = {row: runs[row] - done[row] for row in by_row}

@@ -113,9 +113,8 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
     of_more = {"--clip": options.clip, "--bert": options.bert, "--instances": options.instances}
     if not options.more_metrics and (unread := [name for name, value in of_more.items() if value is not None]):
         raise BenchError(f"{', '.join(unread)}: read by --more-metrics alone", "add --more-metrics, or leave it out")
-    needed = seeds * (2 if options.control else 1)
-    if options.first_seed + needed - 1 > MAX_SEED:
-        why = f"leaves no room for {needed} seeds up to {MAX_SEED}"
+    if options.first_seed + seeds - 1 > MAX_SEED:
+        why = f"leaves no room for {seeds} seeds up to {MAX_SEED}"
         raise BenchError(f"--first-seed {options.first_seed} {why}", "begin lower: --first-seed 1000")
     processes = process_count(options.devices)
     if options.on != HERE and is_launched():
@@ -160,7 +159,6 @@ def make_request(options: RunOptions, *, by_size: bool = False, tuning: bool = F
         seeds=seeds,
         first_seed=options.first_seed,
         budgets=_budgets(options.budgets, settings),
-        control=options.control,
         device=options.device,
         precision=options.precision,
         skip_bad_images=options.skip_bad_images,

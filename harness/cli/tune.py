@@ -26,7 +26,7 @@ bench run --models updown,transformer_base --seeds 3 --tuned workspace
 
 
 _NOT_OF_TRIALS = (
-    "seeds", "first_seed", "budgets", "control", "db", "devices", "hours_per_run", "tuned",
+    "seeds", "first_seed", "budgets", "db", "devices", "hours_per_run", "tuned",
     "reuse", "accept_mixed", "margin", "place_unfinished",
     "same_machine", "pretrained", "hub", "more_metrics", "clip", "bert",
     "instances", "cards", "allow_subset", "log",

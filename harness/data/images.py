@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -29,9 +29,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF
 Resize = Literal["squash", "shortest-centre-crop"]
 NonRgb = Literal["convert", "black"]
 Interpolation = Literal["bilinear", "bicubic"]
-Control = Literal["none", "other-filter", "rescaled"]
-
-RESCALED = 1.02  # factor of both sides of an image under the control "rescaled", before its resize
 
 STORED_MODE = "captionbench stored mode"
 """Key in an image's `info` under which `load_image` stores Pillow's mode of the file ("RGB", "L", ...)."""
@@ -89,9 +86,7 @@ class ImagePreprocessing:
     "squash" ignores the aspect ratio; "shortest-centre-crop" fills the size and crops evenly on both sides (in one
     step, without the rounding of a resize followed by a crop). Either interpolation has Pillow's anti-aliasing when
     shrinking. `non_rgb` "black" makes images black that are not stored as RGB (grey ones, for example), as
-    ExpansionNet's code does by mistake; for the paper track. `control` is a harmless change for control runs:
-    "other-filter" swaps the interpolation, "rescaled" first scales images by `RESCALED` and resizes them from there,
-    both bicubic. Neither moves anything in the image.
+    ExpansionNet's code does by mistake; for the paper track.
     """
 
     size: int | tuple[int, int]
@@ -100,7 +95,6 @@ class ImagePreprocessing:
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     non_rgb: NonRgb = "convert"
-    control: Control = "none"
 
     def __post_init__(self) -> None:
         if min(self.height_width) < 1 or min(self.std) <= 0:
@@ -116,12 +110,7 @@ class ImagePreprocessing:
         height, width = self.height_width
         mean, std = (",".join(f"{value:.12g}" for value in values) for values in (self.mean, self.std))
         unusual = "" if self.non_rgb == "convert" else f" non-rgb={self.non_rgb}"
-        changed = "" if self.control == "none" else f" control={self.described_control()}"
-        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}{unusual}{changed}"
-
-    def described_control(self) -> str:
-        """The control's change, as the signature's `preprocessing` has it: the filter used, or the factor."""
-        return f"rescaled:{RESCALED:g}" if self.control == "rescaled" else self._filter()
+        return f"{height}x{width} {self.resize} {self.interpolation} mean={mean} std={std}{unusual}"
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Turn an RGB image of any size, from `load_image`, into float32 (3, height, width)."""
@@ -137,7 +126,7 @@ class ImagePreprocessing:
         An image that is seen whole is resized by torch, three times sooner than by Pillow; some 0.1 % of the values
         then differ by 1.
         """
-        if self.resize != "squash" or self.control != "none":
+        if self.resize != "squash":
             return np.asarray(self._resized(image)).transpose(2, 0, 1)
         import torch  # only for a GPU: who verifies images goes without
         from torch.nn.functional import interpolate
@@ -155,21 +144,13 @@ class ImagePreprocessing:
     def _resized(self, image: Image.Image) -> Image.Image:
         height, width = self.height_width
         image = self._coloured(image)
-        resampling = _RESAMPLING[self._filter()]
-        if self.control == "rescaled":
-            image = image.resize((round(image.width * RESCALED), round(image.height * RESCALED)), resampling)
+        resampling = _RESAMPLING[self.interpolation]
         return image.resize((width, height), resampling, box=self.seen(image.width, image.height))
 
     def _coloured(self, image: Image.Image) -> Image.Image:
         """The image, or a black one in its place."""
         black = self.non_rgb == "black" and image.info.get(STORED_MODE, "RGB") != "RGB"
         return Image.new("RGB", image.size) if black else image
-
-    def _filter(self) -> Interpolation:
-        """The interpolation under the control; "rescaled" takes bicubic, which blurs less."""
-        if self.control == "other-filter":
-            return "bicubic" if self.interpolation == "bilinear" else "bilinear"
-        return "bicubic" if self.control == "rescaled" else self.interpolation
 
     def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
         """The part of an image of this size that is used: left, top, right, bottom."""
@@ -178,6 +159,15 @@ class ImagePreprocessing:
         out_height, out_width = self.height_width
         scale = min(width / out_width, height / out_height)
         return centred(min(out_width * scale, width), min(out_height * scale, height), width, height)
+
+
+def without_stored_control(stored: Any) -> Any:
+    """Stored settings without the `control` that release 1 wrote; ValueError where they are of a control run."""
+    if not isinstance(stored, dict) or "control" not in stored:
+        return stored
+    if stored["control"] != "none":
+        raise ValueError("it is a control run of captionbench 1, whose images this release cannot prepare")
+    return {name: value for name, value in stored.items() if name != "control"}
 
 
 def centred(kept_width: float, kept_height: float, width: int, height: int) -> tuple[float, float, float, float]:

@@ -5,7 +5,6 @@ Where all training features lie on the accelerator, a step copies no more than w
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,6 @@ _COUNTED = {"features": "mask", "mask": "mask", "boxes": "mask", "relations": "r
 """Parts padded to the longest image, each with the part that tells its length."""
 _CPU = torch.device("cpu")
 _PADDING = -1  # of whole numbers; other parts are padded with zeros
-
-
-def without_control(preprocessing: Preprocessing) -> Preprocessing:
-    """The same preprocessing without the change that a control run makes."""
-    return replace(preprocessing, control="none") if isinstance(preprocessing, ImagePreprocessing) else preprocessing
 
 
 def preparation(preprocessing: Preprocessing, device: torch.device) -> tuple[Callable[..., Pixels], Tensor | None]:

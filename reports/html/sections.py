@@ -10,11 +10,9 @@ from reports.tables import numbers
 from reports.tables.boards import Board, apart, signature_text
 from reports.tables.columns import NOISY, Facets, by_domain, cost_column
 from reports.tables.contents import ONE_MODEL, Contents
-from reports.tables.facts import control_sentences
 from reports.tables.fields import FIELDS, METRICS, ROLES
 from reports.tables.numbers import percent
 from reports.tables.table import Cell, Column, Table, table_of
-from results.runs.controls import Controls
 from results.runs.leaderboard import Group, Row
 
 WIDTH = 140.0
@@ -239,11 +237,10 @@ def method(contents: Contents) -> dict[str, Any]:
     models = {row.model for row in shown}
     units = {name: cost.unit for run in runs.values() for name, cost in run.costs.items()}
     kinds = [numbers.cost_kind(name, units[name]) for name in numbers.cost_order(units)]
-    ranked = ((group, of) for group, of in zip(groups, contents.controls, strict=True) if group.rows)
+    ranked = [group for group in groups if group.rows]
     return {
         "tables": [
-            _conditions(f"conditions-{number}", group, contents, found)
-            for number, (group, found) in enumerate(ranked, start=1)
+            _conditions(f"conditions-{number}", group, contents) for number, group in enumerate(ranked, start=1)
         ],
         "metrics": [(name, METRICS[name]) for name in metrics if name in METRICS],
         "levels": [(name, *ROLES[name]) for name in ROLES if name in models],
@@ -262,7 +259,7 @@ def _tuning(label: str | None) -> str:
     return f"{count} trials of at most {updates} updates for each model, the untuned preset among them{again}"
 
 
-def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -> dict[str, Any]:
+def _conditions(id: str, group: Group, contents: Contents) -> dict[str, Any]:
     """The conditions of one table; `fields` are name, value, meaning, and whether one separates the table."""
     values = {"split": group.split} | ({} if "track" in group.signature else {"track": group.track}) | group.signature
     return {
@@ -272,6 +269,5 @@ def _conditions(id: str, group: Group, contents: Contents, controls: Controls) -
         "fields": [(name, value, FIELDS.get(name, ""), name in group.separating) for name, value in values.items()],
         "signature": signature_text(group.signature, group.split),
         "comparisons": group.comparisons,
-        "controls": control_sentences(controls),
         "tuning": _tuning(group.signature.get("tuned")),
     }

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from reports.tables.columns import Titled, absent_levels, leaderboards, more_metrics, people
 from reports.tables.contents import Contents
-from reports.tables.facts import control_sentences
 from reports.tables.ladder import ladder_table
 from reports.tables.table import Table, differences
 from reports.tables.verdict import Pairs, no_places, pair_table, verdict
@@ -38,7 +37,6 @@ class Board:
     separations: tuple[Separation, ...] = ()
     verdict: tuple[str, ...] = ()
     pairs: Pairs | None = None
-    controls: tuple[str, ...] = ()
     signature: str = ""
 
     @property
@@ -56,7 +54,7 @@ def boards(contents: Contents) -> list[Board]:
     small: dict[tuple[str, str], list[Group]] = {}
     mains: dict[tuple[str, str], Group] = {}
     joint = no_places(contents.groups)
-    for group, controls in zip(contents.groups, contents.controls, strict=True):
+    for group in contents.groups:
         place = (group.dataset, group.split)
         if mains.setdefault(place, group) is not group and 0 < len(group.rows) <= FEW_ROWS:
             small.setdefault(place, []).append(group)
@@ -74,7 +72,6 @@ def boards(contents: Contents) -> list[Board]:
                 separations=separations(group, contents.groups),
                 verdict=() if joint else verdict(group),
                 pairs=pair_table(group),
-                controls=control_sentences(controls),
                 signature=signature_text(group.signature, group.split) if group.rows else "",
             )
         )

@@ -9,7 +9,6 @@ from functools import cached_property
 
 from reports.tables.facts import card, objective
 from results.runs import reading
-from results.runs.controls import Controls, controls
 from results.runs.leaderboard import RANKING_METRIC, Group, leaderboard
 from results.runs.run import DatasetInfo, Run
 from results.runs.standings import JUDGED_AS_USUAL, Judging
@@ -22,7 +21,7 @@ ONE_MODEL = "one model each"
 class Contents:
     """The comparability groups, largest first, with what is beside them.
 
-    `runs` are all that were planned, by key; `finished` those with a result; `controls` are in the order of the groups.
+    `runs` are all that were planned, by key; `finished` those with a result.
     """
 
     groups: tuple[Group, ...]
@@ -30,7 +29,6 @@ class Contents:
     failures: tuple[Run, ...]
     finished: tuple[Run, ...]
     runs: Mapping[str, Run]
-    controls: tuple[Controls, ...]
 
     @classmethod
     def read(cls, store: Store, metric: str = RANKING_METRIC, judging: Judging = JUDGED_AS_USUAL) -> Contents:
@@ -42,9 +40,8 @@ class Contents:
         groups = leaderboard(store, metric, judging, runs=finished)
         groups.sort(key=lambda group: (-len(group.rows), -group.budget))  # among equals, the store's order
         runs = {run.key: run for run in (*finished, *failures)}
-        beside = controls(store, groups, runs)
         known = reading.datasets(store)
-        return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs, tuple(beside))
+        return cls(tuple(groups), tuple(known), tuple(failures), tuple(finished), runs)
 
     @cached_property
     def families(self) -> dict[str, str]:

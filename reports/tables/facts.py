@@ -3,12 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Final
 
 from reports.tables.numbers import percent
 from results.records import stages_of
-from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import Row
 from results.runs.run import Run, StoredPretraining
 from results.runs.standings import NEAR_ZERO
@@ -19,7 +17,6 @@ _OBJECTIVES = {"cross_entropy": "XE", "xe": "XE", "self_critical": "SCST", "scst
 _LONG = re.compile(r"(?<![\w.])\d+\.\d{7,}(?![\w.])")
 _DRAWN = "scenes"
 _NOCAPS = "nocaps"
-_TOLD_APART = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,45 +145,3 @@ def learning_label(row: Row) -> Badge | None:
         f"(standard error {percent(found.error)})"
     )
     return Badge("still learning", sentence)
-
-
-def control_sentences(controls: Controls) -> tuple[str, ...]:
-    """A sentence for each model with control pairs, the last one beside the table's own differences; in points.
-
-    Where many models have further seeds, one sentence sums these up.
-    """
-    pairs: dict[str, list[ControlPair]] = {}
-    seeds = [abs(pair.difference) for pair in controls.pairs if pair.change is None]
-    for pair in controls.pairs:
-        if pair.change is not None or len(seeds) <= _TOLD_APART:
-            pairs.setdefault(pair.model, []).append(pair)
-    said = [f"Not the architecture: {model} {'; '.join(map(_pair, of))}" for model, of in pairs.items()]
-    if len(seeds) > _TOLD_APART:
-        differ = f"{_points(median(seeds))} points in the median, {_points(max(seeds))} at most"
-        said.append(f"Not the architecture: with other seeds {len(seeds)} models differ from themselves by {differ}")
-    if not said:
-        return ()
-    if controls.largest is not None:
-        said[-1] += f"; the models of this table differ by {_points(controls.largest)} at most, "
-        said[-1] += f"{_points(controls.median or 0.0)} in the median"
-    return tuple(f"{sentence}." for sentence in said)
-
-
-def _pair(pair: ControlPair) -> str:
-    counts = f"{pair.seeds[0]} against {pair.seeds[1]} seeds"
-    if pair.low is None or pair.high is None or pair.p is None:
-        measured = f"no interval, {pair.reason}; {counts}"
-    else:
-        p = "p below 0.001" if pair.p < 0.001 else f"p {pair.p:.3f}"
-        measured = f"95 % {_points(pair.low)} to {_points(pair.high)}, {p}, {counts}"
-    if pair.change is None:
-        how = "with other seeds"
-    elif pair.change.startswith("rescaled:"):
-        how = f"with images scaled by {pair.change.removeprefix('rescaled:')} first"
-    else:
-        how = f"with the resize filter {pair.change}"
-    return f"{how} differs by {_points(pair.difference)} points ({measured})"
-
-
-def _points(value: float) -> str:
-    return f"{value:.1f}".replace("-0.0", "0.0")

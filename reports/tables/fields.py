@@ -13,8 +13,8 @@ FIELDS = {
     "trainlen": "most tokens of a caption in training",
     "lenpen": "length penalty of the beam search",
     "feat": "what the models see: features with their settings, or pixels",
-    "preprocessing": "in control runs: how their preprocessing differs from that of the features' backbone; the resize "
-    "filter, or the factor of a scaling before the resize",
+    "preprocessing": "in control runs of captionbench 1: how their preprocessing differs from that of the features' "
+    "backbone; the resize filter, or the factor of a scaling before the resize",
     "graph": "scene graphs beside the regions: source, settings and a digest; rows without it read none",
     "vocab": "vocabulary: preparation, threshold, and a digest of its entries",
     "size": "sizes of the models, with a digest",

@@ -205,7 +205,7 @@ def as_csv(leaderboard: DataFrame) -> str:
 
 
 def as_json(contents: Contents) -> str:
-    """Every group with its signature, rows and controls (in points); what was not measured is null with its reason."""
+    """Every group with its signature and rows; what was not measured is null with its reason."""
     shown = ("dataset", "fingerprint", "split", "track", "signature", "separating")
     leaderboards = [
         {
@@ -215,9 +215,8 @@ def as_json(contents: Contents) -> str:
             "comparisons": asdict(group.comparisons) if group.comparisons else None,
             "rows": [_row(row, group, contents) for row in group.rows],
             "references": [_row(row, group, contents) for row in group.references],
-            "controls": asdict(controls),
         }
-        for group, controls in zip(contents.groups, contents.controls, strict=True)
+        for group in contents.groups
     ]
     return json.dumps(leaderboards, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

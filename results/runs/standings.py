@@ -366,7 +366,7 @@ def _places(
 
 
 def shared_seeds(rows: Rows) -> tuple[int, ...]:
-    """The seeds that most rows of several seeds have, so that neither a control's seeds nor a gap decide places."""
+    """The seeds that most rows of several seeds have, so that neither a row's further seeds nor a gap decide places."""
     several = [{run.seed for run in runs} for runs in rows if len(runs) > 1]
     counts = Counter(seed for seeds in several for seed in seeds)
     return tuple(sorted(seed for seed, count in counts.items() if 2 * count > len(several)))

@@ -29,7 +29,6 @@ NUMBERS = {
     "run --devices 1000 --device cpu --backbone filterbank": "--devices",
     "run --jobs 99999": "--jobs",
     f"run --jobs {'9' * 5000}": "--jobs",
-    "run --seeds 2 --first-seed 2147483646 --control auto": "--first-seed",
     "run --seeds 3 --first-seed 2147483646": "--first-seed",
 }
 WITHOUT_EFFECT = {

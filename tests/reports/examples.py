@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from reports.tables.contents import Contents
-from results.runs.controls import Controls
 from results.runs.leaderboard import Group, Row
 from results.runs.run import Run
 from results.runs.spreads import Spread
@@ -39,4 +38,4 @@ def contents(*groups: Group, runs: Mapping[str, Run] | None = None) -> Contents:
     """What reports show of these groups; without `runs` one stands for all."""
     known = defaultdict(run) if runs is None else runs
     ordered = sorted(groups, key=lambda each: -len(each.rows))
-    return Contents(tuple(ordered), (), (), (), known, tuple(Controls() for _ in groups))
+    return Contents(tuple(ordered), (), (), (), known)

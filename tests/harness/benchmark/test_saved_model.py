@@ -41,6 +41,17 @@ def test_a_saved_model_is_built_with_its_weights_and_words(small: RunContext, wo
     assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
 
 
+def test_what_release_1_wrote_of_controls_is_read_but_for_control_runs(small: RunContext, workspace: Workspace) -> None:
+    folder = save_run(workspace, "run-s0", small)
+    saved, path = SavedModel.load(folder), folder / "run.json"
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps(written | {"preprocessing": written["preprocessing"] | {"control": "none"}}))
+    assert SavedModel.load(folder) == saved
+    path.write_text(json.dumps(written | {"preprocessing": written["preprocessing"] | {"control": "rescaled"}}))
+    with pytest.raises(StoreError, match="control run"):
+        SavedModel.load(folder)
+
+
 def test_an_opened_model_brings_its_own_inputs(small: RunContext, workspace: Workspace) -> None:
     folder = save_run(workspace, "run-s0", small, preprocessing={"size": 48, "interpolation": "bilinear"})
     saved = SavedModel.load(folder)

@@ -108,13 +108,6 @@ def test_the_command_counts_and_estimates_but_starts_nothing(tmp_path: Path, mon
     assert not list(tmp_path.iterdir())
 
 
-def test_control_runs_are_in_the_plan() -> None:
-    small = ("--set", "size.d_model=16", "--on", "slurm", *SHORT)
-    asked = ("--models", "blind,transformer_base", "--preset", "quick-scst", "--seeds", "3", *small)
-    assert "12 runs: models 2, seeds 3, control runs of transformer_base 6" in plan(*asked, "--control", "auto").stdout
-    assert "control runs of blind 3" in plan(*asked, "--control", "blind").stdout, "it has no images to vary"
-
-
 def test_the_authors_epochs_have_the_authors_number_of_batches() -> None:
     tiny = ("--set", "size.max_len=74", "--set", "size.d_model=16", "--set", "size.d_ff=16", "--set", "size.n_heads=2")
     asked = plan("--models", "transformer_base", "--preset", "expansionnet-v2-paper-frozen", *tiny, "--data", "coco")

@@ -1,4 +1,4 @@
-"""What runs say of themselves: objectives, changed settings, controls, and what a model may have seen before."""
+"""What runs say of themselves: objectives, changed settings, and what a model may have seen before."""
 
 import csv
 import io
@@ -14,10 +14,9 @@ from reports.html.rendering import run_page
 from reports.html.report import write_report
 from reports.tables.boards import separations
 from reports.tables.contents import Contents
-from reports.tables.facts import NOT_STATED, contamination, control_sentences, deviations, objective
+from reports.tables.facts import NOT_STATED, contamination, deviations, objective
 from reports.text.markup import as_csv, as_json, latex, markdown
 from results.frames import Results
-from results.runs.controls import ControlPair, Controls
 from results.runs.leaderboard import leaderboard
 from results.runs.run import Run, StoredPretraining
 from results.store.store import Store
@@ -87,29 +86,6 @@ def test_deviations_are_told_setting_by_setting() -> None:
         ("size.max_len", "74", "20"), ("schedule.peak", "0.01", "0.009128"), ("preset: it does not ship", "", ""),
     )  # fmt: skip
     assert deviations({}) is None
-
-
-def test_control_pairs_stand_beside_the_table_s_differences() -> None:
-    seeds = ControlPair("m2", None, 3.12, -10.04, 16.4, 0.4321, None, (2, 2))
-    changed = ControlPair("m2", "bicubic", -1.23, None, None, None, "needs seeds: why", (1, 4))
-    rescaled = replace(changed, model="updown", change="rescaled:1.02", low=-2.0, high=-0.02, p=0.0002, reason=None)
-    first, second = control_sentences(Controls((seeds, changed, rescaled), 40.21, 8.3))
-    for part in ("m2", "3.1 points", "-10.0 to 16.4", "p 0.432", "2 against 2", "bicubic", "-1.2", "needs seeds: why"):
-        assert part in first
-    for part in ("updown", "1.02", "-2.0 to 0.0, p below 0.001", "40.2", "8.3"):
-        assert part in second
-    assert "8.3" not in " ".join(control_sentences(Controls((seeds,)))), "one model differs from none"
-    assert control_sentences(Controls((), 40.0, 8.0)) == ()
-
-
-def test_many_models_with_further_seeds_are_summed_up() -> None:
-    several = [
-        ControlPair(name, None, gap, -9.0, 9.0, 0.5, None, (3, 2))
-        for name, gap in zip("abcd", (1.0, -2.0, 4.0, -6.0), strict=True)
-    ]
-    [said] = control_sentences(Controls(tuple(several), 40.2, 8.3))
-    for part in ("4 models", "3.0 points in the median", "6.0 at most", "40.2", "8.3"):
-        assert part in said
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from harness.utils.errors import BenchError
-from reports.html.sections import method
 from reports.tables.contents import Contents
 from reports.text.grid import escape_latex, escape_markdown
 from reports.text.markup import as_csv, as_json, latex, markdown
@@ -19,7 +18,6 @@ from results import Results
 from results.errors import StoreError
 from results.store.store import Store
 from tests.harness.conftest import bench_or_raise
-from tests.reports.conftest import outcome, spec
 
 
 @pytest.fixture
@@ -141,24 +139,6 @@ def test_json_has_reasons_and_each_metric_its_own_tests(shown: Contents) -> None
     assert all(of["floors"] is None and "CIDEr-D" in of["floors_reason"] for of in others.values())
     assert rows["blind"]["held_out"]["METEOR"]["reason"] == "METEOR took longer than 300 s"
     assert rows["expansionnet_v2"]["published"] is None, "papers print nothing of scenes"
-
-
-def test_json_and_method_have_the_controls_of_each_group(store: Store) -> None:
-    plan = [spec("show_tell_lstm", seed, **changed) for seed, changed in ((2, {}), (1, {"preprocessing": "bicubic"}))]
-    store.plan(plan)
-    for planned, cider in zip(plan, (0.6, 0.65), strict=True):
-        store.finish(planned.key, outcome(planned.model, planned.seed, cider))
-    contents = Contents.read(store)
-    [test, nocaps, *others] = json.loads(as_json(contents))
-    [pair] = test["controls"]["pairs"]
-    found = [pair[name] for name in ("model", "change", "seeds", "low", "p")]
-    assert found == ["show_tell_lstm", "bicubic", [1, 2], None, None]
-    assert "needs seeds" in pair["reason"]
-    assert test["controls"]["largest"] == pytest.approx(104.86 - 62.0)
-    assert [found["change"] for found in nocaps["controls"]["pairs"]] == ["bicubic"]
-    assert {len(group["controls"]["pairs"]) for group in others} == {0}
-    [said] = method(contents)["tables"][0]["controls"]
-    assert all(part in said for part in ("show_tell_lstm", "bicubic"))
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "latex", "json"])

@@ -1,6 +1,7 @@
 """What plans are made of: variances of stored scores, against an independent analysis of them, and durations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import combinations
 
@@ -9,14 +10,30 @@ import pytest
 from sqlalchemy import update
 
 from results import Store
+from results.records import Quantity
 from results.runs.planning import run_seconds, stored_variances
 from results.statistics.architecture import architecture_difference
 from results.statistics.significance import Array
 from results.store.schema import RunRow
 from tests.results.conftest import Make
-from tests.results.runs.test_controls import drawn
 
 Add = Callable[..., str]
+
+
+def drawn(store: Store, model: str, seeds: Sequence[int], **changes: object) -> Array:
+    """Runs with random scores of single images, and their means as scores; these, in points (S, 3)."""
+    scores = np.random.default_rng(len(seeds) + len(model)).normal(0.8, 0.3, (len(seeds), 3))
+    for seed, row in zip(seeds, scores.tolist(), strict=True):
+        spec = Make.spec(model, seed, **changes)
+        store.plan([spec])
+        outcome = Make.outcome()
+        split = replace(
+            outcome.splits[0],
+            per_image={"CIDEr-D": dict(zip((1, 2, 30), row, strict=True))},
+            scores={"overall": {"CIDEr-D": Quantity(float(np.mean(row)))}},
+        )
+        store.finish(spec.key, replace(outcome, splits=(split,)))
+    return 100 * scores
 
 
 def _residuals(scores: Array) -> Array:

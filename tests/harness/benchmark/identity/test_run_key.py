@@ -36,7 +36,6 @@ IN_KEY = {
     "seeds": "a run is of one seed, which is in its key",
     "first_seed": "a run is of one seed, which is in its key",
     "budgets": "a run is of one budget, whose stages are in its preset",
-    "control": "further seeds, and runs whose change is the signature's `preprocessing`",
     "tuned": "each model's values are in its preset, and how they were found in the signature's `tuned`",
     "precision": "the signature's `prec`",
     "skip_bad_images": "the ids that were left out are in the digest of the data",
