@@ -89,6 +89,7 @@ LEGAL = {
     "doctor --workspace": _READ_WORKSPACES | {"loop"},
     "evaluate --out": _OUT,
     "export figures --out": _FOLDERS,
+    "export leaderboard --margin": {"zero"},
     "export leaderboard --out": _OUT,
     "new-model --out": _FOLDERS,
     "new-model NAME": {"folder", "pipe", "loop", "nan", "infinite"},
@@ -96,6 +97,7 @@ LEGAL = {
     "plan --first-seed": {"zero"},
     "plan --regions": {"folder"},  # what it holds is looked at with the pictures
     "plan --workspace": _WORKSPACES,
+    "report --margin": {"zero"},  # then no difference is too small to count
     "report --out": _FOLDERS,
 }
 """Classes with which a command does what it is asked for, by command and option; every other must not exit with 0."""

@@ -134,7 +134,7 @@ def test_a_table_that_is_gone_is_named(tmp_path: Path) -> None:
     Store(file).close()
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DROP TABLE image_influences")
-    result = bench("db", "check", "--workspace", tmp_path)
+    result = bench("db", "upgrade", "--workspace", tmp_path)
     assert isinstance(result.exception, StoreError)
     assert str(result.exception).startswith(f"the results database {file} is damaged: no such ")
     assert result.exception.hint

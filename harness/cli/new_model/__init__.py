@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import OutFolder, deliver, write_errors
+from harness.cli.output import OutFolder, deliver, echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -43,10 +43,10 @@ def new_model(
     _check_free(name)
     deliver(named("mine", name), model)
     deliver(named("test_mine", name), test)
-    typer.echo(f"{model}: a GRU that attends to the image, to be made your own (docs/own_model.md)")
-    typer.echo(f"{test}: the laws that a model must keep")
-    typer.echo(f"next: pytest {test}")
-    typer.echo(f"then: bench run --models {name},transformer_base --plugin {model}")
+    echo(f"{model}: a GRU that attends to the image, to be made your own (docs/own_model.md)")
+    echo(f"{test}: the laws that a model must keep")
+    echo(f"next: pytest {test}")
+    echo(f"then: bench run --models {name},transformer_base --plugin {model}")
 
 
 def named(stem: str, name: str) -> str:
