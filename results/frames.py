@@ -397,8 +397,11 @@ def _identity(number: int, group: Group, row: Row, runs: Sequence[Run]) -> dict[
 
 
 def _stated(row: Row) -> str | None:
-    parts = [f"{name} {cost.value:.12g}{' ' * bool(cost.unit)}{cost.unit}" for name, cost in row.stated.items()]
-    return "; ".join([*parts, *filter(None, [row.stated_hardware])]) or None
+    """What a card states, as "parameters 41000000; gmac_beam 12.5 GMAC; 8 V100"; None where it states nothing."""
+    parts = [f"{name} {cost.value:.12g} {cost.unit}".rstrip() for name, cost in row.stated.items()]
+    if row.stated_hardware:
+        parts.append(row.stated_hardware)
+    return "; ".join(parts) or None
 
 
 def _scores(row: Row, metrics: Sequence[str]) -> dict[str, float | None]:

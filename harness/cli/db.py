@@ -49,10 +49,10 @@ def upgrade(workspace: WorkspaceOption = DEFAULT, db: DatabaseOption = None) -> 
         echo(f"nothing to do: the tables are of captionbench {release(revision)} already")
     else:
         echo(f"upgraded from captionbench {release(revision)} to {release(RELEASE)}")
-    found = describe(database)
-    statuses = ", ".join(f"{count:,} {status}" for status, count in found.runs.items())
-    size = "" if found.bytes is None else f", {found.bytes / 1e6:,.1f} MB"
-    echo(f"{found.name} ({found.backend}): runs: {statuses or 'none yet'}{size}")
+    information = describe(database)
+    statuses = ", ".join(f"{count:,} {status}" for status, count in information.runs.items())
+    size = "" if information.bytes is None else f", {information.bytes / 1e6:,.1f} MB"
+    echo(f"{information.name} ({information.backend}): runs: {statuses or 'none yet'}{size}")
     refuse_damaged(database)
     echo("every row was read: nothing is damaged")
 

@@ -130,8 +130,8 @@ def _code() -> Check:
     from harness.benchmark.identity.sources import files_digest, harness_files
 
     sources = files_digest(harness_files())
-    said = f"captionbench {harness.__version__}, results revision {RESULTS_REVISION} (sources {sources})"
-    return Check("Code", "works", said)
+    version = f"captionbench {harness.__version__}, results revision {RESULTS_REVISION} (sources {sources})"
+    return Check("Code", "works", version)
 
 
 def _torch() -> list[Check]:

@@ -132,7 +132,13 @@ def evaluate(
         from harness.metrics.more.measure import MoreSettings
     from harness.data.formats.look import odd_captions, refuse_unspaced, without_shared_words
     from harness.data.formats.match import MatchOptions
-    from harness.data.formats.predictions import POSITIONS, check_predictions, read_predictions, scores_by_image
+    from harness.data.formats.predictions import (
+        POSITIONS,
+        check_predictions,
+        read_caption_sets,
+        read_predictions,
+        scores_by_image,
+    )
     from harness.data.formats.references import read_references
     from harness.data.nocaps import read_domains
     from harness.metrics.spice import find_spice
@@ -207,7 +213,16 @@ def evaluate(
     _print(scored, wanted)
     further_metrics = None
     if more:
-        further_metrics = _measure(more_settings, references, wanted, chosen, captions, images=images, sets=sets)
+        match = MatchOptions(id_field, caption_field=caption_field)
+        several = None
+        if sets is not None:
+            several = read_caption_sets(sets, wanted.captions, **names, options=match)
+            if absent := [image_id for image_id in chosen if image_id not in several]:
+                raise BenchError(
+                    f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)",
+                    "give captions of every image that is scored",
+                )
+        further_metrics = _measure(more_settings, references, wanted, chosen, captions, several, images=images)
         _print_more(further_metrics)
     content = scored.to_json(wanted.labels)
     if further_metrics is not None:
@@ -428,25 +443,18 @@ def _measure(
     wanted: References,
     references: Mapping[int, Sequence[str]],
     captions: Mapping[int, str],
+    several: Mapping[int, list[str]] | None,
     *,
     images: Path | None,
-    sets: Path | None,
 ) -> Measured:
     """Every further metric of the captions that are scored; the embedded data set's `file` tells what images show."""
-    from harness.data.formats.predictions import read_caption_sets
     from harness.metrics.chair import objects_of_scenes
     from harness.metrics.more.measure import MoreEvaluator, ScoredCaptions
 
-    several: dict[int, list[str]] = (
-        {} if sets is None else read_caption_sets(sets, wanted.captions, wanted.files, labels=wanted.labels)
-    )
-    if sets is not None and (absent := [image_id for image_id in references if image_id not in several]):
-        said = f"--sets {sets} has no captions of {len(absent)} images ({absent[0]} first)"
-        raise BenchError(said, "give captions of every image that is scored")
     system = ScoredCaptions(
         {image_id: captions[image_id] for image_id in references},
         references,
-        {image_id: several[image_id] for image_id in references if several},
+        {} if several is None else {image_id: several[image_id] for image_id in references},
         {} if images is None else _files(images, wanted, references),
     )
     objects = None if settings.instances else objects_of_scenes(file)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from harness.data.formats.match import BY_FIELDS, ID_FIELDS, KEY, ImageNames, MatchOptions, Row, match_rows
 from harness.data.formats.references import WHOLE_NUMBER, References, named
-from harness.data.formats.table import caption_list, read_table
+from harness.data.formats.table import caption_list, read_table, refuse_different_texts
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json_or_lines
@@ -113,8 +113,13 @@ def read_caption_sets(
     labels: Mapping[int, str] | None = None,
     options: MatchOptions = BY_FIELDS,
 ) -> dict[int, list[str]]:
-    """The captions of each image, several entries or a list of them, in the file's order; BenchError as above."""
+    """The captions of each image, several entries or a list of them, in the file's order; BenchError as above.
+
+    `options.id_field` may be of another file: it counts where this one has it, too.
+    """
     entries = _entries(path, options.caption_field)
+    if not any(options.id_field in entry.fields for entry in entries):
+        options = replace(options, id_field=None)
     names = ImageNames(wanted, files, labels)
     match = match_rows([entry.fields for entry in entries], names, path, options, several=True)
     sets: dict[int, list[str]] = {}
@@ -240,8 +245,8 @@ def _entries(path: Path, caption_field: str | None) -> list[_Entry]:
             return [_keyed(key, value, caption_field, path) for key, value in content.items()]
         content = inner
     if not isinstance(content, list) or not content or all(isinstance(each, int | float | None) for each in content):
-        shown = "an empty list" if content == [] else f"{shortened(str(content), 60)}"
-        raise BenchError(f"{path} holds no captions of images: it is {shown}", _FORMS)
+        description = "an empty list" if content == [] else shortened(str(content), 60)
+        raise BenchError(f"{path} holds no captions of images: it is {description}", _FORMS)
     entries = [_entry(each, caption_field, path) for each in content]
     if all(entry.caption is None for entry in entries):
         keys = dict.fromkeys(key for each in content if isinstance(each, dict) for key in each)
@@ -301,13 +306,7 @@ def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> 
         return chosen if chosen in entry else None
     names = [name for name in _TEXTS if name in entry]
     single = [name for name in names if isinstance(entry[name], str) and not caption_list(entry[name])]
-    texts = {name: entry[name].strip() for name in single}
-    if len(set(texts.values())) > 1:
-        shown = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
-        raise BenchError(
-            f"{path}: several fields may hold the captions: {shown}",
-            f"say which does: --caption-field {next(iter(texts))}",
-        )
+    refuse_different_texts(entry, single, path, "--caption-field")
     return names[0] if names else None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeGuard
 
-from harness.data.formats.table import caption_list, read_table
+from harness.data.formats.table import caption_list, read_table, refuse_different_texts
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.json_io import read_json, read_json_or_lines
@@ -256,13 +256,7 @@ def _caption_field(entry: Mapping[str, Any], chosen: str | None, path: Path) -> 
             f"--reference-field {shortened(chosen)}: {path} has no such field", f"choose one of: {', '.join(entry)}"
         )
     names = [name for name in _CAPTION_KEYS if name in entry] if chosen is None else [chosen]
-    texts = {name: entry[name].strip() for name in names if isinstance(entry[name], str)}
-    if len(set(texts.values())) > 1:
-        shown = ", ".join(f"{name} ({shortened(text, 40)})" for name, text in texts.items())
-        raise BenchError(
-            f"{path}: several fields may hold the references: {shown}",
-            f"say which does: --reference-field {next(iter(texts))}",
-        )
+    refuse_different_texts(entry, names, path, "--reference-field")
     return names[0] if names else None
 
 

@@ -299,6 +299,18 @@ def test_several_captions_of_an_image_are_a_set(write: Write) -> None:
     assert read_caption_sets(write([{"image_id": 7, "caption": text} for text in ("a", "b")])) == {7: ["a", "b"]}
 
 
+def test_sets_are_read_by_the_fields_that_are_chosen(write: Write) -> None:
+    rows = [
+        {"a": one, "b": other, "caption": "a reference", "output": text}
+        for one, other, text in [(7, 8, "a dog"), (8, 7, "a cat"), (7, 8, "one dog"), (8, 7, "one cat")]
+    ]
+    chosen = MatchOptions(id_field="a", caption_field="output")
+    sets = read_caption_sets(write(rows), [7, 8], options=chosen)
+    assert sets == {7: ["a dog", "one dog"], 8: ["a cat", "one cat"]}
+    keyed = read_caption_sets(write({"7": ["a dog"], "8": ["a cat"]}), [7, 8], options=chosen)
+    assert keyed == {7: ["a dog"], 8: ["a cat"]}, "the fields are of another file"
+
+
 def test_ids_with_a_constant_offset_are_told(write: Write) -> None:
     references = References("nocaps", dict.fromkeys(CAPTIONS, ("a reference",)))
     raised = read_predictions(write({str(image_id + 581_922): caption for image_id, caption in PAIRS}), CAPTIONS)
