@@ -9,7 +9,8 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from zoo.errors import ZooError
@@ -78,6 +79,7 @@ class ModelCard:
         hub: for a pretrained model, the repository of its weights on the Hugging Face Hub; its constructor takes
             their `folder`, and has random weights without it.
         pretraining: training data of its weights before the run; None without pretraining.
+        files: what its code reads besides its modules; `register_model` sets it.
     """
 
     name: str
@@ -94,6 +96,7 @@ class ModelCard:
     in_all: bool = False
     hub: str = ""
     pretraining: Pretraining | None = None
+    files: tuple[Path, ...] = ()
     graph: GraphKind = "none"
 
     @property
@@ -102,11 +105,16 @@ class ModelCard:
         return "backbone" in self.arguments
 
 
-def register_model(card: ModelCard) -> ModelCard:
+def register_model(card: ModelCard, files: Iterable[str | Path] = ()) -> ModelCard:
     """Register a model; returns its card.
 
+    Args:
+        card: its description.
+        files: what its code reads besides its modules, such as weights or a table of sizes: their contents are in the
+            key of its runs. `files=[Path(__file__).with_name("sizes.json")]` names a file beside the module.
+
     Raises:
-        ZooError: the name is taken, reserved or malformed.
+        ZooError: the name is taken, reserved or malformed, or a file is not there.
     """
     _read_builtin_cards()
     if not _NAME.fullmatch(card.name):
@@ -118,8 +126,21 @@ def register_model(card: ModelCard) -> ModelCard:
         raise ZooError(f"{card.name!r} is no name for a model: it stands for something else", f"use my_{card.name}")
     if card.name in _cards:
         raise ZooError(f"a model named {card.name!r} is already registered", "choose another name")
+    paths = tuple(Path(file).resolve() for file in files)
+    for path in paths:
+        if not path.is_file():
+            raise ZooError(
+                f"{card.name}: no such file: {path}", 'name one beside the module: Path(__file__).with_name("NAME")'
+            )
+    card = replace(card, files=paths)
     _cards[card.name] = card
     return card
+
+
+def registered_cards() -> dict[str, ModelCard]:
+    """The cards of all registered models, by name."""
+    _read_builtin_cards()
+    return dict(_cards)
 
 
 def register_variants(

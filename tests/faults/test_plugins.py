@@ -20,17 +20,16 @@ EXIT = "the model's code ended the program: sys.exit(0)"
 
 def test_models_that_would_end_a_run_are_its_failed_rows(tmp_path: Path) -> None:
     data = prepare_scenes(tmp_path / "data", ScenesConfig(train=4, val=2, test=2, nocaps_per_domain=0))
-    models = "ending_exitsused,ending_exitshard,ending_raisesodd,ending_exitsbuilt"
+    models = "ending_exitsused,ending_raisesodd,ending_exitsbuilt"
     settings = {f"size.{name}": value for name, value in SIZES.items()} | {"vocabulary.max_len": 8}
     words = run_words(data, tmp_path, models, {**settings, "decoding.max_len": 8})
     done = bench(*words, "--backbone", "filterbank", "--plugin", PLUGIN, env={"BENCH_JAVA": "/no/java"})
     assert done.exit_code == 1, done.output
-    assert run_counts(done.stdout).items() >= {"finished": 0, "re-used": 0, "failed": 4}.items()
+    assert run_counts(done.stdout).items() >= {"finished": 0, "re-used": 0, "failed": 3}.items()
     assert done.stderr.count(f"--plugin {PLUGIN} printed while it was loaded: loading \N{SNOWMAN}\n") == 1
     assert "Traceback" not in done.stderr + done.stdout
     reasons = {failure.model: str(failure.reason) for failure in failures_in(tmp_path)}
     assert reasons["ending_exitsused"].startswith(EXIT)
-    assert reasons["ending_exitshard"].startswith(EXIT)
     assert reasons["ending_raisesodd"].startswith("the model's code raised Odd, no Exception: ")
     assert reasons["ending_exitsbuilt"].startswith("the constructor of ending_exitsbuilt raised SystemExit(0)")
 
@@ -68,7 +67,6 @@ def test_an_exit_by_which_slurm_requeues_a_job_passes_the_guard() -> None:
     [
         ("import sys\nsys.exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
         ("raise SystemExit", "it ended the program while it was loaded: sys.exit(None)"),
-        ("import os\nos._exit(0)", "it ended the program while it was loaded: sys.exit(0)"),
         ("class Odd(BaseException): pass\nraise Odd('no')", "Odd at plugin.py, line 2: no"),
         ("x = 1\nx = = 2", "SyntaxError at plugin.py, line 2: invalid syntax"),
         ("\nimport no_such_thing.at_all", "it imports no_such_thing, which is not installed here at plugin.py, line 2"),
@@ -89,15 +87,6 @@ def test_a_plugin_that_is_not_there_is_no_missing_import() -> None:
         with pytest.raises(BenchError, match=f"--plugin {name}: ") as caught:
             load_plugin(name)
         assert "a .py file" in str(caught.value.hint)
-
-
-def test_a_process_of_a_plugin_may_end_itself(tmp_path: Path) -> None:
-    plugin = tmp_path / "forks.py"
-    plugin.write_text(
-        "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
-    )
-    load_plugin(str(plugin))
 
 
 def test_interrupts_pass_through_a_plugin(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import harness
 import zoo
 from harness.utils.errors import BenchError
 from harness.utils.hashing import digest
-from harness.utils.plugins import loaded_plugins
+from harness.utils.plugins import Plugin, loaded_plugins
 from zoo.registry import ModelCard
 
 _ROOT = Path(harness.__file__).resolve().parent.parent
@@ -34,27 +34,37 @@ def model_files(cards: Iterable[ModelCard]) -> Files:
     `cards` are the model's, and those of models that are a part of it; BenchError where a class is in no file.
     """
     modules = {path for card in cards for path in _closure(*_module_of(card))}
-    return {_shown(path): _digest_file(path) for path in sorted(modules)}
+    of_plugins = {path: file for plugin in loaded_plugins() for path, file in _digest_plugin(plugin).items()}
+    shared = {_shown(path): _digest_file(path) for path in sorted(modules - of_plugins.keys())}
+    return shared | dict(of_plugins[path] for path in sorted(modules & of_plugins.keys()))
 
 
 def plugin_files() -> dict[str, Files]:
-    """Each plug-in's code and all that it opened of its own folder, by its name; what it opens later is refused.
+    """Each plug-in's own modules, and the files that it named to `register_model`, as they were when it was loaded."""
+    return {plugin.name: dict(_digest_plugin(plugin).values()) for plugin in loaded_plugins()}
 
-    BenchError where one of these files has changed since it was loaded.
+
+@cache
+def _digest_plugin(plugin: Plugin) -> dict[Path, tuple[str, str]]:
+    """Name and digest of each file of a plug-in.
+
+    They are read once a process: an edit after that is not in the code that runs.
     """
-    found: dict[str, Files] = {}
-    for plugin in loaded_plugins():
-        file = getattr(sys.modules[plugin.module], "__file__", None)
-        code = _closure(plugin.module, Path(file).resolve()) if file else set[Path]()
-        for path in [*map(str, code), *plugin.opened]:
-            plugin.hear(path)
-        plugin.sealed = True
-        found[plugin.name] = {name: _digest_file(Path(path)) for path, (name, *_) in sorted(plugin.opened.items())}
-    return found
+    source = getattr(sys.modules[plugin.module], "__file__", None)
+    if source is None:  # a folder without a module registers nothing
+        return {}
+    file = Path(source).resolve()
+    folder = _import_folder(plugin.module, file)
+    modules = {path for path in _closure(plugin.module, file) if not path.is_relative_to(_ZOO)}
+    digests = {}
+    for path in sorted({*modules, *plugin.files}):
+        name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+        digests[path] = name, _digest_file(path)
+    return digests
 
 
 def plugin_digests() -> dict[str, str]:
-    """One digest over the files of each loaded plug-in, by its name; BenchError as `plugin_files`."""
+    """One digest over the files of each loaded plug-in, by its name."""
     return {name: files_digest(files) for name, files in plugin_files().items()}
 
 
@@ -159,6 +169,11 @@ def _module_of(card: ModelCard) -> tuple[str, Path]:
 _Import = tuple[str, str | None]
 
 
+def _import_folder(module: str, file: Path) -> Path:
+    """The folder that a module's name counts from."""
+    return file.parents[module.count(".") + (file.name == "__init__.py")]
+
+
 def _closure(module: str, file: Path) -> set[Path]:
     """Files reachable by imports within `zoo`, and within the package or folder of a plug-in."""
     find = _finder(module, file)
@@ -169,6 +184,10 @@ def _closure(module: str, file: Path) -> set[Path]:
         if path in found:
             continue
         found.add(path)
+        package = name.rpartition(".")[0]
+        initial = find(package) if package and not package.startswith("zoo") else None
+        if initial is not None:  # importing a submodule runs its package too
+            waiting.append((package, initial))
         for imported in _imports(name, path):
             for target in _resolve(imported, find):
                 place = find(target)
@@ -180,8 +199,7 @@ def _closure(module: str, file: Path) -> set[Path]:
 def _finder(module: str, file: Path) -> Callable[[str], Path | None]:
     """Where a module lies; None for one that belongs neither to `zoo` nor to the plug-in."""
     package = module.partition(".")[0]
-    depth = module.count(".") + (file.name == "__init__.py")
-    folder = file.parents[depth]
+    folder = _import_folder(module, file)
     alone = "." not in module and file.name != "__init__.py"
     installed = folder.name in {"site-packages", "dist-packages"}
 

@@ -6,11 +6,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import safetensors.torch
-import torch
 from torch.nn import functional
 
-from harness.benchmark.identity.run_key import code_of
+from harness.benchmark.identity.run_key import code_of, code_of_model
 from harness.benchmark.identity.sources import check_plugins, plugin_digests
 from harness.measure import environment
 from harness.utils.errors import BenchError
@@ -39,23 +37,17 @@ from pathlib import Path
 from zoo import ModelCard, register_model
 from zoo.models.expansionnet import ExpansionNet
 
-HERE = Path(__file__).parent
-{at_the_top}
+SIZES = Path(__file__).with_name("mine.json")
 
 class Mine(ExpansionNet):
     @functools.wraps(ExpansionNet.__init__)
     def __init__(self, **arguments):
         super().__init__(**arguments)
-        {in_the_constructor}
+        self.sizes = json.loads(SIZES.read_text())
 
-    def decode(self, memory, tokens):
-        {in_training}
-        return super().decode(memory, tokens)
-
-arguments = {{"encoder": "self_attention", "decoder": "self_attention"}}
-register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments))
+arguments = {"encoder": "self_attention", "decoder": "self_attention"}
+register_model(ModelCard("mine", Mine, "s", "p", 2026, "s", "MIT", "grid", arguments), files=[SIZES])
 """
-READ = 'json.loads((HERE / "mine.json").read_text())'
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +71,10 @@ def run(data: Path, tmp_path: Path) -> Run:
     return running
 
 
-def plugin_of(
-    folder: Path, at_the_top: str = "pass", in_the_constructor: str = "pass", in_training: str = "pass"
-) -> Path:
-    """A plug-in with a model `mine`, beside `mine.json`."""
+def plugin_of(folder: Path) -> Path:
+    """A plug-in with a model `mine`, which reads `mine.json` beside it when it is built."""
     plugin = folder / "mine.py"
-    plugin.write_text(
-        MINE.format(at_the_top=at_the_top, in_the_constructor=in_the_constructor, in_training=in_training)
-    )
+    plugin.write_text(MINE)
     (folder / "mine.json").write_text('{"width": 1}')
     return plugin
 
@@ -96,60 +84,69 @@ def rows(workspace: Path) -> list[Row]:
         return [row for group in leaderboard(store) if group.split == "test" for row in group.rows]
 
 
-def test_a_file_that_a_plugin_reads_is_in_the_key(run: Run, tmp_path: Path) -> None:
-    plugin = plugin_of(tmp_path, f"SIZES = {READ}")
+def test_a_file_that_a_plugin_names_is_in_the_key(run: Run, tmp_path: Path) -> None:
+    plugin = plugin_of(tmp_path)
     assert run_counts(run("mine", "--plugin", plugin)[1]).items() >= {"finished": 1, "re-used": 0}.items()
     assert run_counts(run("mine", "--plugin", plugin)[1]).items() >= {"finished": 0, "re-used": 1}.items()
     (tmp_path / "mine.json").write_text('{"width": 2}')
-    said = run("mine", "--plugin", plugin, "--seeds", 2)[1]
-    assert "new, because mine.json changed since" in said
-    assert run_counts(said).items() >= {"finished": 2, "re-used": 0}.items()
+    printed = run("mine", "--plugin", plugin, "--seeds", 2)[1]
+    assert "new, because mine.json changed since" in printed
+    assert run_counts(printed).items() >= {"finished": 2, "re-used": 0}.items()
     assert sorted(row.seeds for row in rows(tmp_path / "workspace")) == [(0,), (0, 1)]
 
 
-@pytest.mark.parametrize("when", ["in_the_constructor", "in_training"])
-def test_a_file_that_is_read_only_later_is_refused(run: Run, tmp_path: Path, when: str) -> None:
-    plugin = plugin_of(tmp_path, **{when: f"self.sizes = {READ}"})
-    assert run("mine", "--plugin", plugin)[0] == 1
-    [failed] = failures_in(tmp_path / "workspace")
-    assert "it opens mine.json after the run's key was made" in str(failed.reason)
-    plugin_of(tmp_path, f"SIZES = {READ}", **{when: f"self.sizes = {READ}"})
-    assert run("mine", "--plugin", plugin)[0] == 0, "what the key tells of may be opened again"
+def test_a_named_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    plugin = plugin_of(tmp_path)
+    (tmp_path / "mine.json").unlink()
+    with pytest.raises(BenchError, match=r"mine: no such file: .*mine\.json"):
+        load_plugin(str(plugin))
 
 
-def test_a_file_that_changes_after_the_plugin_was_loaded_is_refused(tmp_path: Path) -> None:
-    load_plugin(str(plugin_of(tmp_path, f"SIZES = {READ}")))
-    check_plugins(plugin_digests())
-    (tmp_path / "mine.json").write_text('{"width": 22}')
-    with pytest.raises(BenchError, match=r"mine\.json has changed since it was loaded"):
-        code_of({})
+def test_a_process_keeps_the_digest_of_the_code_that_it_loaded(tmp_path: Path) -> None:
+    plugin = plugin_of(tmp_path)
+    with own_registry():
+        load_plugin(str(plugin))
+        loaded = code_of_model("mine", {}).model
+        planned = plugin_digests()
+        (tmp_path / "mine.json").write_text('{"width": 22}')
+        plugin.write_text(MINE.replace("self.sizes", "self.widths"))
+        assert code_of_model("mine", {}).model == loaded, "what was edited is not in the code that runs here"
+        check_plugins(planned)
+    with own_registry():
+        load_plugin(str(plugin))
+        assert code_of_model("mine", {}).model != loaded
+        with pytest.raises(BenchError, match=r"mine\.py"):
+            check_plugins(planned)
 
 
-def test_weights_and_a_packages_own_files_count_and_nothing_else_does(
+def test_a_packages_modules_and_named_files_count_and_nothing_else_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     package = tmp_path / "attacked" / "inner"
     package.mkdir(parents=True)
-    (tmp_path / "beside.json").write_text("{}")
-    safetensors.torch.save_file({"a": torch.ones(1)}, package / "weights.safetensors")
-    (package.parent / "__init__.py").write_text("from attacked import inner\n")
-    (package / "__init__.py").write_text(
-        "import pathlib, safetensors.torch\nhere = pathlib.Path(__file__).parent\n"
-        "safetensors.torch.load_file(here / 'weights.safetensors')\n"
-        "(here.parents[1] / 'beside.json').read_text()\n(here / 'log.txt').write_text('written alone')\n"
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("WIDTH = 1\n")
+    (package / "models.py").write_text(
+        "import functools, pathlib\nfrom zoo import ModelCard, register_model\n"
+        "from zoo.models.expansionnet import ExpansionNet as Net\nfrom attacked.inner import WIDTH\n"
+        "weights = pathlib.Path(__file__).with_name('weights.bin')\n"
+        "register_model(ModelCard('attacked', Net, 's', 'p', 2026, 's', 'MIT', 'grid'), files=[weights])\n"
     )
+    (package / "beside.json").write_text("{}")
     digests = []
-    for value in (1, 1, 2):  # without byte code, with it, and with other weights
-        for name in ("attacked", "attacked.inner"):
+    for value in (b"1", b"1", b"2"):
+        for name in ("attacked", "attacked.inner", "attacked.inner.models"):
             monkeypatch.delitem(sys.modules, name, raising=False)
-        safetensors.torch.save_file({"a": torch.full((1,), float(value))}, package / "weights.safetensors")
-        load_plugin("attacked")
-        digests.append(plugin_digests())
+        (package / "weights.bin").write_bytes(value)
+        with own_registry():
+            load_plugin("attacked.inner.models")
+            digests.append(plugin_digests())
+            files = code_of({}).files
     assert digests[0] == digests[1] != digests[2]
-    files = code_of({}).files
     own = {name for name in files if name.partition("/")[0] not in {"harness", "zoo"}}
-    assert own == {f"attacked/{name}" for name in ("__init__.py", "inner/__init__.py", "inner/weights.safetensors")}
+    names = ("__init__.py", "inner/__init__.py", "inner/models.py", "inner/weights.bin")
+    assert own == {f"attacked/{name}" for name in names}
 
 
 def test_two_plugins_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A plug-in that prints, with models whose code would end the program: when they are built, and when they are used."""
 
-import os
 import sys
 from dataclasses import replace
 from typing import Any
@@ -28,13 +27,6 @@ class ExitsUsed(ExpansionNet):
         sys.exit(0)
 
 
-class ExitsHard(ExpansionNet):
-    """Ends its process in a way that no exception is raised for."""
-
-    def encode(self, visual: Visual) -> Memory:  # noqa: ARG002
-        os._exit(0)
-
-
 class RaisesOdd(ExpansionNet):
     """Raises what `except Exception` lets through."""
 
@@ -50,6 +42,6 @@ class Prints(ExpansionNet):
         return super().encode(visual)
 
 
-for _entry in (ExitsBuilt, ExitsUsed, ExitsHard, RaisesOdd, Prints):
+for _entry in (ExitsBuilt, ExitsUsed, RaisesOdd, Prints):
     register_model(replace(model_card("transformer_base"), name=f"ending_{_entry.__name__.lower()}", entry=_entry))
 sys.stdout.write("loading \N{SNOWMAN}\n")

@@ -8,6 +8,7 @@ import pytest
 from harness.benchmark.identity.sources import harness_files, model_files, tree_digest
 from harness.utils.errors import BenchError
 from harness.utils.plugins import load_plugin
+from tests.harness.conftest import own_registry
 from zoo import ModelCard, list_models, model_card
 
 SOURCE = '''
@@ -67,6 +68,7 @@ def test_the_harness_is_all_but_its_command_line() -> None:
 
 
 PLUGIN = """
+from tests.harness.conftest import own_registry
 from zoo import ModelCard, register_model
 from zoo.models.cgru import ConditionalGRU as Cgru
 import plugin_blocks
@@ -82,12 +84,15 @@ def test_a_plugins_own_files_belong_to_its_model(tmp_path: Path, monkeypatch: py
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "plugin_blocks.py").write_text("WIDTH = 3\n")
     (tmp_path / "plugin_mine.py").write_text(PLUGIN.replace("{name}", "sources_mine"))
-    load_plugin(str(tmp_path / "plugin_mine.py"))
-    card = model_card("sources_mine")
-    before = model_files([card])
+    with own_registry():
+        load_plugin(str(tmp_path / "plugin_mine.py"))
+        before = model_files([model_card("sources_mine")])
     assert {"plugin_mine.py", "plugin_blocks.py", "zoo/models/cgru.py"} <= before.keys()
     (tmp_path / "plugin_blocks.py").write_text("WIDTH = 4  # wider\n")
-    after = model_files([card])
+    del sys.modules["plugin_blocks"]
+    with own_registry():
+        load_plugin(str(tmp_path / "plugin_mine.py"))
+        after = model_files([model_card("sources_mine")])
     assert {path for path in after if after[path] != before[path]} == {"plugin_blocks.py"}
     del sys.modules["plugin_blocks"]
 
