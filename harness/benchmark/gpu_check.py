@@ -1,7 +1,6 @@
-"""`bench doctor --gpu`: whether a GPU computes what the processor does, whether anything waits for it, how fast it is.
+"""`bench doctor --gpu` and `pytest -m gpu`: whether a GPU computes what the processor does, and how fast it is.
 
-The most important part goes first, and each runs in a process of its own and within a limit, so that what crashes or
-hangs is one part. On a processor the parts run at toy sizes: that tries the check itself.
+On a processor the parts run at toy sizes: that tries the check itself.
 """
 
 import copy
@@ -31,7 +30,6 @@ from harness.data.dataset import Sample
 from harness.data.pixels import hold
 from harness.data.vocabulary import Vocabulary
 from harness.inference.replay import Replayed, waits_for
-from harness.measure.energy import measure_energy
 from harness.measure.environment import describe_environment
 from harness.measure.inputs import batch_of, example_visual
 from harness.measure.speed import median_seconds
@@ -43,13 +41,11 @@ from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer
 from harness.utils.atomic import write_text
 from harness.utils.precision import autocast, set_products
-from harness.utils.processes import make_worker, starting_worker
 from harness.utils.progress import silent
 from zoo import Captioner, Visual, create_model, list_models, model_card
 from zoo.captioner import VisualSpec
 from zoo.decoding import Hypotheses, beam_search, greedy, sample
 
-SECONDS = 600
 LOGITS, GRADIENT, HALF = 1e-3, 1e-2, 0.1
 """Greatest relative distance to the processor's: of logits and gradients in fp32, and of logits in bf16."""
 IMAGES, REGIONS, CHANNELS, WORDS, CAPTIONS = 3, 5, 6, 6, 2
@@ -249,14 +245,6 @@ def collective(check: Check) -> None:
         dist.destroy_process_group()
 
 
-def energy(check: Check) -> None:
-    """Joules a captioned image, by the device's counter."""
-    model = toy("transformer_base").to(check.device).eval()
-    there = a_batch(model).visual.to(check.device)
-    costs = measure_energy(partial(_found, model, there), IMAGES, check.device, window_s=4.0)
-    check.report.numbers |= {name: cost.value if cost.reason is None else cost.reason for name, cost in costs.items()}
-
-
 def resume(check: Check) -> None:
     """A training that is cut off in the middle goes on to the same weights."""
     weights = []
@@ -276,37 +264,21 @@ def resume(check: Check) -> None:
     check.expect(far <= (1e-4 if check.full else 0.0), f"weights are {far:.2g} from those of an undisturbed training")
 
 
-PARTS: dict[str, tuple[Callable[[Check], None], float]] = {
-    "equal": (equal_to_the_processor, 150),
-    "waits": (nothing_waits, 100),
-    "speed": (speed, 120),
-    "replayed": (replayed, 100),
-    "passes": (passes, 100),
-    "memory": (memory, 30),
-    "collective": (collective, 30),
-    "energy": (energy, 30),
-    "resume": (resume, 60),
+PARTS: dict[str, Callable[[Check], None]] = {
+    "equal": equal_to_the_processor,
+    "waits": nothing_waits,
+    "replayed": replayed,
+    "passes": passes,
+    "memory": memory,
+    "collective": collective,
+    "resume": resume,
+    "speed": speed,
 }
-
-
-def reports_of(device: str, told: Callable[[Report], None]) -> list[Report]:
-    """Run all parts, each in a process of its own; what has no time left is not run."""
-    ends, found = time.monotonic() + SECONDS, []
-    for part, (_, limit) in PARTS.items():
-        report = _in_own_process(part, device, min(limit, ends - time.monotonic()))
-        found.append(report)
-        told(report)
-    return found
-
-
-def planned() -> list[Report]:
-    """What the parts would do, on a machine that cannot."""
-    return [Report(part, work.__doc__ or "", "not run") for part, (work, _) in PARTS.items()]
 
 
 def run_part(part: str, device: str) -> Report:
     """One part in this process; an error is what came of it."""
-    work = PARTS[part][0]
+    work = PARTS[part]
     report, started = Report(part, work.__doc__ or ""), time.monotonic()
     try:
         work(Check(torch.device(device), report))
@@ -318,43 +290,10 @@ def run_part(part: str, device: str) -> Report:
     return report
 
 
-def answer(part: str, device: str, out: str) -> None:
-    """Run a part in its own process, and write what came of it."""
-    Path(out).write_text(json.dumps(asdict(run_part(part, device))), encoding="utf-8")
-
-
 def save(reports: Sequence[Report], device: str, out: Path) -> None:
-    """Write `out` as JSON, and beside it a page in Markdown."""
-    environment = describe_environment(device)
-    told = {"environment": environment, "parts": [asdict(report) for report in reports]}
-    write_text(out, json.dumps(told, indent=1))
-    lines = [f"# A GPU's check\n\n{environment['device']}\n", "| Part | State | Seconds | What |", "|---|---|---:|---|"]
-    lines += [f"| {each.part} | {each.state} | {each.seconds} | {each.about} |" for each in reports]
-    for each in reports:
-        lines += [f"\n## {each.part}\n", *(f"- {problem.splitlines()[0]}" for problem in each.problems)]
-        lines += [f"- {name}: `{json.dumps(value)}`" for name, value in each.numbers.items()]
-    write_text(out.with_suffix(".md"), "\n".join(lines) + "\n")
-
-
-def _in_own_process(part: str, device: str, limit: float) -> Report:
-    report = Report(part, PARTS[part][0].__doc__ or "", "not run")
-    if limit <= 0:
-        return replace(report, problems=["no time was left"])
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "report.json"
-        worker = make_worker("harness.benchmark.gpu_check:answer", part, device, str(out))
-        with starting_worker():
-            worker.start()
-        try:
-            worker.join(limit)
-        finally:
-            late = worker.is_alive()
-            worker.kill()
-            worker.join()
-        if out.is_file():
-            return Report(**json.loads(out.read_text(encoding="utf-8")))
-        reason = f"not done after {limit:.0f} s" if late else f"its process ended with exit code {worker.exitcode}"
-        return replace(report, state="failed", problems=[reason])
+    """Write everything that was found as JSON."""
+    content = {"environment": describe_environment(device), "parts": [asdict(report) for report in reports]}
+    write_text(out, json.dumps(content, indent=1) + "\n")
 
 
 def _unreplayed(why: str) -> None:

@@ -1,20 +1,15 @@
-"""The command line's root: finds the subcommands, shows help, and turns expected errors into one clear message.
-
-Help is in panels, with types as people write them: Typer's own takes as long to import what renders Markdown as the
-rest of the command line together.
-"""
+"""The command line's root: finds the subcommands, and turns expected errors into one clear message."""
 
 import importlib
+import inspect
 import io
 import math
 import os
-import re
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -38,7 +33,9 @@ PANELS: Final = {
         "work": "Execute planned runs of a workspace, as bench run or bench plan --store stored them, until none is "
         "left.",
         "flops": "Count parameters and multiply-accumulates (GMAC) of one image, by part.",
-        "cost": "Time, memory and energy of captioning, and of training.",
+        "flops-table": "Print Table VI of ExpansionNet v2's paper: each number as printed, by its convention, and as "
+        "counted here.",
+        "cost": "Measure time, memory and energy of captioning.",
     },
     "Look at results": {
         "report": "Write one HTML folder: leaderboard, domains, costs, trade-offs, curves, gallery, model and run "
@@ -52,8 +49,12 @@ PANELS: Final = {
     },
     "Your own captions, models and data": {
         "evaluate": "Score captions: BLEU, METEOR, ROUGE-L, CIDEr-D, and SPICE where its models are installed.",
+        "judgements": "Say how far each metric agrees with people's ratings of captions.",
         "caption": "Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and "
         "its caption.",
+        "caption-data": "Caption a split of a data set with a trained model or one of hf:, in float32, on what it was "
+        "trained on.",
+        "attention": "Caption pictures, and draw each word's attention map and the encoder's, one PNG a picture.",
         "new-model": "Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of "
         "one's own from.",
         "import-weights": "Turn a released checkpoint and its vocabulary into a run that captions pictures and can be "
@@ -69,10 +70,6 @@ PANELS: Final = {
 }
 """What `bench --help` says of each command, whose module or folder of this package it does not import, by task."""
 COMMANDS: Final = {name: said for panel in PANELS.values() for name, said in panel.items()}
-_PAPERS, _LONGER = "paper track", "-scst"
-"""How the summaries of presets of papers begin, and the names of those with a self-critical stage end."""
-_TYPES = {int: "N", float: "X", Path: "PATH"}
-_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 
 
 class Command(TyperCommand):
@@ -95,107 +92,20 @@ class Command(TyperCommand):
                 raise BenchError(f"{parameter.opts[0]} {value} is not a finite number", f"as {parameter.opts[0]} 10")
         return super().invoke(ctx)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Print it."""
-        show(self, ctx)
+
+def _paragraphs(text: str) -> str:
+    """A docstring as Typer shows it: each paragraph in one line, and brackets that are no markup of rich."""
+    from rich.markup import escape
+
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return escape("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))
 
 
-class Group(TyperGroup):
-    """A group of commands whose help is in panels."""
+def _examples(text: str) -> str:
+    """Commands to paste, as they stand."""
+    from rich.markup import escape
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Print it."""
-        show(self, ctx, {"Commands": {name: each.get_short_help_str(1000) for name, each in self.commands.items()}})
-
-
-def show(command: Any, context: Any, commands: Mapping[str, Mapping[str, str]] | None = None) -> None:
-    """Print the help of a command, by panel: its arguments and own options first; and of a group, its commands."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False, emoji=False, markup=False)
-    console.print(Padding(command.get_usage(context), (0, 1)), style="bold")
-    # What blank lines part, each as one line; of a list each item.
-    for paragraph in textwrap.dedent(command.help or "").strip().replace("\n- ", "\n\n- ").split("\n\n"):
-        if paragraph.strip():
-            console.print(Padding(" ".join(paragraph.split()), (0, 1)))
-    panels: dict[str, list[tuple[str, str]]] = {}
-    for each in command.get_params(context):
-        if not getattr(each, "hidden", False):
-            argument = each.param_type_name == "argument"
-            panel = getattr(each, "rich_help_panel", None) or ("Arguments" if argument else "Options")
-            panels.setdefault(panel, []).append((_typed(each, argument), _said(each)))
-    panels |= {title: list(rows.items()) for title, rows in (commands or {}).items()}
-    if any(each.name == "preset" and "first-steps" not in (each.help or "") for each in command.params):
-        panels["Presets"] = _presets()
-    if len(own := panels.pop("Options", [])) > 1 or not panels:  # more than --help
-        panels = {title: panels.pop(title) for title in ("Arguments",) if title in panels} | {"Options": own} | panels
-    for title, rows in panels.items():
-        table = Table(box=None, show_header=False, pad_edge=False, expand=True)
-        table.add_column(style="cyan", no_wrap=True)
-        table.add_column(ratio=1)
-        for name, said in rows:
-            table.add_row(Text(name), Text(said))
-        # A title that is a string would be markup, whose table of emoji takes a tenth of the time.
-        console.print(Panel(table, border_style="dim", title=Text(title), title_align="left"))
-    for number, example in enumerate(examples(command.epilog or "")):
-        console.print(Padding("Examples:\n" * (not number) + _to_paste(example, console.width - 2), (0, 1)))
-
-
-def examples(text: str) -> list[str]:
-    """The commands of a text, of which a line that begins with spaces continues one."""
-    return text.strip().replace("\n  ", " ").splitlines()
-
-
-def _to_paste(example: str, width: int) -> str:
-    """A command in lines that a shell takes, with what it is for above it."""
-    command, _, meaning = example.partition(" # ")
-    lines = [""]
-    for word in _WORD.findall(command):
-        if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > width - 2:
-            lines.append("   ")
-        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return "\n".join([*textwrap.wrap(meaning, width, initial_indent="# ", subsequent_indent="# "), " \\\n".join(lines)])
-
-
-def _presets() -> list[tuple[str, str]]:
-    """What `--preset` takes, with a sentence each; those of papers and with a self-critical stage as one."""
-    from harness.config.load import preset_summaries
-
-    found = preset_summaries()
-    return [
-        *(each for each in found.items() if not (each[1].startswith(_PAPERS) or each[0].endswith(_LONGER))),
-        (f"*{_LONGER}", "the preset * with self-critical training after it"),
-        ("*-paper", "a model as its own paper trains it: bench schedules lists them"),
-    ]
-
-
-def _typed(parameter: Any, argument: bool) -> str:
-    """How an option is typed, as `--workspace, -w PATH`."""
-    if argument:
-        return str(parameter.metavar or parameter.name.upper())
-    names = ", ".join((*parameter.opts, *parameter.secondary_opts))
-    if parameter.is_flag:
-        return names
-    kind = parameter.type_descriptor.annotation
-    several = "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else None
-    return f"{names} {parameter.metavar or several or _TYPES.get(kind, 'TEXT')}"
-
-
-def _said(parameter: Any) -> str:
-    """What an option does, with its default and variable."""
-    said = [getattr(parameter, "help", None) or ""]
-    default = parameter.default
-    if isinstance(getattr(parameter, "show_default", None), str):
-        said.append(f"[default: {parameter.show_default}]")
-    elif not (default is None or default in ("", (), []) or getattr(parameter, "is_flag", False)):
-        said.append(f"[default: {default}]")
-    if getattr(parameter, "envvar", None):
-        said.append(f"[variable: {parameter.envvar}]")
-    return " ".join(said)
+    return f"Examples:\n\n{escape(text.strip())}" if text.strip() else ""
 
 
 def _show_version(wanted: bool) -> None:
@@ -223,21 +133,19 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)
-        from harness.cli.output import checked
-
-        stem, app = name.replace("-", "_"), typer.Typer()
-        module = importlib.import_module(f"harness.cli.{stem}")
+        module = importlib.import_module(f"harness.cli.{name.replace('-', '_')}")
         if not hasattr(module, "COMMANDS"):
-            command = getattr(module, "COMMAND", None) or getattr(module, stem)
-            app.command(name, cls=Command, epilog=module.EXAMPLES)(checked(command))
+            app = _typer()
+            command = getattr(module, "COMMAND", None) or getattr(module, name.replace("-", "_"))
+            _add(app, name, command, module.EXAMPLES)
             return get_group(app).commands[name]
         alone = getattr(module, "ALONE", None)
-        group = typer.Typer(name=name, cls=Group, help=COMMANDS[name], no_args_is_help=alone is None)
+        group = _typer(name=name, help=COMMANDS[name], no_args_is_help=alone is None)
         if alone is not None:
-            group.callback(invoke_without_command=True, epilog=module.EXAMPLES)(alone)
-        for each, command in module.COMMANDS.items():
-            own = [line for line in examples(module.EXAMPLES) if f"bench {name} {each}" in line]
-            group.command(each, cls=Command, epilog="\n".join(own))(checked(command))
+            group.callback(invoke_without_command=True, help=COMMANDS[name])(alone)
+        for subcommand, function in module.COMMANDS.items():
+            _add(group, subcommand, function, module.EXAMPLES.get(subcommand, ""))
+        app = _typer()
         app.add_typer(group)
         return get_group(app).commands[name]
 
@@ -248,11 +156,20 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
+def _typer(**settings: Any) -> typer.Typer:
+    return typer.Typer(rich_markup_mode="rich", **settings)
+
+
+def _add(app: typer.Typer, name: str, function: Callable[..., None], examples: str) -> None:
+    help_text, epilog = _paragraphs(function.__doc__ or ""), _examples(examples)
+    app.command(name, cls=Command, help=help_text, epilog=epilog)(function)
+
+
 class RootGroup(TyperGroup):
     """The root command.
 
-    A module or folder of this package has each: `COMMAND`, or a function of the module's name; or a group's `COMMANDS`
-    by name, and `ALONE`, what it does without one. `EXAMPLES` are lines.
+    A module or folder of this package has each: `COMMAND`, or a function of the module's name, with `EXAMPLES`; or a
+    group's `COMMANDS` by name, with `EXAMPLES` by name, and `ALONE`, what it does without one.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -269,18 +186,25 @@ class RootGroup(TyperGroup):
         with said_as_ours():
             return super().invoke(ctx)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print it, importing no command."""
-        show(self, ctx, PANELS)
+        described = {
+            name: TyperCommand(name, help=text, rich_help_panel=panel)
+            for panel, commands in PANELS.items()
+            for name, text in commands.items()
+        }
+        loaded, self.commands = self.commands, described
+        super().format_help(ctx, formatter)
+        self.commands = loaded
 
 
 def build_app() -> typer.Typer:
     """The command line."""
-    app = typer.Typer(
+    app = _typer(
         name="bench",
         cls=RootGroup,
         help="Train, score and cost image-captioning architectures under the same conditions.",
-        epilog="bench run --models all",
+        epilog=_examples("bench run --models all"),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

@@ -1,155 +1,150 @@
-"""`bench caption`: captions for one's own pictures, or for a data set, by a stored run."""
+"""`bench caption`: captions for one's own pictures, by a stored run or a checkpoint of the hub."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.inputs import doing, open_split, progress_aside, warn
+from harness.cli.inputs import doing, progress_aside, warn
 from harness.cli.options import HubOption, PluginOption, WorkspaceOption, refuse_typed
-from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, write_errors
+from harness.cli.output import ForceOption, Out, check_out, deliver, echo
 from harness.config.limits import MAX_BEAM
-from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
 if TYPE_CHECKING:
-    from results.records import AttentionRecord
+    from harness.benchmark.caption_images import Captioned
+    from harness.data.dataset import Dataset
+    from harness.utils.progress import Reporter
 
-EXAMPLES = """
+EXAMPLES = r"""
 bench caption dog.jpg beach.png --run expansionnet_v2-s0-1f3a09bc42
-bench caption photos/*.jpg --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
-bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention
-bench caption dog.jpg --run transformer_base-s0-77aa01bc32 --attention --head 1
-bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b --hub prompt='a photo of'
-bench caption --data coco/ --run expansionnet_v2-imported-5d2c90aa14 --out predictions.json
+bench caption photos/*.jpg \
+    --run workspace/runs/transformer_base-s0-77aa01bc32 --beam-size 5
+bench caption dog.jpg --run hf:Salesforce/blip2-opt-2.7b \
+    --hub prompt='a photo of'
 """
+
+NOT_FOR_HUB = "not for models of hf:, which see pictures in their own way"
+
+PicturesArgument = Annotated[list[Path], typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")]
+RunOption = Annotated[str, typer.Option("--run", help="A run's key or folder, a model (its newest run), or hf:.")]
+BeamSizeOption = Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")]
+WeightsOption = Annotated[
+    Path | None, typer.Option("--backbone-weights", help="The backbone's weights, if they were moved.")
+]
+RegionsOption = Annotated[
+    str | None,
+    typer.Option("--regions", help="For a run on regions: those of the pictures, by the id that file names end with."),
+]
+GraphsOption = Annotated[
+    str | None, typer.Option("--graphs", help="For a run on scene graphs: those of the regions, by image id.")
+]
 
 
 def caption(
     context: typer.Context,
-    run: Annotated[str, typer.Option(help="A run's key or folder, a model (its newest run), or hf:.")],
-    images: Annotated[list[Path] | None, typer.Argument(help="Pictures: JPEG, PNG, WebP, GIF, TIFF, ...")] = None,
+    images: PicturesArgument,
+    run: RunOption,
     workspace: WorkspaceOption = DEFAULT,
-    beam_size: Annotated[int | None, typer.Option(min=1, max=MAX_BEAM, help="Beam size, if not the run's.")] = None,
-    backbone_weights: Annotated[Path | None, typer.Option(help="The backbone's weights, if they were moved.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Instead: 'scenes', Karpathy's folder or file, or a server's list.")
-    ] = None,
-    data_images: Annotated[Path | None, typer.Option("--images", help="Folder of its images.")] = None,
-    split: Annotated[str | None, typer.Option(help="Which of its splits.  [default: test]")] = None,
-    out: Annotated[
-        Path | None,
-        Out(help="Write COCO's results JSON; ids are those of --data, else they count from 0."),
-        OutFile(rb'\[\s*(\{\s*"image_id":|\]$)'),
-    ] = None,
-    regions: Annotated[
-        str | None,
-        typer.Option(help="For a run on regions: the images' regions, by the image id that file names end with."),
-    ] = None,
-    graphs: Annotated[
-        str | None, typer.Option(help="For a run on scene graphs: those of the regions, by image id.")
-    ] = None,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Draw each word's attention map and the encoder's, as PNGs.")
-    ] = False,
-    head: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Of --attention: one head alone, counted through the decoder's layers, not the mean of all."
-        ),
-    ] = None,
-    attention_out: Annotated[
-        Path, typer.Option(help="Folder for these PNGs, one per picture."), OutFolder(rb"\x89PNG", "attention")
-    ] = Path("attention"),
+    beam_size: BeamSizeOption = None,
+    backbone_weights: WeightsOption = None,
+    regions: RegionsOption = None,
+    graphs: GraphsOption = None,
     hub: HubOption = None,
     plugin: PluginOption = None,
+    out: Annotated[Path | None, Out(help="Write COCO's results JSON; ids count the pictures from 0.")] = None,
+    force: ForceOption = False,
 ) -> None:
     """Caption pictures with a trained model or one of hf:, in float32: one line each, the picture and its caption.
 
     Pictures that cannot be read are named on stderr, the others are captioned, and the exit code is 1.
     """
-    if bool(images) == (data is not None):
-        raise BenchError("give either pictures or --data", "for example: bench caption dog.jpg --run KEY")
-    if head is not None and not attention:
-        raise BenchError("--head chooses what --attention draws", "add --attention, or leave out --head")
-    if images:
-        refuse_typed(
-            context, ("split", "data_images"), "read with --data alone", "leave it out, or give --data for the pictures"
-        )
-
+    check_out(out, force=force, inputs=images)
     with doing("Loading torch"):
-        from harness.benchmark.caption_images import caption_dataset, of_files, of_numbered_files
+        from harness.benchmark.caption_images import caption_dataset
         from harness.benchmark.hub_model import caption_with_checkpoint, find_hub, hub_options
-        from harness.benchmark.saved_model import find_run
-        from harness.config.features import graph_config, region_config
-        from harness.inference.attention import draw_attention
         from harness.utils.plugins import load_plugins
 
     load_plugins(plugin)
     place = Workspace(workspace)
-    seen = region_config(regions, "all", 1)
-    related = graph_config(graphs, 10, 20, seen or region_config("boxes", "all", 1))
-    sheets: dict[Path, None] = {}
-
-    def draw(picture: Path, record: AttentionRecord) -> None:
-        sheet = attention_out / f"{picture.stem}-attention.png"
-        if sheet in sheets:  # of a picture of the same name in another folder
-            sheet = sheet.with_stem(f"{picture.stem}-{record.image_id}-attention")
-        check_out(sheet, "--attention-out")
-        with write_errors(sheet, "--attention-out"):
-            draw_attention(picture, record, sheet)
-        sheets[sheet] = None
-
-    if images:
-        pictures = of_numbered_files(images) if seen and isinstance(seen.source, Path) else of_files(images)
-    else:
-        pictures = open_split(data or "", data_images, "test" if split is None else split, place)
+    pictures = open_pictures(images, regions)
     checkpoint = find_hub(run, place, hub_options(hub or ()))
     if checkpoint is not None:
-        refuse_typed(
-            context,
-            ("attention", "head", "regions", "graphs", "backbone_weights"),
-            "not for models of hf:, which see pictures in their own way",
-            "leave it out",
-        )
+        refuse_typed(context, ("regions", "graphs", "backbone_weights"), NOT_FOR_HUB, "leave it out")
     with progress_aside() as reporter:
         if checkpoint is not None:
-            found = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
+            captioned = caption_with_checkpoint(pictures, checkpoint, reporter=reporter, beam_size=beam_size)
         else:
-            folder = find_run(run, place)
-            if folder.name != run and not Path(run).is_dir():
-                reporter.note(f"by {folder.name}, the newest run of {run}")
-            _warn_of_edits(folder.name, place)
-            found = caption_dataset(
+            captioned = caption_dataset(
                 pictures,
-                folder,
+                find_folder(run, place, reporter),
                 reporter=reporter,
                 beam_size=beam_size,
                 backbone_weights=backbone_weights,
-                regions=seen.source if seen else None,
-                graphs=related,
-                as_trained=data is not None,
-                on_attention=draw if attention else None,
-                head=head,
+                **visual_inputs(regions, graphs),
             )
     if out is not None:
-        entries = [{"image_id": image_id, "caption": text} for image_id, text in found.captions.items()]
-        deliver(json.dumps(entries, ensure_ascii=False, indent=0) + "\n", out)
-        echo(f"{len(entries)} captions written to {out}")
+        write_captions(captioned, out)
     else:
-        names = {sample.image_id: sample.file for sample in pictures.samples}
-        names |= dict(zip(names, map(str, dict.fromkeys(images or ())), strict=False))
-        for image_id, text in found.captions.items():
-            echo(f"{names[image_id]}: {text}")
-    for sheet in sheets:
-        echo(f"attention drawn in {sheet}")
-    for bad in found.unusable:
+        print_captions(captioned, pictures, images)
+    name_unusable(captioned)
+
+
+def open_pictures(images: Iterable[Path], regions: str | None) -> Dataset:
+    """Picture files as a data set; with regions of a file, by the ids that their names end with."""
+    from harness.benchmark.caption_images import of_files, of_numbered_files
+    from harness.config.features import region_config
+
+    seen = region_config(regions, "all", 1)
+    paths = list(images)
+    return of_numbered_files(paths) if seen is not None and isinstance(seen.source, Path) else of_files(paths)
+
+
+def visual_inputs(regions: str | None, graphs: str | None) -> dict[str, Any]:
+    """The regions and graphs of `--regions` and `--graphs`, as `caption_dataset` takes them."""
+    from harness.config.features import graph_config, region_config
+
+    seen = region_config(regions, "all", 1)
+    related = graph_config(graphs, 10, 20, seen or region_config("boxes", "all", 1))
+    return {"regions": seen.source if seen else None, "graphs": related}
+
+
+def find_folder(run: str, workspace: Workspace, reporter: Reporter) -> Path:
+    """The folder of the run that `--run` names, with a note where it is the newest of a model."""
+    from harness.benchmark.saved_model import find_run
+
+    folder = find_run(run, workspace)
+    if folder.name != run and not Path(run).is_dir():
+        reporter.note(f"by {folder.name}, the newest run of {run}")
+    _warn_of_edits(folder.name, workspace)
+    return folder
+
+
+def write_captions(captioned: Captioned, out: Path) -> None:
+    """Write COCO's results JSON."""
+    entries = [{"image_id": image_id, "caption": text} for image_id, text in captioned.captions.items()]
+    deliver(json.dumps(entries, ensure_ascii=False, indent=0) + "\n", out)
+    echo(f"{len(entries)} captions written to {out}")
+
+
+def print_captions(captioned: Captioned, pictures: Dataset, typed: Iterable[Path] = ()) -> None:
+    """A line a picture, with its name as it was typed, or as the data have it."""
+    names = {sample.image_id: sample.file for sample in pictures.samples}
+    names |= dict(zip(names, map(str, dict.fromkeys(typed)), strict=False))
+    for image_id, text in captioned.captions.items():
+        echo(f"{names[image_id]}: {text}")
+
+
+def name_unusable(captioned: Captioned) -> None:
+    """Name pictures that cannot be read on stderr, and end with 1 where there are any."""
+    for bad in captioned.unusable:
         echo(f"unusable: {bad}", err=True)
-    if found.unusable:
+    if captioned.unusable:
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from harness.cli.inputs import open_results
 from harness.cli.options import DatabaseOption, MarginOption, PlaceUnfinishedOption, SameMachineOption, WorkspaceOption
-from harness.cli.output import Out, OutFile, deliver, echo
+from harness.cli.output import ForceOption, Out, check_out, deliver, echo
 from harness.utils.workspace import DEFAULT
 
 EXAMPLES = """
@@ -30,15 +30,15 @@ def claims(
     format: Annotated[
         Literal["text", "markdown"], typer.Option("--format", help="How the claims are written.")
     ] = "text",
-    out: Annotated[
-        Path | None, Out(help="Write them to this file."), OutFile(rb"Claim |# What the papers claim")
-    ] = None,
+    out: Annotated[Path | None, Out(help="Write them to this file.")] = None,
+    force: ForceOption = False,
 ) -> None:
     """Say which claims of papers the stored runs support or contradict, and which they cannot tell.
 
     A claim is two sets of runs, a metric and a direction. The sets are compared over seeds and images, where they
     differ in nothing but what is claimed about. For runs that are missing, the command prints what to type.
     """
+    check_out(out, force=force)
     from harness.config.load import load_claims
     from reports.tables.fields import FIELDS
     from reports.text.claims import markdown, print_claims

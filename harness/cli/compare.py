@@ -10,7 +10,7 @@ import typer
 
 from harness.cli.inputs import doing, open_results
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import Out, OutFile, deliver, echo
+from harness.cli.output import ForceOption, Out, check_out, deliver, echo
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT
 
@@ -38,7 +38,8 @@ def compare(
     format: Annotated[
         Literal["text", "markdown", "json"], typer.Option("--format", help="How the comparison is written.")
     ] = "text",
-    out: Annotated[Path | None, Out(help="Write it to this file."), OutFile(rb'A  |- |## |\{\s*"pairs":')] = None,
+    out: Annotated[Path | None, Out(help="Write it to this file.")] = None,
+    force: ForceOption = False,
 ) -> None:
     """Compare two models, runs or workspaces: scores with tests, ratios of costs, and changed captions.
 
@@ -50,6 +51,7 @@ def compare(
     from results.comparison.comparison import compare_models
     from results.runs import reading
 
+    check_out(out, force=force, inputs=[before, after, db])
     texts = before, after
     stores = ["://" in text or Path(text).exists() for text in texts]
     if not all(stores):  # a folder without results may have the name of a model

@@ -1,4 +1,4 @@
-"""`bench cost`: what captioning and training take of time, memory and energy."""
+"""`bench cost`: what captioning takes of time, memory and energy."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli import options
-from harness.cli.inputs import doing, open_results, optional_preset, positive_integers, progress_aside
-from harness.cli.output import OutFile, TableFormat, deliver, echo, format_table, print_notes
+from harness.cli.inputs import doing, optional_preset, positive_integers, progress_aside
+from harness.cli.output import ForceOption, TableFormat, check_out, deliver, echo, format_table, print_notes
 from harness.config.execution import usable_cores
 from harness.config.limits import MAX_BEAM, MAX_CHANNELS, MAX_ENERGY_S, MAX_PROCESSES, MAX_REGIONS, MAX_TOKENS
 from harness.utils.errors import BenchError
-from harness.utils.workspace import DEFAULT
 
 if TYPE_CHECKING:
     from harness.measure.isolated import BenchmarkResult
-    from results.published.scores import PublishedScore
-    from results.runs.run import Run
 
 MAX_BATCH = 65_536
 
-EXAMPLES = """
-bench cost measure --models updown,m2   # batches of 1, 16 and 64 images, greedy and by a beam of 5
-bench cost measure --models hf:FOLDER,git --batch 1,4   # a checkpoint of the hub, with its own weights
+EXAMPLES = {
+    "measure": r"""
+# batches of 1, 16 and 64 images, greedy and by a beam of 5
+bench cost measure --models updown,m2
+# a checkpoint of the hub, with its own weights
+bench cost measure --models hf:FOLDER,git --batch 1,4
 bench cost measure --batch 1 --beam 1 --threads 1 --format csv
-bench cost measure --preset matched-width --device cuda --precision fp32,bf16 --out costs.json
-bench cost runs   # time, images a second by stage, waiting for data, an estimate for an A100
-"""
+bench cost measure --preset matched-width --device cuda \
+    --precision fp32,bf16 --out costs.json
+""",
+}
 _COLUMNS = ("latency_median", "latency_margin", "latency_throughput", "caption_peak_memory_host")
 _OF_A_MODEL = {"model", "arguments", "checkpoint", "answered_by"}
 _ON_DEVICES = ("caption_peak_memory_device", "caption_peak_memory_reserved", "energy_per_image")
-_ESTIMATE = "train_a100_hours_estimate"
-_HOURS = {"train_time_hours": 1.0, "train_time_days": 24.0}
 
 
 def measure(
@@ -68,8 +67,8 @@ def measure(
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write everything that was measured to this JSON file."),
-        OutFile(rb'\{\s*"asked":'),
     ] = None,
+    force: ForceOption = False,
     hub: options.HubOption = None,
     plugin: options.PluginOption = None,
 ) -> None:
@@ -79,6 +78,7 @@ def measure(
     processor gives, with its own weights. A time is marked as noisy (~) where its spread is wide, where it drifts, or
     where other processes keep the machine busy.
     """
+    check_out(out, force=force)
     with doing("Loading torch"):
         from harness.benchmark.hub_model import checkpoint_job, find_checkpoints, hub_options
         from harness.benchmark.plan import choose_device
@@ -141,32 +141,6 @@ def measure(
         echo(f"failed: {name}: {reason}", err=True)
     if failures:
         raise typer.Exit(1)
-
-
-def runs(
-    workspace: options.WorkspaceOption = DEFAULT,
-    db: options.DatabaseOption = None,
-    output: options.TableFormatOption = "table",
-) -> None:
-    """Show the training of every finished run: time, speed, and an ESTIMATE of an A100's hours.
-
-    The estimate takes the work that was counted. It lies between an A100 that works at the rate of the device that was
-    used, and one that works at the same share of its peak rate.
-    """
-    from results.published.scores import scores
-    from results.runs.reading import finished
-
-    with open_results(workspace, db) as store:
-        trained = [run for run in finished(store) if run.kind == "trained"]
-    header = ["Model", "Seed", "Time", "Images/s", "Wait", "A100, estimate"]
-    echo(format_table(header, list(map(_row, trained)), output), nl=False)
-    print_notes(_notes(trained), output)
-    if output != "csv":
-        families = dict.fromkeys(run.model.partition("/")[0] for run in trained)
-        told = [score for score in scores() if score.metric in _HOURS]
-        if printed := [_printed(score) for family in families for score in told if score.model == family]:
-            header = ["Papers print", "Hours", "Stages", "Strategy", "Device", "Where"]
-            echo("\n" + format_table(header, printed, output, len(header)), nl=False)
 
 
 def _format_answers(answers: Sequence[BenchmarkResult], form: TableFormat) -> str:
@@ -233,44 +207,4 @@ def _measurement_notes(answers: Sequence[BenchmarkResult], environment: dict[str
     return notes + [f"Not measured: {', '.join(names)}: {reason}." for reason, names in missing.items()]
 
 
-def _row(run: Run) -> list[str]:
-    from reports.tables.columns import quantity_cell
-    from reports.tables.numbers import duration, significant
-
-    def shown(name: str) -> str:
-        cost = run.costs.get(name)
-        if cost is None or cost.value is None:
-            return "-"
-        return duration(cost.value) if cost.unit == "s" else f"{significant(cost.value)} {cost.unit}"
-
-    speeds = {name: significant(speed) for name, speed in run.stage_speeds().items()}
-    told = speeds.values() if len(speeds) < 2 else (f"{name} {speed}" for name, speed in speeds.items())
-    estimate = quantity_cell(run.costs, _ESTIMATE)  # between its bounds where it has some
-    hours = "-" if estimate.value is None else estimate.text
-    return [run.model, str(run.seed), shown("train_seconds"), ", ".join(told) or "-", shown("train_data_wait"), hours]
-
-
-def _notes(trained: Sequence[Run]) -> list[str]:
-    """What estimates assume, and why some are missing."""
-    from reports.tables.numbers import cost_kind
-
-    missing: dict[str, list[str]] = {}
-    for run in trained:
-        cost = run.costs.get(_ESTIMATE)
-        reason = "the run is older than this estimate" if cost is None else cost.reason
-        if reason is not None:
-            missing.setdefault(reason, []).append(run.model)
-    notes = [f"No estimate for {', '.join(dict.fromkeys(models))}: {why}." for why, models in missing.items()]
-    told = sum(map(len, missing.values())) < len(trained)
-    return ([f"A100: {cost_kind(_ESTIMATE, 'h').meaning}."] if told else []) + notes
-
-
-def _printed(score: PublishedScore) -> list[str]:
-    stage = {None: "all", "XE": "cross-entropy", "RL": "rewards"}[score.objective]
-    strategy = next((part for part in score.variant.split("; ") if part.endswith(" training strategy")), "")
-    device = next((part for part in score.note.split("; ") if "Nvidia" in part), "")
-    hours = f"{score.value * _HOURS[score.metric]:g}"
-    return [score.model, hours, stage, strategy.removesuffix(" training strategy"), device, score.source]
-
-
-COMMANDS = {"measure": measure, "runs": runs}
+COMMANDS = {"measure": measure}

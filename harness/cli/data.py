@@ -12,7 +12,7 @@ import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, warn
-from harness.cli.output import Out, OutFile, OutFolder, deliver, echo
+from harness.cli.output import ForceOption, Out, check_folder, check_out, deliver, echo
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
@@ -23,32 +23,53 @@ if TYPE_CHECKING:
 FEW_TO_TEST = 100
 _SHOWN = 8
 
-EXAMPLES = """
+EXAMPLES = {
+    "list": """
 bench data list
 bench data list --workspace /scratch/bench
+""",
+    "download": """
 bench data download coco
 bench data download coco --what annotations --to /data/coco
 bench data download nocaps --to /data/coco
 bench data download flickr8k
 bench data download coco --mirror https://example.org/coco
+""",
+    "verify": r"""
 bench data verify scenes
 bench data verify flickr8k/
 bench data verify annotations/dataset_coco.json --images coco/
-bench data verify annotations/dataset_coco.json --images coco/ --regions cocobu_att
+bench data verify annotations/dataset_coco.json --images coco/ \
+    --regions cocobu_att
 bench data verify scenes --regions boxes --graphs scenes
-bench data convert captions_train2017.json captions_val2017.json --instances instances_train2017.json
-  --instances instances_val2017.json --images coco/ --split-by hash:90/5/5 --out dataset_coco2017.json
-bench data convert photos/ --out photos/dataset.json
-bench data convert captions.csv --images photos/ --split-by hash:80/10/10 --out dataset_photos.json
-bench data convert hub_folder/ --caption-column prompt --out hub_folder/dataset.json
-bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --out dataset_coco_nocaps.json
-bench data nocaps dataset_coco.json nocaps_val_4500_captions.json --domains server.json --out dataset_coco_nocaps.json
 bench data verify dataset_coco_nocaps.json --images pictures/
+""",
+    "convert": r"""
+bench data convert captions_train2017.json captions_val2017.json \
+    --instances instances_train2017.json \
+    --instances instances_val2017.json --images coco/ \
+    --split-by hash:90/5/5 --out dataset_coco2017.json
+bench data convert photos/ --out photos/dataset.json
+bench data convert captions.csv --images photos/ --split-by hash:80/10/10 \
+    --out dataset_photos.json
+bench data convert hub_folder/ --caption-column prompt \
+    --out hub_folder/dataset.json
+""",
+    "nocaps": r"""
+bench data nocaps dataset_coco.json nocaps_val_4500_captions.json \
+    --out dataset_coco_nocaps.json
+bench data nocaps dataset_coco.json nocaps_val_4500_captions.json \
+    --domains server.json --out dataset_coco_nocaps.json
+""",
+    "features": r"""
 bench data features scenes --regions boxes
-bench data features dataset_coco.json --regions cocobu_att --region-count fixed:36
-bench data features dataset_coco.json --images coco/ --regions trainval_36.tsv
+bench data features dataset_coco.json --regions cocobu_att \
+    --region-count fixed:36
+bench data features dataset_coco.json --images coco/ \
+    --regions trainval_36.tsv
 bench data features dataset_coco.json --images coco/ --backbone resnet101
-"""
+""",
+}
 _OWN_DATA = """\
 FOLDER       your own: COCO, Flickr8k or Flickr30k in Karpathy's format.
              FOLDER/dataset*.json or .json.gz, and FOLDER/images/ (or the
@@ -81,10 +102,11 @@ def download(
     data: Annotated[str, typer.Argument(metavar="DATA", help="coco, flickr8k, flickr30k or nocaps.")],
     what: Annotated[
         str | None,
-        typer.Option(help="annotations, images, or both with a comma.  [default: both, annotations of Flickr]"),
+        typer.Option(help="annotations, images, or both with a comma.", show_default="both, annotations of Flickr"),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to.  [default: ./DATA, of nocaps ./coco]"), OutFolder()
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where to.", show_default="./DATA, of nocaps ./coco"),
     ] = None,
     mirror: Annotated[
         str | None, typer.Option(metavar="URL", help="A folder with the same files, in place of their own.")
@@ -106,6 +128,7 @@ def download(
         raise BenchError(f"--what {shortened(unknown[0])!a} is no part of a data set", f"choose of: {', '.join(PARTS)}")
     source = source if mirror is None else source.mirrored(mirror)
     folder = expanded(to or source.folder or data)
+    check_folder(folder, "--to")
     with Reporter() as reporter:
         fetch_all(data, source, folder, parts, reporter)
     if source.form is not None:
@@ -233,7 +256,8 @@ def convert(
             "or one with metadata.jsonl.",
         ),
     ],
-    out: Annotated[Path, Out(help="The annotation file to write."), OutFile(rb'\{"dataset": "[^"]*", "split_by":')],
+    out: Annotated[Path, Out(help="The annotation file to write.")],
+    force: ForceOption = False,
     images: options.ImagesOption = None,
     instances: Annotated[
         list[Path] | None, typer.Option(help="COCO's instances_*.json of the same images, for their boxes.")
@@ -259,6 +283,7 @@ def convert(
     from harness.data.convert import LEAST_VALIDATED, read_source, working_rule
     from harness.data.convert import convert as convert_source
 
+    check_out(out, force=force, inputs=[*source, *(instances or ())])
     columns = {"file_column": file_column, "caption_column": caption_column}
     with doing(f"Reading {source[0]}"):
         found, folder = read_source(source, instances=instances or (), images=images, **columns)
@@ -297,7 +322,8 @@ def convert(
 def nocaps(
     annotations: Annotated[Path, typer.Argument(help="Karpathy's JSON of the images to train on.")],
     captions: Annotated[Path, typer.Argument(help="nocaps's validation captions, with a domain of each image.")],
-    out: Annotated[Path, Out(help="The annotation file to write."), OutFile(rb'\{"(dataset|images)":')],
+    out: Annotated[Path, Out(help="The annotation file to write.")],
+    force: ForceOption = False,
     folder: Annotated[str, typer.Option(help="Folder of nocaps's pictures, below that of --images.")] = "nocaps",
     domains: Annotated[
         Path | None, typer.Option(help="Domains to take instead, such as the server's: JSON of image and domain.")
@@ -306,6 +332,7 @@ def nocaps(
     """Write an annotation file that has nocaps's images too, to be scored by domain and never trained on."""
     from harness.data.nocaps import describe_domains, join_nocaps
 
+    check_out(out, force=force, inputs=[annotations, captions, domains])
     content, added, raised = join_nocaps(annotations, captions, folder=folder, domains=domains)
     deliver(json.dumps(content), out)
     echo(f"{out}: nocaps {len(added.captions)}; image N of nocaps's own file is {raised} + N here")

@@ -9,17 +9,23 @@ import typer
 
 from harness.cli.inputs import doing, warn
 from harness.cli.options import DatabaseOption, WorkspaceOption
-from harness.cli.output import OutFile, echo, write_errors
+from harness.cli.output import echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 from results.errors import without_passwords
 
-EXAMPLES = """
+EXAMPLES = {
+    "upgrade": """
 bench db upgrade --workspace runs/flickr8k
-bench db merge other-machine/bench.sqlite
-bench db publish flickr8k.sqlite
 BENCH_DB=postgresql://me@host/captions bench db upgrade
-"""
+""",
+    "merge": """
+bench db merge other-machine/bench.sqlite
+""",
+    "publish": """
+bench db publish flickr8k.sqlite
+""",
+}
 
 
 def refuse_damaged(database: str) -> None:
@@ -98,7 +104,7 @@ def merge(
 
 
 def publish(
-    out: Annotated[Path, typer.Argument(metavar="OUT.sqlite", help="The file to write; it must not exist."), OutFile()],
+    out: Annotated[Path, typer.Argument(metavar="OUT.sqlite", help="The file to write; it must not exist.")],
     workspace: WorkspaceOption = DEFAULT,
     db: DatabaseOption = None,
 ) -> None:

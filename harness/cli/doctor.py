@@ -4,9 +4,10 @@ import os
 import platform
 import shlex
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -16,11 +17,12 @@ from rich.table import Table
 import harness
 from harness.cli.inputs import doing
 from harness.cli.options import WorkspaceOption, refuse_typed
-from harness.cli.output import OutFile, check_out, echo
+from harness.cli.output import ForceOption, Out, check_out, echo, format_table
 from harness.config.execution import usable_cores
 from harness.utils.errors import BenchError
 from harness.utils.files import disk_of
 from harness.utils.workspace import DEFAULT, Workspace
+from results.text import printable
 
 EXAMPLES = """
 bench doctor
@@ -48,25 +50,21 @@ class Check:
 def doctor(
     context: typer.Context,
     workspace: WorkspaceOption = DEFAULT,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Check a GPU, in ten minutes at most: see below.")] = False,
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --gpu: cuda (unless given), cuda:N, or cpu.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        OutFile(rb'\{\s*"environment"|# A GPU', only_with="gpu"),
-        typer.Option(help="With --gpu: JSON of all numbers (gpu.json unless given); a page in Markdown beside it."),
-    ] = None,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Also check that a GPU computes what the processor does, and how fast.")
+    ] = False,
+    device: Annotated[str, typer.Option(metavar="NAME", help="For --gpu: cuda, cuda:N or cpu.")] = "cuda",
+    out: Annotated[Path | None, Out(help="For --gpu: write all numbers as JSON.")] = None,
+    force: ForceOption = False,
 ) -> None:
     """Show what works on this machine, and what to type next.
 
-    --gpu asks whether a GPU computes what the processor does, what waits for it, and how fast it is. With --device cpu
-    it tries the check itself at toy sizes. Exit code 0: everything that a run needs works; 1: something does not.
+    --gpu takes some minutes; with --device cpu it tries the check itself at toy sizes. Exit code 0: everything that a
+    run needs works; 1: something does not.
     """
-    if gpu:
-        _check_gpu("cuda" if device is None else device, Path("gpu.json") if out is None else out)
-        return
-    refuse_typed(context, ("device", "out"), "for the check of a GPU alone", "add --gpu")
+    if not gpu:
+        refuse_typed(context, ("device", "out", "force"), "for --gpu alone", "add --gpu, or leave it out")
+    check_out(out, force=force)
     place = Workspace(workspace)
     with doing("Checking this machine"):
         checks = _checks(place)
@@ -75,10 +73,13 @@ def doctor(
     table.add_column("State", no_wrap=True)
     table.add_column("Found", overflow="fold")
     for check in checks:
-        advice = f"\n[dim]to do:[/] {escape(check.hint)}" if check.hint else ""
-        table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(check.found) + advice)
+        advice = f"\n[dim]to do:[/] {escape(printable(check.hint))}" if check.hint else ""
+        table.add_row(check.part, f"[{_STYLES[check.state]}]{check.state}[/]", escape(printable(check.found)) + advice)
     Console(highlight=False).print(table)
-    if any(check.state == "fails" for check in checks):
+    failed = any(check.state == "fails" for check in checks)
+    if gpu and not _check_gpu(device, out):
+        failed = True
+    if failed:
         raise typer.Exit(1)
     command = "bench report" if Path(place.database).is_file() else "bench run --models all"
     echo(f"Next: {command}{'' if place.root == DEFAULT else f' --workspace {shlex.quote(str(place.root))}'}")
@@ -96,33 +97,48 @@ def _checks(place: Workspace) -> list[Check]:
     ]
 
 
-def _check_gpu(device: str, out: Path) -> None:
+def _check_gpu(device: str, out: Path | None) -> bool:
+    """Run every part of the check and print what was found; whether all parts work."""
     import torch
 
-    from harness.benchmark.gpu_check import Report, planned, reports_of, save
+    from harness.benchmark.gpu_check import PARTS, run_part, save
     from harness.benchmark.plan import choose_device
 
-    if out.suffix == ".md":
-        raise BenchError(f"--out {out} is where the page goes", f"--out {out.with_suffix('.json')}")
-    for written in (out, out.with_suffix(".md")):
-        check_out(written, "--out")
-
-    def told(report: Report) -> None:
-        echo(f"{report.part}: {report.state}{'' if report.seconds is None else f', {report.seconds:.0f} s'}")
-        for line in (report.about, *(problem.splitlines()[0] for problem in report.problems)):
-            echo(textwrap.indent(textwrap.fill(line, 76), "    "))
-
     if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
-        echo("There is no GPU that torch can use. On one, these parts are run:")
-        for report in planned():
-            told(report)
         raise BenchError("there is no GPU that torch can use", "bench doctor --gpu --device cpu tries the check itself")
     choose_device(device)
-    reports = reports_of(device, told)
-    save(reports, device, out)
-    echo(f"All numbers: {out} and {out.with_suffix('.md')}")
-    if any(report.state != "works" for report in reports):
-        raise typer.Exit(1)
+    reports = []
+    for part in PARTS:
+        report = run_part(part, device)
+        reports.append(report)
+        echo(f"{part}: {report.state}, {report.seconds:.0f} s. {report.about}")
+        for problem in report.problems:
+            echo(textwrap.indent(textwrap.fill(problem.splitlines()[0], 76), "    "))
+        if part == "speed" and report.state == "works":
+            echo(_speeds(report.numbers), nl=False)
+    if out is not None:
+        save(reports, device, out)
+        echo(f"all numbers: {out}")
+    return all(report.state == "works" for report in reports)
+
+
+def _speeds(numbers: Mapping[str, Any]) -> str:
+    """A table of speeds: images a second, kernels a call, and the share of time that the device works."""
+    rows = []
+    for name, measured in numbers.items():
+        works = measured if "images_per_second" not in measured else {"extraction": measured}
+        for work, speed in works.items():
+            kernels, busy = speed.get("kernels"), speed.get("device_busy")
+            rows.append(
+                [
+                    name,
+                    work,
+                    f"{speed['images_per_second']:,.0f}",
+                    "-" if kernels is None else f"{kernels:,}",
+                    "-" if busy is None else f"{busy:.0%}",
+                ]
+            )
+    return format_table(["Model", "Work", "Images/s", "Kernels", "Busy"], rows, "table", texts=2)
 
 
 def _code() -> Check:

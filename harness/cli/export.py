@@ -7,19 +7,28 @@ import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, open_results
-from harness.cli.output import Out, OutFile, OutFolder, check_out, deliver, echo, write_errors
+from harness.cli.output import ForceOption, Out, OutputFolder, check_out, deliver, echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
-EXAMPLES = """
-bench export submission results.json --server coco --split test2014 --images image_info_test2014.json --out upload
-bench export submission m2-s0-1f3a09bc42 --server nocaps --images nocaps_test_image_info.json --out upload
+EXAMPLES = {
+    "submission": r"""
+bench export submission results.json --server coco --split test2014 \
+    --images image_info_test2014.json --out upload
+bench export submission m2-s0-1f3a09bc42 --server nocaps \
+    --images nocaps_test_image_info.json --out upload
+""",
+    "leaderboard": r"""
 bench export leaderboard
-bench export leaderboard --format latex --columns CIDEr-D,place,parameters --out leaderboard.tex
+bench export leaderboard --format latex --columns CIDEr-D,place,parameters \
+    --out leaderboard.tex
 bench export leaderboard --format csv --db postgresql://me@server/captions
+""",
+    "figures": """
 bench export figures --out figures
 bench export figures --db baseline.sqlite --out paper/figures
-"""
+""",
+}
 
 
 def submission(
@@ -29,9 +38,9 @@ def submission(
     ],
     server: Annotated[Literal["coco", "nocaps"], typer.Option(help="The server whose format and rules hold.")],
     images: Annotated[Path, typer.Option(help="The server's own list of its images; each needs a caption.")],
-    out: Annotated[Path, Out(help="Folder to write to."), OutFolder(rb'PK\x03\x04|\[\{"image_id":')],
+    out: Annotated[Path, Out(help="Folder to write to.")],
     split: Annotated[
-        str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.  [default: the test split]")
+        str | None, typer.Option(help="coco: val2014 or test2014; nocaps: val or test.", show_default="the test split")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the system, for the file's name.")] = "captionbench",
     id_field: Annotated[
@@ -43,6 +52,7 @@ def submission(
     caption_field: Annotated[
         str | None, typer.Option(metavar="NAME", help="The field that holds the captions, where several could.")
     ] = None,
+    force: ForceOption = False,
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
 ) -> None:
@@ -52,6 +62,7 @@ def submission(
     from harness.data.formats.references import read_image_files
     from harness.metrics.submission import SPLITS, read_image_list, run_predictions, write_submission
 
+    folder = OutputFolder(out, force=force, inputs=[predictions, images])
     wanted = read_image_list(images, server)
     if Path(predictions).is_file():
         why = f"{predictions} is a file, and no run of a benchmark"
@@ -72,10 +83,18 @@ def submission(
             what = f"{predictions} is neither a file nor a run that can be exported"
             raise BenchError(f"{what}: {error}", hint) from error
     with write_errors(out):
+        split = split or [*SPLITS[server]][-1]
         written = write_submission(
-            captions, images, out, server=server, split=split or [*SPLITS[server]][-1], algorithm=name, check=check_out
+            captions,
+            images,
+            out,
+            server=server,
+            split=split,
+            algorithm=name,
+            check=folder.check,
         )
     for path in written:
+        folder.record(path.name)
         echo(path)
     if server == "coco":
         last = "Next: the same for the other split; the archive to upload is written once both are there"
@@ -103,8 +122,8 @@ def leaderboard(
     out: Annotated[
         Path | None,
         Out(help="File to write; without it, print."),
-        OutFile(rb'## |No run has finished|group,dataset,|% needs \\usepackage|\[\s*(\{\s*"dataset":|\]$)'),
     ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Write the leaderboard's tables: markdown and latex to paste, csv and json for other programs.
 
@@ -119,6 +138,7 @@ def leaderboard(
     from results.frames import Results
     from results.runs.standings import Judging
 
+    check_out(out, force=force, inputs=[Workspace(workspace, db).database])
     judging = Judging(margin, place_unfinished, same_machine)
     usual = list(dict.fromkeys((metric, "interval", "place", *markup.DEFAULT)))
     names = usual if columns is None else [name.strip() for name in columns.split(",")]
@@ -136,7 +156,8 @@ def leaderboard(
 
 
 def figures(
-    out: Annotated[Path, Out(help="Folder to write to; files of other names stay."), OutFolder(rb"<svg ")],
+    out: Annotated[Path, Out(help="Folder to write to; files of other names stay.")],
+    force: ForceOption = False,
     workspace: options.WorkspaceOption = DEFAULT,
     db: options.DatabaseOption = None,
 ) -> None:
@@ -147,10 +168,12 @@ def figures(
         drawn = drawn_figures(store)
     if not drawn:
         raise BenchError("there is nothing to draw yet: no training has epochs", "type: bench run --models all")
+    folder = OutputFolder(out, force=force)
     for name in drawn:
-        check_out(out / name)
+        folder.check(name)
     for name, svg in drawn.items():
         deliver(svg, out / name)
+        folder.record(name)
         echo(out / name)
 
 

@@ -15,10 +15,13 @@ from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 from harness.utils.workspace import DEFAULT, Workspace
 
-EXAMPLES = """
-bench import-weights expansionnet_v2 checkpoint.pth --vocabulary words.pickle
-bench import-weights expansionnet_v2 body.pth --vocabulary words.json --backbone-weights swin.pth
-bench import-weights x_lan caption_model.pth --vocabulary coco_vocabulary.txt --regions cocobu_att
+EXAMPLES = r"""
+bench import-weights expansionnet_v2 checkpoint.pth \
+    --vocabulary words.pickle
+bench import-weights expansionnet_v2 body.pth --vocabulary words.json \
+    --backbone-weights swin.pth
+bench import-weights x_lan caption_model.pth \
+    --vocabulary coco_vocabulary.txt --regions cocobu_att
 """
 
 

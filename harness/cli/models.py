@@ -6,11 +6,14 @@ import typer
 
 from harness.utils.errors import BenchError
 
-EXAMPLES = """
-bench models
+EXAMPLES = {
+    "list": """
 bench models list 'expansionnet_v2/*'
+""",
+    "show": """
 bench models show expansionnet_v2
-"""
+""",
+}
 
 
 def models(context: typer.Context) -> None:

@@ -103,10 +103,12 @@ HubOption = Annotated[
     ),
 ]
 ClipOption = Annotated[
-    str | None, typer.Option(metavar="MODEL", help="For CLIPScore: a CLIP model, as FOLDER or ORG/NAME[@REVISION].")
+    str | None,
+    typer.Option(metavar="MODEL", help="For CLIPScore: a CLIP model, by FOLDER, ORG/NAME or ORG/NAME@REVISION."),
 ]
 BertOption = Annotated[
-    str | None, typer.Option(metavar="MODEL", help="For BERTScore: a BERT model, as FOLDER or ORG/NAME[@REVISION].")
+    str | None,
+    typer.Option(metavar="MODEL", help="For BERTScore: a BERT model, by FOLDER, ORG/NAME or ORG/NAME@REVISION."),
 ]
 InstancesOption = Annotated[
     list[Path] | None, typer.Option(metavar="FILE", help="For CHAIR: COCO's instances_*.json; may be repeated.")
@@ -122,7 +124,8 @@ MarginOption = Annotated[
     typer.Option(
         min=0.0,
         max=1000.0,
-        help="Points below which two rows are the same. [default: 2 % of human's, or the best row's; of claims, 3 %]",
+        help="Points below which two rows are the same.",
+        show_default="2 % of human's, or the best row's; of claims, 3 %",
     ),
 ]
 SameMachineOption = Annotated[
@@ -245,30 +248,33 @@ class RunOptions:
     ] = None
     device: DeviceOption = "auto"
     devices: Annotated[
-        int | None, typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together. [default: 1]")
+        int | None,
+        typer.Option(min=1, max=MAX_PROCESSES, help="Devices that train one run together.", show_default="1"),
     ] = None
     jobs: Annotated[
         str,
         typer.Option(envvar="BENCH_JOBS", metavar="N", help="Runs at once; auto: up to 4 on CPU cores, 1 on a GPU."),
     ] = "auto"
     on: Annotated[
-        str, typer.Option("--on", metavar="WHERE", help="This machine, or a cluster: here, ray[:HOST:PORT], slurm.")
+        str,
+        typer.Option("--on", metavar="WHERE", help="This machine, or a cluster: here, ray, ray:HOST:PORT or slurm."),
     ] = "here"
     cpus_per_run: Annotated[
-        float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run. [default: 1]")
+        float | None, typer.Option(min=0.01, max=MAX_PROCESSES, help="On a cluster: cores of a run.", show_default="1")
     ] = None
     gpus_per_run: Annotated[
         float | None,
-        typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5. [default: 1 or 0]"),
+        typer.Option(min=0, max=MAX_PROCESSES, help="On a cluster: GPUs of a run, such as 0.5.", show_default="1 or 0"),
     ] = None
     memory_per_run: Annotated[
         float | None,
         typer.Option(
-            metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run. [default: estimated]"
+            metavar="GB", min=0.1, max=MAX_MEMORY_GB, help="On a cluster: memory of a run.", show_default="estimated"
         ),
     ] = None
     hours_per_run: Annotated[
-        float | None, typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time. [default: 24]")
+        float | None,
+        typer.Option(min=0.1, max=MAX_HOURS, help="On Slurm: the limit of a run's time.", show_default="24"),
     ] = None
     workspace: WorkspaceOption = DEFAULT
     db: DatabaseOption = None

@@ -1,32 +1,27 @@
 """What a command writes: to the terminal or to what an option names, and the one rule of what may be replaced.
 
-A parameter that names something to write is marked by `OutFile` or `OutFolder`, beside its `typer.Option`. Whatever
-else is typed is taken for what the command reads, so that no list of inputs can be forgotten. Whatever cannot be
-written is one error that names the option.
+A workspace's own files are rewritten freely, and so are files in a folder whose manifest lists them. Any other file
+that exists is replaced by `--force` alone, and never what the same command reads.
 """
 
 from __future__ import annotations
 
 import errno
 import functools
-import inspect
 import io
 import os
-import re
 import stat
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from harness.cli.errors import shown_name
 from harness.utils.errors import BenchError
+from harness.utils.files import expanded
 from results.text import printable
 
 if TYPE_CHECKING:
@@ -34,175 +29,102 @@ if TYPE_CHECKING:
 
 FILE_COLUMNS = 80
 Out = functools.partial(typer.Option, "--out", "-o")
-_Force = Annotated[
-    bool, typer.Option("--force", help="Replace a text file that is no earlier version of what is written.")
-]
-_DATABASE = "bench.sqlite"
-_KEPT = {_DATABASE: "the results", "tuning": "the trials", "runs": "the runs", "cache": "the cache"}
-_BESIDE = re.compile(r"-(wal|shm|journal)$")  # what SQLite has beside a database, and reads as a part of it
-_BETWEEN = re.compile(r"\bsqlite[\w+]*:///(?:file:)?|\bfile:(?://)?|\bhf:|[,=?]")
-"""What is before or between the paths of a value, as in `hf:FOLDER,NAME` or `sqlite:///FILE`."""
-_BEGINNING = 4096  # bytes
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+MANIFEST = ".captionbench-files"
+_OF_SQLITE = ("-wal", "-shm", "-journal")  # what SQLite has beside a database, and reads as a part of it
 
 
-@dataclass(frozen=True, slots=True)
-class OutFile:
-    """Marks a parameter that names a file to write; without the parameter `only_with`, nothing is written.
+def check_out(
+    out: Path | None, option: str = "--out", *, force: bool = False, inputs: Iterable[str | Path | None] = ()
+) -> None:
+    """BenchError, before any work, where a file cannot be written or must not be replaced.
 
-    `begins` is a regular expression, how every such file begins: one that is there is then an earlier version, and
-    replaced. None where the command itself sees to that.
+    Args:
+        inputs: what the same command reads, which `force` does not replace either.
     """
-
-    begins: bytes | None = None
-    only_with: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OutFolder(OutFile):
-    """Marks a folder to write into, `whole` where it is replaced as such; `begins` is of the files in it."""
-
-    whole: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The command that runs: its `outputs`, and the paths that its options and arguments name, outputs too."""
-
-    outputs: Mapping[str, OutFile]
-    named: Mapping[str, tuple[Path, ...]]
-    force: bool
-
-
-running: ContextVar[Running | None] = ContextVar("running", default=None)
-
-
-def paths_in(value: object) -> Iterator[Path]:
-    """Every file or folder that the value of an option may name."""
-    if isinstance(value, list | tuple):
-        for each in value:
-            yield from paths_in(each)
-    elif isinstance(value, str | Path):
-        text = str(value)
-        for part in dict.fromkeys((text, *_BETWEEN.split(text))):
-            with suppress(OSError, RuntimeError, ValueError):  # a text, or the home folder of nobody
-                path = Path(part).expanduser()
-                if part.strip() and path.exists():
-                    yield path
-
-
-def refuse_loss(path: Path, option: str, *, folder: bool = False) -> None:
-    """BenchError where a file or a folder, written for this option, would replace what is something else.
-
-    What a command reads, what a workspace keeps, and binary files are never replaced; other files where they begin as
-    what is written, or are empty, or by --force.
-    """
-    command = running.get()
-    if command is None:
-        return
-    mark, place = command.outputs.get(option, OutFile()), Path(os.path.realpath(path))
-    elsewhere = f"name another place: {option} {'FOLDER' if isinstance(mark, OutFolder) else 'FILE'}"
-    others = [(name, each) for name, paths in command.named.items() if name != option for each in paths]
-    if kept := _kept(place, [each for name, each in others if name == "--workspace"]):
-        raise BenchError(f"{option} {path} is among {kept}", elsewhere)
-    for name, each in others:
-        if _is_same(place, each) or (isinstance(mark, OutFolder) and mark.whole and _is_in(each, place)):
-            raise BenchError(f"{option} {path} would replace {each}, which {name} names", elsewhere)
-    if folder or mark.begins is None or not place.is_file():
-        return
-    with place.open("rb") as file:
-        beginning = file.read(_BEGINNING)
-    if not beginning or re.match(mark.begins, beginning):
-        return
-    said = f"{option} {path} is there, and no earlier version of what is written"
-    readers = [name for name, each in others if name != "--workspace" and each.is_dir() and _is_in(place, each)]
-    if readers:
-        raise BenchError(f"{said}: it is in the folder that {readers[0]} names", elsewhere)
-    if b"\0" in beginning:
-        raise BenchError(f"{said}: it is a binary file", elsewhere)
-    if not command.force:
-        raise BenchError(said, f"{elsewhere}; or replace it: add --force")
-
-
-def _kept(place: Path, workspaces: list[Path]) -> str | None:
-    """What of which workspace lies, or would lie, here."""
-    known = {Path(os.path.realpath(each)) for each in workspaces}
-    for folder in place.parents:
-        if folder in known or (folder / _DATABASE).is_file():
-            first = _BESIDE.sub("", place.relative_to(folder).parts[0])
-            if first in _KEPT:
-                return f"{_KEPT[first]} of the workspace {folder}"
-    return None
-
-
-def _is_same(place: Path, named: Path) -> bool:
-    """Whether a file is the one that is named, by whatever link, or belongs to this database."""
-    owner = Path(_BESIDE.sub("", str(place)))
-    return named.is_file() and any(each.exists() and each.samefile(named) for each in {place, owner})
-
-
-def _is_in(path: Path, folder: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-
-
-def checked(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose marked parameters are checked before it begins, with `--force` where it may replace files.
-
-    Typer reads its signature. A command without marked parameters is given back as it is.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    outputs = {name: mark for name, hint in hints.items() for mark in get_args(hint) if isinstance(mark, OutFile)}
-    if not outputs:
-        return command
-    words = {name for name, hint in hints.items() if get_origin((get_args(hint) or (hint,))[0]) is Literal}
-    parameters = {
-        name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-    }
-    own = {"context": inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)}
-    if any(mark.begins is not None for mark in outputs.values()):
-        own["force"] = inspect.Parameter("force", inspect.Parameter.KEYWORD_ONLY, annotation=_Force, default=False)
-    taken = parameters.keys()
-    parameters = parameters | {name: each for name, each in own.items() if name not in taken}
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        context = given["context"]
-        names = {parameter.name: shown_name(parameter) for parameter in context.command.params}
-        typed = {name for name in names if context.get_parameter_source(name).name != "DEFAULT"}
-        named = {names[name]: tuple(paths_in(given[name])) for name in names.keys() & {*typed, "workspace"} - words}
-        marks = {names[name]: mark for name, mark in outputs.items()}
-        before = running.set(Running(marks, named, given.get("force", False)))
-        try:
-            for name, mark in outputs.items():
-                if given[name] is not None and (mark.only_with is None or given[mark.only_with]):
-                    check_out(given[name], names[name], folder=isinstance(mark, OutFolder))
-            command(**{name: value for name, value in given.items() if name in taken})
-        finally:
-            running.reset(before)
-
-    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
-    return run
-
-
-def check_out(out: Path | None, option: str = "--out", *, folder: bool = False) -> None:
-    """BenchError, before any work, where a file or folder cannot be written, or would replace something else."""
     if out is None:
         return
     mode = _mode(out, option)
-    if mode is None:  # the nearest parent that is there
-        found = ((parent, _mode(parent, option)) for parent in out.absolute().parents)
-        parent, kind = next((parent, kind) for parent, kind in found if kind is not None)
-        if not stat.S_ISDIR(kind):
-            raise BenchError(f"cannot write {option} {out}: {parent} is not a folder", "name another place")
-    elif folder and not stat.S_ISDIR(mode):
-        raise BenchError(f"{option} {out} is not a folder", "name a folder, or one that does not exist yet")
-    elif not folder and (stat.S_ISDIR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)):
+    if mode is None:
+        _check_parent(out, option)
+    elif stat.S_ISDIR(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a block device, which is never written to"}
         raise BenchError(f"{option} {out} is {kinds.get(stat.S_IFMT(mode), 'a socket')}", "name a file")
-    if folder or mode is None or stat.S_ISREG(mode):
-        with write_errors(out, option):
-            refuse_loss(out, option, folder=folder)
+    elif stat.S_ISREG(mode):
+        for path in _existing(inputs):
+            if path.samefile(out if path.is_file() else out.resolve().parent):
+                raise BenchError(f"{option} {out} would replace what is read of {path}", f"name another: {option} FILE")
+        if not force and out.stat().st_size > 0:
+            raise BenchError(f"{option} {out} exists", "name another file, or replace it: add --force")
+
+
+def _existing(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
+    """The files and folders among the inputs, and what belongs to those that are databases."""
+    for given in inputs:
+        if given is None:
+            continue
+        path = expanded(str(given).removeprefix("sqlite:///"))
+        for file in (path, *(path.with_name(f"{path.name}{ending}") for ending in _OF_SQLITE)):
+            if file.exists():
+                yield file
+
+
+def _check_parent(out: Path, option: str) -> None:
+    """BenchError where the nearest parent that exists is no folder."""
+    modes = ((parent, _mode(parent, option)) for parent in out.absolute().parents)
+    parent, mode = next((parent, mode) for parent, mode in modes if mode is not None)
+    if not stat.S_ISDIR(mode):
+        raise BenchError(f"cannot write {option} {out}: {parent} is not a folder", "name another place")
+
+
+def check_folder(out: Path, option: str = "--out", *, inputs: Iterable[str | Path | None] = ()) -> None:
+    """BenchError, before any work, where no folder can be written, or files that the command reads lie in it."""
+    mode = _mode(out, option)
+    if mode is None:
+        _check_parent(out, option)
+    elif not stat.S_ISDIR(mode):
+        raise BenchError(f"{option} {out} is not a folder", "name a folder, or one that does not exist yet")
+    for path in _existing(inputs):
+        if path.is_file() and path.resolve().is_relative_to(out.resolve()):
+            raise BenchError(f"{option} {out} has {path}, which is read", f"name another folder: {option} FOLDER")
+
+
+class OutputFolder:
+    """A folder that a command writes files into; its manifest lists them, so that they may be rewritten.
+
+    Args:
+        path: the folder, which need not exist.
+        force: whether files that are not of the manifest may be replaced, too.
+        inputs: what the same command reads.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        option: str = "--out",
+        *,
+        force: bool = False,
+        inputs: Iterable[str | Path | None] = (),
+    ) -> None:
+        check_folder(path, option)
+        self.path, self._option, self._force, self._inputs = path, option, force, tuple(inputs)
+        manifest = path / MANIFEST
+        self._own = set(manifest.read_text(encoding="utf-8").splitlines()) if manifest.is_file() else set()
+
+    def check(self, name: str) -> Path:
+        """The path of a file that may be written; BenchError otherwise."""
+        path = self.path / name
+        force = self._force or (name in self._own and not path.is_symlink())
+        check_out(path, self._option, force=force, inputs=self._inputs)
+        return path
+
+    def record(self, name: str) -> None:
+        """List a file that was written in the manifest."""
+        from harness.utils.atomic import write_text
+
+        self._own.add(name)
+        with write_errors(self.path, self._option):
+            write_text(self.path / MANIFEST, "".join(f"{own}\n" for own in sorted(self._own)))
 
 
 @contextmanager
@@ -238,7 +160,6 @@ def deliver(findings: str | Callable[[Console], None], out: Path | None, option:
         text = io.StringIO()
         findings(Console(file=text, width=FILE_COLUMNS, highlight=False))
         findings = text.getvalue()
-    check_out(out, option)
     mode = _mode(out, option)
     with write_errors(out, option):
         if mode is None or not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):

@@ -8,11 +8,15 @@ from harness.cli.inputs import doing
 from harness.cli.output import echo
 from harness.utils.errors import BenchError
 
-EXAMPLES = """
+EXAMPLES = {
+    "spice": """
 bench prefetch spice
 bench prefetch spice --from stanford-corenlp-full-2015-12-09.zip
+""",
+    "model": """
 bench prefetch model git/pretrained
-"""
+""",
+}
 
 
 def spice(

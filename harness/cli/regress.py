@@ -24,7 +24,7 @@ import typer
 import harness
 from harness.cli.inputs import doing, open_results, progress_aside, warn
 from harness.cli.options import ChangeOption, DatabaseOption, PluginOption, WorkspaceOption, refuse_typed
-from harness.cli.output import OutFolder, check_out, deliver, echo, write_errors
+from harness.cli.output import check_folder, check_out, deliver, echo, write_errors
 from harness.utils.atomic import replacing
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
@@ -82,9 +82,9 @@ jobs:
 
 def regress(
     context: typer.Context,
-    baseline: Annotated[
-        Path, typer.Option(help="The baseline: a folder of numbers and small weights."), OutFolder(only_with="update")
-    ] = Path("baselines/gate"),
+    baseline: Annotated[Path, typer.Option(help="The baseline: a folder of numbers and small weights.")] = Path(
+        "baselines/gate"
+    ),
     plugin: PluginOption = None,
     update: Annotated[bool, typer.Option("--update", help="Write the baseline instead of judging.")] = False,
     init: Annotated[
@@ -114,7 +114,6 @@ def regress(
     findings: Annotated[
         Path | None,
         typer.Option(help="Write what it finds into this folder too: findings.txt, .md, .xml for JUnit, and .json."),
-        OutFolder(rb'bench regress: |Baseline of |### |<\?xml|\{\s*"exit_code":'),
     ] = None,
 ) -> None:
     """Judge whether this code still computes what it did, on any machine, or write a baseline with --update.
@@ -150,7 +149,7 @@ def regress(
         )
     tolerances = _tolerances(tolerance or ())
     for earlier in [] if findings is None else [findings / f"findings.{ending}" for ending in _ENDINGS]:
-        check_out(earlier, "--findings")
+        check_out(earlier, "--findings", force=True)
         if earlier.is_file():  # else it is read as this commit's, should it not be judged
             earlier.resolve().unlink()
     load_plugins(plugin)
@@ -246,7 +245,7 @@ def _record_anew(baseline: Path, request: Request, old: Request | None) -> None:
         from harness.utils.processes import on_threads
     from results.comparison.recording import FILE
 
-    check_out(baseline, "--baseline", folder=True)
+    check_folder(baseline, "--baseline")
     replaced = {weights_of(baseline, model) for model in (old.models if old else ())}
     kept = {weights_of(baseline, model) for model in request.models} - replaced
     if strange := next((path for path in sorted(kept) if path.exists()), None):

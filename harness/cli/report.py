@@ -9,7 +9,7 @@ import typer
 
 from harness.cli import options
 from harness.cli.inputs import doing, open_results, warn
-from harness.cli.output import Out, OutFolder, check_out, echo
+from harness.cli.output import Out, check_folder, echo
 from harness.utils.errors import BenchError
 from harness.utils.workspace import DEFAULT, Workspace
 
@@ -31,7 +31,7 @@ def report(
             help="Folder of the pictures. Of a file given by --db no others are shown.",
         ),
     ] = None,
-    out: Annotated[Path | None, Out(help="Folder to write; files of other names stay."), OutFolder(whole=True)] = None,
+    out: Annotated[Path | None, Out(help="Folder to write; files of other names stay.")] = None,
     metric: options.RankingMetricOption = "CIDEr-D",
     margin: options.MarginOption = None,
     place_unfinished: options.PlaceUnfinishedOption = False,
@@ -56,7 +56,7 @@ def report(
     judging = Judging(margin, place_unfinished, same_machine)
     folder = out or Workspace(workspace).report
     if not terminal:
-        check_out(folder, folder=True)
+        check_folder(folder, inputs=[db])
         if images is not None and not images.is_dir():
             raise BenchError(f"--images {images}: there is no such folder", "name the folder of the pictures")
     gc.disable()  # of a million objects few are in a cycle, and the search for them takes a tenth of the time

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _MIN_PROCESSES = 8  # that may train a model together on any CPU, as a rehearsal of a larger machine
 
-EXAMPLES = """
+EXAMPLES = r"""
 bench run --models all
 bench run --models 'expansionnet*,blind' --seeds 3
-bench run --models transformer_base --data flickr8k/ --preset small
-  --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
+bench run --models transformer_base --data flickr8k/ --preset small \
+    --backbone mobilenetv2_100 --backbone-weights mobilenetv2.safetensors
 bench run --models all --seeds 5 --on ray:head:6379 --gpus-per-run 0.5
 """
 

@@ -11,7 +11,7 @@ import typer
 
 from harness.benchmark.engines import HERE
 from harness.cli.options import ModelsOption, RunOptions, with_run_options
-from harness.cli.output import OutFile, deliver, echo, format_table
+from harness.cli.output import ForceOption, check_out, deliver, echo, format_table
 from harness.cli.run import make_request
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def tune(
     export: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the values as YAML, for bench run --tuned."),
-        OutFile(rb"command: \W?bench tune"),
     ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Search learning rate, dropout scale, warm-up and clipping for every model, alike and with the same budget.
 
@@ -70,6 +70,7 @@ def tune(
     """
     from harness.utils.progress import Reporter
 
+    check_out(export, "--export", force=force)
     with Reporter() as reporter:
         with reporter.step("Loading torch"):
             request = make_request(options, tuning=True)

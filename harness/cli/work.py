@@ -10,9 +10,10 @@ from harness.cli.output import echo
 from harness.training.launch import in_every_process
 from harness.utils.workspace import DEFAULT, Workspace
 
-EXAMPLES = """
+EXAMPLES = r"""
 bench work --workspace shared
-bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME --workspace shared
+bench work updown-s0-0123abcd --db postgresql://USER@HOST/NAME \
+    --workspace shared
 """
 
 

@@ -61,7 +61,10 @@ def check_attends(name: str, model: Captioner, source: VisualSource) -> None:
     """Raise BenchError if the model has no attention to show, or attends to regions without boxes."""
     if not attends(model):
         seen = {"none": "nothing", "pooled": "one vector an image"}.get(model.visual.kind, "the image otherwise")
-        raise BenchError(f"{name} does not attend to image locations: it gets {seen}", "leave out --attention")
+        raise BenchError(
+            f"{name} does not attend to image locations: it gets {seen}",
+            "`bench caption` captions the pictures without maps",
+        )
     regions = _regions_of(source)
     if regions is not None and not regions.has_boxes:
         raise BenchError(

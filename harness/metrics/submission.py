@@ -20,9 +20,7 @@ _LISTS: Final = {
     "coco": "--images image_info_test2014.json, or captions_val2014.json with --split val2014, from cocodataset.org",
     "nocaps": "--images nocaps_test_image_info.json, or nocaps_val_image_info.json with --split val, from nocaps.org",
 }
-_CAPTION_THEM: Final = (
-    "caption them first: bench caption --run {key} --data {images} --images FOLDER --out results.json"
-)
+_CAPTION_THEM: Final = "caption them first: bench caption-data {images} --run {key} --images FOLDER --out results.json"
 
 
 def read_image_list(images: Path, server: Server) -> list[int]:
@@ -58,9 +56,9 @@ def write_submission(
     server: Server,
     split: str,
     algorithm: str,
-    check: Callable[[Path], None],
+    check: Callable[[str], object],
 ) -> list[Path]:
-    """Write the submission file of `server` into folder `out`; `check` is called with each file before.
+    """Write the submission file of `server` into folder `out`; `check` is called with the name of each file before.
 
     COCO's server expects the files of both splits in one archive, which is written once both exist. `images` is the
     server's list (image_info_test2014.json, nocaps_test_image_info.json), which has no captions, or any annotation file
@@ -85,17 +83,17 @@ def write_submission(
         for image_id in wanted
     ]
     name = f"captions_{split}_{algorithm}_results.json" if server == "coco" else f"nocaps_{split}_{algorithm}.json"
-    check(out / name)
+    check(name)
     write_text(out / name, json.dumps(entries, ensure_ascii=True) + "\n")
     return [out / name, *(_coco_archive(out, algorithm, check) if server == "coco" else ())]
 
 
-def _coco_archive(out: Path, algorithm: str, check: Callable[[Path], None]) -> list[Path]:
+def _coco_archive(out: Path, algorithm: str, check: Callable[[str], object]) -> list[Path]:
     files = [out / f"captions_{split}_{algorithm}_results.json" for split in SPLITS["coco"]]
     if not all(file.is_file() for file in files):
         return []
     archive = out / f"{algorithm}_results.zip"
-    check(archive)
+    check(archive.name)
     with replacing(archive) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as opened:
         for file in files:
             opened.write(file, file.name)

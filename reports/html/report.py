@@ -207,6 +207,7 @@ def _run_content(
         "costs": cost_list(run.costs),
         "plots": curve_plots([[run]], colour),
         "ended": training_end(run),
+        "stage_speeds": run.stage_speeds(),
         "environment": flat(run.environment),
         "config": json.dumps(run.config, indent=2, ensure_ascii=False),
     }

@@ -14,7 +14,7 @@ ONLY_PARSED = {
     r"git/pretrained|\bhf:": "weights from the network",
     r"--clip |--instances ": "weights and data from the network",
     r"import-weights|\bKEY\b": "authors' checkpoints, which the repository does not hold",
-    r"--judgements|polos": "people's judgements and metrics from the network",
+    r"bench judgements|polos": "people's judgements and metrics from the network",
     r"export submission": "the servers' own lists of their images",
     r"bench tune|--tuned workspace$": "a search of minutes",
     r"--preset matched-parameters": "models of 40 million parameters, hours of a GPU",
@@ -47,7 +47,7 @@ EDITS = (
     (r"--budgets 1,2,4", "--budgets 1,2"),
     (r" --jobs \d+", ""),  # the suite's own number
     (r" --open", ""),  # a browser
-    (r"--data scenes ", "--data scenes_tiny "),
+    (r"caption-data scenes ", "caption-data scenes_tiny "),
     (r"workspace/cache/scenes-[^/]+/", "scenes_tiny/"),
     (r"^(bench evaluate (?!ours).*)$", r"\1 --no-meteor"),  # Java's start
 )

@@ -1,7 +1,6 @@
 """Every option of every command with values that nobody means: one sentence, no traceback, no wait.
 
-The options are asked of the command line itself, so that a new one is covered as soon as it is there. The fast part
-tries one class of values for each; `pytest -m campaign` tries them all.
+The options are asked of the command line itself, so that a new one is covered as soon as it is there.
 """
 
 import io
@@ -41,23 +40,11 @@ def _options() -> Iterator[tuple[str, Any]]:
                 yield path, parameter
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Six thousand cases, which only the campaign collects."""
-    if "name" in metafunc.fixturenames:
-        every = metafunc.config.option.markexpr == "campaign"
-        metafunc.parametrize(("command", "parameter", "name"), _cases(every=every))
-
-
-def _cases(*, every: bool) -> list[Any]:
-    """All classes for all options, or else one class of each: over twenty options all classes."""
-    classes, cases = list(CLASSES), []
-    for number, (command, parameter) in enumerate(_options()):
+def _cases() -> Iterator[Any]:
+    for command, parameter in _options():
         shown = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
-        for place, name in enumerate(classes):
-            if every or (place - number) % len(classes) == 0:
-                marks = (pytest.mark.campaign,) if every else ()
-                cases.append(pytest.param(command, parameter, name, id=f"{command} {shown} {name}", marks=marks))
-    return cases
+        for name in CLASSES:
+            yield pytest.param(command, parameter, name, id=f"{command} {shown} {name}")
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +132,7 @@ def _code(words: list[str]) -> int:
     return 0
 
 
+@pytest.mark.parametrize(("command", "parameter", "name"), [*_cases()])
 def test_values_that_nobody_means(
     monkeypatch: pytest.MonkeyPatch, place: Path, command: str, parameter: Any, name: str
 ) -> None:

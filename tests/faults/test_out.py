@@ -58,8 +58,8 @@ def test_links_are_followed_and_stay(tmp_path: Path, evaluate: Words) -> None:
     (tmp_path / "kept").mkdir()
     target, link = tmp_path / "kept" / "scores.json", tmp_path / "link.json"
     link.symlink_to(target)
-    for _ in range(2):  # where the link leads nowhere yet, and where it leads to a file
-        assert bench_or_raise(*evaluate, "--out", link)[0] == 0
+    for words in ([], ["--force"]):  # where the link leads nowhere yet, and where it leads to a file
+        assert bench_or_raise(*evaluate, "--out", link, *words)[0] == 0
         assert link.is_symlink()
         assert not target.is_symlink()
         assert json.loads(target.read_text())

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import OutFolder, deliver, echo, write_errors
+from harness.cli.output import deliver, echo, write_errors
 from harness.utils.errors import BenchError
 from harness.utils.files import shortened
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
 
 def new_model(
     name: Annotated[str, typer.Argument(help="Name of the model: lower-case letters, digits and _.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write into."), OutFolder()] = Path(),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write into.")] = Path(),
 ) -> None:
     """Write a small captioner that trains, NAME.py, and its test, test_NAME.py, to make a model of one's own from.
 

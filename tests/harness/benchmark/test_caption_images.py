@@ -151,16 +151,10 @@ def test_a_split_becomes_predictions_that_can_be_scored(
 ) -> None:
     data = draw_scenes(train=2, val=1, test=3, nocaps_per_domain=1)
     out = tmp_path / "predictions.json"
-    for _ in range(2):  # the second replaces what the first wrote
-        done = caption("--data", data, "--run", make_run(), "--out", out)
-        assert done.exit_code == 0, done.output
+    done = bench("caption-data", data, "--run", make_run(), "--out", out)
+    assert done.exit_code == 0, done.output
     predictions = read_predictions(out)
     [annotations] = data.glob("dataset*.json")
     assert predictions.captions.keys() <= read_references(annotations).captions.keys()
     assert len(json.loads(out.read_text())) == 3
-    assert len(caption("--data", data, "--split", "val", "--run", make_run()).stdout.splitlines()) == 1
-
-
-@pytest.mark.parametrize("arguments", [(), ("a.png", "--data", "scenes")])
-def test_either_pictures_or_data(arguments: tuple[str, ...]) -> None:
-    assert "either pictures or --data" in str(caption(*arguments, "--run", "x").exception)
+    assert len(bench("caption-data", data, "--split", "val", "--run", make_run()).stdout.splitlines()) == 1

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from harness.benchmark import gpu_check
-from harness.benchmark.gpu_check import PARTS, Report, reports_of, run_part, save
+from harness.benchmark.gpu_check import PARTS, run_part
 from harness.training.distributed import Distributed
 from harness.training.trainer import Trainer
-from tests.harness.conftest import bench
+from harness.utils.errors import BenchError
+from tests.harness.conftest import bench_ok, bench_or_raise
 from zoo.decoding import greedy
 
 NUMBERS = {
@@ -24,7 +25,6 @@ NUMBERS = {
     },
     "memory": {"parts", "gradient"},
     "collective": set(),
-    "energy": {"energy_per_image", "energy_per_image_above_idle", "idle_power"},
     "resume": {"weights"},
 }
 
@@ -67,24 +67,23 @@ def test_each_fault_shows(part: str, where: Any, name: str, fault: Any, monkeypa
     assert report.problems
 
 
-def test_an_error_and_a_late_part_are_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gpu_check, "measure_energy", lambda *_, **__: 1 / 0)
-    failed = run_part("energy", "cpu")
-    assert (failed.state, failed.problems[0]) == ("failed", "ZeroDivisionError: division by zero")
-    monkeypatch.setattr(gpu_check, "PARTS", {"energy": (gpu_check.energy, 0.01), "resume": (gpu_check.resume, -1.0)})
-    told: list[Report] = []
-    found = reports_of("cpu", told.append)
-    assert found == told
-    assert [report.state for report in found] == ["failed", "not run"]
-    save([failed, *found], "cpu", tmp_path / "gpu.json")
+def test_an_error_of_a_part_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PARTS, "resume", lambda _: 1 / 0)
+    report = run_part("resume", "cpu")
+    assert (report.state, report.problems[0]) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_the_command_prints_speeds_and_writes_all_numbers(tmp_path: Path) -> None:
+    result = bench_ok("doctor", "--gpu", "--device", "cpu", "--out", tmp_path / "gpu.json")
     written = json.loads((tmp_path / "gpu.json").read_text())
-    assert [part["state"] for part in written["parts"]] == ["failed", "failed", "not run"]
-    assert "| energy | failed |" in (tmp_path / "gpu.md").read_text()
+    assert [part["part"] for part in written["parts"]] == list(PARTS)
+    assert {part["state"] for part in written["parts"]} == {"works"}
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith(("transformer_base", "updown"))]
+    assert len(rows) == 6, "training, rewards and search of two models"
 
 
-def test_without_a_gpu_the_command_says_what_it_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    result = bench("doctor", "--gpu", "--out", tmp_path / "gpu.json")
-    assert result.exit_code != 0
-    assert all(f"{part}: not run" in result.stdout for part in PARTS)
+    with pytest.raises(BenchError, match="no GPU"):
+        bench_or_raise("doctor", "--gpu", "--out", tmp_path / "gpu.json")
     assert not (tmp_path / "gpu.json").exists()

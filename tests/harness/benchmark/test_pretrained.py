@@ -489,5 +489,5 @@ def test_a_run_has_a_row_of_every_kind_and_captions_again(llava: Path, draw_scen
     for shown in (by_key, by_folder):
         assert shown.exit_code == 0, shown.output
         assert shown.stdout.startswith(f"{picture}: ")
-    refused = bench("caption", picture, "--run", f"hf:{llava}", "--attention")
-    assert "--attention: not for models of hf:" in str(refused.exception)
+    refused = bench("attention", picture, "--run", f"hf:{llava}")
+    assert "models of hf:" in str(refused.exception)

@@ -111,7 +111,7 @@ def test_a_run_on_regions_captions_what_has_regions(
     trained: Path, data: Path, images: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = run_of(trained, "transformer_base")
-    split = bench_ok("caption", "--data", data, "--split", "val", "--run", folder)
+    split = bench_ok("caption-data", data, "--split", "val", "--run", folder)
     assert len(split.stdout.splitlines()) == 4
     pictures = [data / "images" / f"{number:06d}.png" for number in (24, 25)]
     bare = bench("caption", *pictures, "--run", folder)
@@ -142,7 +142,7 @@ def test_a_run_on_regions_captions_what_has_regions(
 def test_a_run_on_windows_captions_any_picture(data: Path, tmp_path: Path) -> None:
     bench_ok(*words(data, tmp_path / "ws", "transformer_base", "--regions", "windows:2", "--backbone", "filterbank"))
     folder = run_of(tmp_path / "ws", "transformer_base")
-    split = bench("caption", "--data", data, "--split", "val", "--run", folder)
+    split = bench("caption-data", data, "--split", "val", "--run", folder)
     [line] = bench_ok("caption", data / "images" / "000024.png", "--run", folder).stdout.splitlines()
     assert line.split(": ")[1] == split.stdout.splitlines()[0].split(": ")[1]
 
@@ -152,7 +152,7 @@ def test_a_run_captions_with_what_else_it_sees(
     model: str, trained: Path, data: Path, images: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = run_of(trained, model)
-    assert len(bench_ok("caption", "--data", data, "--split", "val", "--run", folder).stdout.splitlines()) == 4
+    assert len(bench_ok("caption-data", data, "--split", "val", "--run", folder).stdout.splitlines()) == 4
     saved = SavedModel.load(folder)
     assert saved.features.graphs is None if model == "dlct" else saved.features.graphs
     assert len(saved.graph_entries or ()) == saved.arguments.get("n_graph_words", 0)
@@ -161,7 +161,7 @@ def test_a_run_captions_with_what_else_it_sees(
     graphs = [{"image_id": each["imgid"], "objects": len(each["boxes"])} for each in images if each["split"] == "val"]
     path = tmp_path / "graphs.json"
     path.write_text(json.dumps({"format": "captionbench graphs 1", "graphs": graphs[1:]}))
-    cut = bench("caption", "--data", data, "--split", "val", "--run", folder, "--graphs", path)
+    cut = bench("caption-data", data, "--split", "val", "--run", folder, "--graphs", path)
     assert cut.exit_code == 1, cut.output
     assert len(cut.stdout.splitlines()) == 3
     assert "graphs.json" in cut.stderr
@@ -286,7 +286,7 @@ def test_it_sees_regions_and_grids_of_one_file(data: Path, tmp_path: Path) -> No
     assert re.fullmatch(r"regions\[both\.hdf5,all\]#[0-9a-f]{8},[0-9-]+\+grid#[0-9a-f]{8}", group.signature["feat"])
     folder = workspace / "runs" / group.rows[0].keys[0]
     assert SavedModel.load(folder).arguments["grid_dim"] == 5
-    bench_ok("caption", "--data", data, "--split", "val", "--run", folder)
+    bench_ok("caption-data", data, "--split", "val", "--run", folder)
 
     with h5py.File(file, "a") as opened:
         del opened[f"{images[0]['imgid']}_grids"]

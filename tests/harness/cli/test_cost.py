@@ -13,10 +13,8 @@ import harness.measure.isolated
 from harness.measure import isolated as apart
 from harness.measure.isolated import BenchmarkJob, BenchmarkResult
 from harness.utils.errors import BenchError
-from results import Quantity, Store
-from results.records import EpochRecord
+from results import Quantity
 from tests.harness.conftest import bench, bench_ok
-from tests.results.conftest import Make
 
 ENVIRONMENT = {
     "cpu": "A processor",
@@ -107,40 +105,6 @@ def test_wrong_options_are_refused_by_name(asked: list[BenchmarkJob], option: st
     assert not asked
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """One run with two stages and one without training."""
-    with Store(tmp_path / "bench.sqlite") as store:
-        store.record_dataset(Make.dataset())
-        store.plan([Make.spec("expansionnet_v2", key="run"), Make.spec("updown", key="old")])
-        for stage, name, cider in ((0, "xe", 0.9), (1, "scst", 1.1)):
-            epoch = EpochRecord(stage, name, "cross_entropy", 0, 10, 0.1, 1.0, cider, 60.0, 50.0 / (stage + 1))
-            store.record_epoch("run", epoch)
-        costs = {
-            "train_seconds": Quantity(120.0, unit="s"),
-            "train_data_wait": Quantity(2.5, unit="%"),
-            "train_a100_hours_estimate": Quantity(None, "no GPU", "h"),
-        }
-        store.finish("run", Make.outcome(costs=costs))
-        store.finish("old", Make.outcome(costs={}))
-    return tmp_path
-
-
-def test_training_of_stored_runs_beside_what_papers_print(workspace: Path) -> None:
-    result = bench("cost", "runs", "-w", str(workspace), "--format", "csv")
-    run, old = csv.DictReader(io.StringIO(result.stdout))
-    assert run["Time"] == "2\u202fmin 00\u202fs"
-    assert run["Images/s"] == "xe 50.0, scst 25.0"
-    assert run["Wait"] == "2.50 %"
-    assert (run["A100, estimate"], old["Time"]) == ("-", "-")
-
-    shown = bench("cost", "runs", "-w", str(workspace), "--format", "markdown").stdout
-    assert "No estimate for expansionnet_v2: no GPU." in shown
-    assert "older than this estimate" in shown
-    assert "| expansionnet_v2 | 60 | all |  | single Nvidia A100 | expansionnet_v2, Table VII |" in shown
-    assert "| expansionnet_v2 | 36 | cross-entropy | proposed | single Nvidia A100 GPU |" in shown
-
-
 def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
     shown = bench_ok("flops", "--models", f"hf:{llava},blind", "--caption-length", 4, "--position", 3)
     assert max(map(len, shown.stdout.splitlines())) <= 80
@@ -159,7 +123,6 @@ def test_checkpoints_have_a_table_of_their_own(llava: Path) -> None:
     [
         (("flops", "--models", "blind", "--hub", "prompt=photo"), "--hub prompt is for models of hf:"),
         (("flops", "--models", "HF", "--operators"), "--operators is not for models of hf:"),
-        (("flops", "--models", "blind", "--image-size", 64), "--image-size is about the backbone"),
         (("flops", "--models", "hf:/nowhere/at/all"), "there is no such folder"),
         (("cost", "measure", "--models", "blind", "--hub", "attention=eager"), "--hub attention is for models of hf:"),
         (("cost", "measure", "--models", "HF", "--hub", "attention=fast"), "--hub attention=fast is unknown"),

@@ -54,7 +54,7 @@ def test_publish_writes_a_copy_that_can_be_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite, which --db names"),
+        (("full.sqlite", "--db", "full.sqlite"), r"full\.sqlite exists already"),
         (("dangling.sqlite", "--db", "full.sqlite"), r"dangling\.sqlite exists already"),
         (("absent/out.sqlite", "--db", "full.sqlite"), "the folder absent does not exist"),
         (("out.sqlite", "--workspace", "nowhere"), "nowhere"),

@@ -62,7 +62,7 @@ def test_numbers_without_images_are_taken_by_position_where_somebody_says_so(fil
     predictions, references = files
     write(predictions, {5: "a kite", 7: "a dog runs", 3: "two cats"})
     numbers, out = tmp_path / "numbers.json", tmp_path / "scores.json"
-    words = ("evaluate", predictions, "--references", references, "--no-meteor", "--out", out)
+    words = ("evaluate", predictions, "--references", references, "--no-meteor", "--out", out, "--force")
     numbers.write_text("[0.5, 0.7, 0.3]")
     assert "--by-position" in str(bench(*words, "--scores", f"P={numbers}").exception.hint)
     bench_ok(*words, "--scores", f"P={numbers}", "--by-position")
@@ -92,7 +92,8 @@ def test_what_does_not_fit_is_refused_unless_allowed(files, tmp_path):
 
 
 def test_subset_frequencies_change_domains_and_the_signature(files, tmp_path):
-    out, words = tmp_path / "s.json", ("evaluate", files[0], "--references", files[1], "--no-meteor", "--domain-df")
+    out = tmp_path / "s.json"
+    words = ("evaluate", files[0], "--references", files[1], "--no-meteor", "--force", "--domain-df")
     found = [(bench(*words, option, "--out", out), json.loads(out.read_text()))[1] for option in ("all", "subset")]
     assert found[0]["scores"] == found[1]["scores"]
     assert found[0]["domains"] != found[1]["domains"]
@@ -163,7 +164,7 @@ def pictured(pictures, tmp_path):
     references, predictions = tmp_path / "references.json", tmp_path / "predictions.json"
     references.write_text(json.dumps({"images": images, "annotations": annotations}))
     predictions.write_text(json.dumps([{"image_id": i, "caption": text} for i, text in captions.items()]))
-    return predictions, "--references", references, "--no-meteor", "--out", tmp_path / "scores.json"
+    return predictions, "--references", references, "--no-meteor", "--force", "--out", tmp_path / "scores.json"
 
 
 def scored(pictured, *options, code=0):
@@ -208,11 +209,11 @@ def test_objects_models_and_sets_are_named_with_their_scores(pictured, tmp_path,
     }
 
 
-def test_options_of_more_metrics_need_them(pictured, tmp_path):
-    result = bench("evaluate", *pictured, "--clip", tmp_path)
-    assert "--clip: read by --more alone" in str(result.exception)
-    result = bench("evaluate", *pictured, "--more", "--clip", "nowhere")
-    assert "there is no such folder" in str(result.exception)
+def test_a_model_that_is_named_asks_for_its_metric(pictured, tmp_path):
+    for more in ((), ("--more",)):  # which naming a model asks for, too
+        result = bench("evaluate", *pictured, *more, "--clip", "nowhere")
+        assert "there is no such folder" in str(result.exception)
+    assert "--images" in str(bench("evaluate", *pictured[:3], "--images", tmp_path).exception)
     scores, _ = scored(pictured, "--more", "--clip", "org/name@0123abc", "--images", tmp_path, code=1)
     assert "bench prefetch model hf:org/name@0123abc" in scores["more_reasons"]["CLIPScore (clip:org/name@0123abc)"]
 

@@ -1,4 +1,4 @@
-"""`bench evaluate --judgements` and `--scores`: published forms of judgements, and metrics that others computed."""
+"""`bench judgements`, and `--scores`: published forms of judgements, and metrics that others computed."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def write(path: Path, content: Any) -> Path:
 
 def judge(folder: Path, content: Any, *options: object) -> Any:
     file, out = write(folder / "judged.json", content), folder / "out.json"
-    bench_ok(*("evaluate", "--judgements", file, "--no-meteor", "--out", out, *options))
+    bench_ok("judgements", file, "--no-meteor", "--out", out, *options)
     return json.loads(out.read_text())
 
 
@@ -93,9 +93,6 @@ def test_lines_whose_references_lie_beside(tmp_path: Path) -> None:
         ({"a": {"human_judgement": [{"caption": "", "rating": 1}], "ground_truth": ["b"]}}, (), "no judgements"),
         ({"x": 1}, (), "no judgements"),
         (rated(), ("--references", "judged.json"), "its own"),
-        (rated(), ("--allow-subset",), "--allow-subset"),
-        (rated(), ("--clip", "openai/clip"), "--clip"),
-        (rated(), ("--domain-df", "subset"), "--domain-df"),
         (rated(), ("--scores", "Own=judged.json"), "entry 0"),
         (rated(), ("--scores", "CIDEr-D=judged.json"), "CIDEr-D"),
         (rated(), ("--scores", "short.json"), "short.json"),
@@ -111,7 +108,7 @@ def test_what_cannot_be_judged_is_one_error(
     write(tmp_path / "short.json", [1, 2])
     write(tmp_path / "turned.json", [{"image_id": image, "Own": 1.0} for image in reversed(SAID) for _ in range(3)])
     write(tmp_path / "none.json", {"per_item": {"Own": 10**400}})
-    words = ("evaluate", "--judgements", write(tmp_path / "judged.json", content), "--no-meteor", *options)
+    words = ("judgements", write(tmp_path / "judged.json", content), "--no-meteor", *options)
     with pytest.raises(BenchError, match=named):
         bench_or_raise(*words)
 
@@ -132,7 +129,16 @@ def folder(tmp_path: Path) -> Path:
 
 def test_scores_of_others_have_intervals_beside_the_usual_ones(folder: Path) -> None:
     out = folder / "scores.json"
-    words = ("evaluate", folder / "ours.json", "--references", folder / "refs.json", "--no-meteor", "--out", out)
+    words = (
+        "evaluate",
+        folder / "ours.json",
+        "--references",
+        folder / "refs.json",
+        "--no-meteor",
+        "--force",
+        "--out",
+        out,
+    )
     bench_ok(*words, "--scores", f"Polos={folder / 'ours.clip.json'}")
     found = json.loads(out.read_text())
     assert found["scores"]["Polos"] == pytest.approx(0.775)

@@ -165,20 +165,16 @@ def test_places_that_most_words_look_at_come_first() -> None:
     assert looked_at_most([[float(place == word) for place in range(9)] for word in range(9)]) == (0, 1, 2, 3, 4, 5)
 
 
-def test_a_head_is_drawn_alone_and_needs_attention(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_head_is_drawn_alone(pictures: list[Path], make_run: MakeRun, tmp_path: Path) -> None:
     folder, drawn = make_run(), []
     for words in ((), ("--head", 1), ("--head", 2)):
         out = tmp_path / f"drawn{len(drawn)}"
-        bench_ok("caption", pictures[0], "--run", folder, "--attention", "--attention-out", out, *words)
-        [sheet] = out.iterdir()
+        bench_ok("attention", pictures[0], "--run", folder, "--out", out, *words)
+        [sheet] = out.glob("*.png")
         drawn.append(sheet.read_bytes())
     assert len(set(drawn)) == 3
-    done = bench(
-        "caption", pictures[0], "--run", folder, "--attention", "--attention-out", tmp_path / "x", "--head", 99
-    )
+    done = bench("attention", pictures[0], "--run", folder, "--out", tmp_path / "x", "--head", 99)
     assert "there is no head 99" in str(done.exception)
-    done = bench("caption", pictures[0], "--run", folder, "--head", 1)
-    assert "--head chooses what --attention draws" in str(done.exception)
 
 
 def test_regions_keep_their_edges_and_the_first_is_framed(tmp_path: Path) -> None:
@@ -199,11 +195,11 @@ def test_the_command_draws_a_png_a_picture(pictures: list[Path], make_run: MakeR
     blue = pictures[1]
     twin = Path(shutil.copy(blue, tmp_path / "other" / blue.name))
     folder, out = make_run(), tmp_path / "drawn"
-    done = bench_ok("caption", blue, *pictures, twin, "--run", folder, "--attention", "--attention-out", out)
+    done = bench_ok("attention", blue, *pictures, twin, "--run", folder, "--out", out)
     lines = done.stdout.splitlines()
     names = ["blue-attention.png", "red-attention.png", "blue-2-attention.png"]
     assert lines[3:] == [f"attention drawn in {out / name}" for name in names]
-    assert sorted(path.name for path in out.iterdir()) == sorted(names)
+    assert sorted(path.name for path in out.glob("*.png")) == sorted(names)
     assert bench("caption", blue, *pictures, twin, "--run", folder).stdout.splitlines() == lines[:3], (
         "captions stay what they are"
     )
@@ -221,6 +217,6 @@ def test_the_maps_belong_to_the_captions(pictures: list[Path], make_run: MakeRun
 
 
 def test_a_model_without_attention_says_what_to_leave_out(pictures: list[Path], make_run: MakeRun) -> None:
-    done = bench("caption", *pictures, "--run", make_run("show_tell"), "--attention")
+    done = bench("attention", *pictures, "--run", make_run("show_tell"))
     assert "show_tell does not attend" in str(done.exception)
-    assert "--attention" in (getattr(done.exception, "hint", None) or "")
+    assert "bench caption" in (getattr(done.exception, "hint", None) or "")

@@ -1,0 +1,93 @@
+"""`bench evaluate` with several files: scored as rows of one table, with tests, and a report that is a workspace."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from harness.cli.inputs import doing
+from harness.utils.errors import BenchError
+
+if TYPE_CHECKING:
+    from harness.metrics.more.measure import MoreSettings
+
+
+def compare_systems(
+    predictions: Sequence[Path],
+    references: Path,
+    images: Path | None,
+    report: Path | None,
+    cards: Path | None,
+    more: MoreSettings | None,
+    *,
+    allow_subset: bool,
+) -> None:
+    """Score files of captions as rows, print who is better than whom, and write a report that is a workspace, too."""
+    from tempfile import TemporaryDirectory
+
+    with doing("Loading torch"):
+        from harness.benchmark.benchmark import run_benchmark
+        from harness.benchmark.plan import Request
+    from harness.config.load import load_preset
+    from harness.config.model_patterns import CAPTIONS
+    from harness.utils.progress import Reporter
+    from harness.utils.workspace import Workspace
+    from reports.html.report import write_report
+    from reports.text.terminal import print_leaderboard
+    from results.store.store import Store
+
+    results = None if report is None else Path(Workspace(report).database)
+    if results is not None:
+        _refuse_other_runs(results)
+    with TemporaryDirectory() as folder, Reporter() as reporter:
+        place = Workspace(Path(folder))
+        asked = Request(
+            models=tuple(f"{CAPTIONS}{file}" for file in predictions),
+            data=str(references),
+            preset=load_preset("quick"),
+            workspace=place,
+            images=images,
+            more=more,
+            cards=cards,
+            allow_subset=allow_subset,
+        )
+        ended, lacking = run_benchmark(asked, reporter)
+        with Store(place.database) as store:
+            print_leaderboard(store, reporter.console)
+            if report is not None:
+                reporter.note(f"report: {write_report(store, report).absolute().as_uri()}")
+        if results is not None:
+            _copy_database(Path(place.database), results)
+            reporter.note(f"results: {results}; --workspace {report} names them to bench compare and bench export")
+        if "failed" in ended.values() or lacking:
+            raise typer.Exit(1)
+
+
+def _refuse_other_runs(database: Path) -> None:
+    """BenchError where results that are to be replaced hold more than captions of files, which are scored anew."""
+    from results.runs.reading import read_runs
+    from results.store.store import Store
+
+    if not database.exists():
+        return
+    with Store(str(database), read_only=True) as store, store.reading() as connection:
+        others = [run.key for run in read_runs(connection) if run.kind != "captions"]
+    if others:
+        raise BenchError(
+            f"--report {database.parent}: its {database.name} holds runs that are not files of captions ({others[0]})",
+            "name another folder: --report FOLDER",
+        )
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """Copy a database of SQLite; one that is there is replaced in one transaction."""
+    try:
+        with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(target)) as copy:
+            original.backup(copy)
+    except sqlite3.Error as error:
+        raise BenchError(f"{target} cannot be written: {error}", "name another folder: --report FOLDER") from error

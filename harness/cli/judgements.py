@@ -1,0 +1,99 @@
+"""`bench judgements`: how far metrics agree with people's ratings of captions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import isnan
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.evaluate import NoMeteorOption, ScoresOption, TokenizerOption, named_files, write_json
+from harness.cli.inputs import doing
+from harness.cli.output import ForceOption, Out, check_out, echo, format_table
+from harness.metrics.signature import EvaluationSettings
+from harness.utils.errors import BenchError
+
+EXAMPLES = r"""
+bench judgements flickr8k.json
+bench judgements flickr8k.json --scores Polos=polos.json --out agreement.json
+"""
+
+
+def judgements(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="How people rated captions; docs/evaluation.md has the forms.")
+    ],
+    references: Annotated[Path | None, typer.Option(help="Of THumB: its references.")] = None,
+    scores: ScoresOption = None,
+    out: Annotated[Path | None, Out(help="Write agreement and tests as JSON.")] = None,
+    force: ForceOption = False,
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Take scores that name no image in the order of the captions.")
+    ] = False,
+    tokenizer: TokenizerOption = "python",
+    no_meteor: NoMeteorOption = False,
+) -> None:
+    """Say how far each metric agrees with people's ratings of captions.
+
+    Exit code 1: a metric could not be computed.
+    """
+    others = named_files(scores)
+    check_out(out, force=force, inputs=[file, references, *others.values()])
+    with doing("Loading the evaluator"):
+        from harness.metrics.evaluator import Evaluator
+    from harness.metrics.contract import OVERALL
+    from harness.metrics.judgements import agreements, read_judgements, scores_in_order
+    from results.statistics.agreement import differences
+
+    settings = EvaluationSettings(tokenizer=tokenizer, meteor=not no_meteor)
+    judged = read_judgements(file, references)
+    numbers = {name: scores_in_order(path, name, judged, by_position=by_position) for name, path in others.items()}
+    texts = dict(enumerate(judged.references)), dict(enumerate(judged.captions))
+    with Evaluator(settings=settings) as evaluator:
+        scored = evaluator.evaluate(*texts, others=numbers)
+    agreement = agreements(judged, scored.per_image)
+    if not agreement:
+        raise BenchError(f"nothing was scored: {scored.scores[OVERALL]['CIDEr-D'].reason}", "use --tokenizer python")
+    measures = list(next(iter(agreement.values())))
+    gaps = {name: differences({metric: of[name] for metric, of in agreement.items()}) for name in measures}
+    reasons = {metric: score.reason for metric, score in scored.scores[OVERALL].items() if score.value is None}
+    echo(f"{len(judged.captions):,} captions of {len(set(judged.images)):,} images, {file.name}")
+    intervals = {
+        metric: {name: None if isnan(tau.value) else [tau.value, tau.low, tau.high] for name, tau in of.items()}
+        for metric, of in agreement.items()
+    }
+    rows = [[metric, *map(_cell, of.values())] for metric, of in intervals.items()]
+    echo(format_table(["metric", *(f"{name} [95 %]" for name in measures)], rows, "table"), nl=False)
+    first = measures[0]
+    known = [metric for metric in agreement if not isnan(agreement[metric][first].value)]
+    if not known:
+        echo("-: no two captions that are compared have different ratings")
+    ranked = sorted(known, key=lambda metric: -agreement[metric][first].value)
+    for above, below in pairwise(ranked):
+        test = gaps[first].get((above, below)) or gaps[first].get((below, above))
+        if test is not None:
+            gap, p = test
+            echo(f"{above} {100 * abs(gap):.1f} above {below}, p {p:.2g}")
+    echo(f"times 100, intervals over images; p of {first}, corrected for all pairs of metrics")
+    for metric, reason in reasons.items():
+        echo(f"{metric}: {reason}")
+    content = {
+        "agreement": intervals,
+        "differences": {name: [[*pair, *of[pair]] for pair in of] for name, of in gaps.items()},
+        "n": len(judged.captions),
+        "images": len(set(judged.images)),
+        "ratings": len(judged.ratings),
+        "reasons": reasons,
+    }
+    write_json(content, out)
+    if "CIDEr-D" in reasons or (settings.meteor and "METEOR" in reasons):
+        raise typer.Exit(1)
+
+
+def _cell(interval: list[float] | None) -> str:
+    if interval is None:
+        return "-"
+    value, low, high = (100 * number for number in interval)
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
