@@ -17,7 +17,7 @@ from harness.data.batches import VisualSource
 from harness.data.dataset import Dataset, Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import NullSource
-from harness.data.graphs.images import WithGraph, check_graphs, open_graphs
+from harness.data.graph_source import WithGraph, check_graphs, open_graphs
 from harness.data.images import BadImage, ImagePreprocessing, load_image
 from harness.data.pixels import PixelSource
 from harness.data.regions.cache import prepare_file_grid, prepare_regions

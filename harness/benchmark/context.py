@@ -30,8 +30,8 @@ from harness.data.dataset import Dataset, Sample, open_dataset
 from harness.data.feature_cache import Spread
 from harness.data.features import NullSource
 from harness.data.formats.look import cut_references, refuse_unspaced
-from harness.data.graphs.images import ImageGraphs, WithGraph, number_graphs, prepare_graphs
-from harness.data.graphs.sentences import SentenceGraphs
+from harness.data.graph_source import ImageGraphs, WithGraph, number_graphs, prepare_graphs
+from harness.data.graphs import SentenceGraphs
 from harness.data.pixels import PixelSource, Preprocessing
 from harness.data.prepare_features import (
     TRAINING_SPLITS,

@@ -30,7 +30,7 @@ from harness.measure.inputs import example_for, example_visual
 from harness.measure.memory import TRAINED, PeakMemory, counted_parameters, require_memory
 from harness.measure.model_modes import eval_mode
 from harness.measure.speed import a100_seconds, peak_macs
-from harness.training.sentence_graphs import stages_for
+from harness.training.stage import stages_for
 from harness.training.trainer import TrainState
 from harness.utils.plugins import contain_exits
 from harness.utils.workspace import Workspace

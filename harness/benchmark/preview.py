@@ -21,7 +21,7 @@ from harness.benchmark.plan import Asked, Request, plan
 from harness.data.backbones.backbone import open_backbone
 from harness.data.dataset import SCENES
 from harness.data.features import Features
-from harness.data.graphs.images import check_source
+from harness.data.graph_source import check_source
 from harness.data.prepare_features import missing_features
 from harness.data.regions.features import RegionFeatures
 from harness.data.regions.opening import check_exists, needs_backbone
@@ -29,7 +29,7 @@ from harness.data.scenes.dataset import ScenesConfig, scenes_folder
 from harness.measure.estimate import KNOWN, SCENE_REGIONS, DataShape, StagePlan, plan_stages
 from harness.measure.memory import create_within_memory
 from harness.measure.speed import measure_speed
-from harness.training.sentence_graphs import stages_for
+from harness.training.stage import stages_for
 from harness.utils.errors import BenchError
 from harness.utils.progress import Reporter
 from harness.utils.workspace import Workspace

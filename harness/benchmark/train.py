@@ -25,7 +25,7 @@ from harness.data.batches import CaptionBatches, VisualSource, few_widths
 from harness.data.dataset import Sample
 from harness.data.feature_cache import extract_features
 from harness.data.features import Features
-from harness.data.graphs.sentences import NumberedGraph, SentenceGraphs
+from harness.data.graphs import NumberedGraph, SentenceGraphs
 from harness.data.images import ImagePreprocessing
 from harness.data.pixels import resident
 from harness.data.vocabulary import Vocabulary, as_read
@@ -33,8 +33,8 @@ from harness.inference.generate import caption_images
 from harness.metrics.cider import mean_cider_d
 from harness.training.distributed import Collective, Distributed, start_training
 from harness.training.losses import StepLoss
-from harness.training.sentence_graphs import numbered_graphs, stages_for, validate_sentences
-from harness.training.stage import StageData, make_objective
+from harness.training.sentence_graphs import numbered_graphs, validate_sentences
+from harness.training.stage import StageData, make_objective, stages_for
 from harness.training.trainer import Trainer, TrainState
 from harness.utils.plugins import load_plugins
 from harness.utils.progress import Reporter, silent

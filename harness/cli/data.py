@@ -205,7 +205,7 @@ def verify(
                 counts[image_id] = found.count
                 whole += [image_id] if found.whole else []
     if related is not None:
-        from harness.data.graphs.images import verify_graphs  # imports torch
+        from harness.data.graph_source import verify_graphs  # imports torch
 
         unusable, said = verify_graphs(related, dataset, counts.keys() - bad.keys(), counts.get)
         bad |= {image_id: told.removeprefix(f"image {image_id}: ") for image_id, told in sorted(unusable.items())}

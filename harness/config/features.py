@@ -50,7 +50,7 @@ class RegionConfig(Strict):
 class GraphConfig(Strict):
     """Scene graphs beside regions, for models that read them.
 
-    `source` is "scenes" (what the embedded data's generator composed) or a JSON file (`harness.data.graphs.graph`).
+    `source` is "scenes" (what the embedded data's generator composed) or a JSON file (`harness.data.graphs`).
     `noise` is the rate of faults in graphs of scenes, `seed` theirs. Words of graphs that no caption has are read if
     training images have them `min_count` times; edges have as many labels as the `labels` most frequent predicates.
     """

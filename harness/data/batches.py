@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -13,14 +13,47 @@ import torch
 from torch import Tensor
 
 from harness.data.dataset import Sample
-from harness.data.graphs.sentences import GraphTensors, NumberedGraph
+from harness.data.graphs import NumberedGraph
 from harness.data.vocabulary import PAD, Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec
 
+ABSENT = -1  # where a graph has fewer objects, attributes or relations than others of a batch
 PREFETCHED = 3  # items: one in the making, and two that wait
 _END: Final[Any] = object()
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensors:
+    """R graphs: objects (R, N), attributes (R, N, a) and relations (R, M, 3), all >= 1 long, -1 where padded."""
+
+    objects: Tensor
+    attributes: Tensor
+    relations: Tensor
+
+    @classmethod
+    def of(cls, graphs: Sequence[NumberedGraph]) -> GraphTensors:
+        """Graphs padded to the largest of them."""
+        words = max((len(said) for graph in graphs for said in graph.attributes), default=0)
+        return cls(
+            padded([[(number,) for number in graph.objects] for graph in graphs], 1, least=1)[..., 0],
+            padded([graph.attributes for graph in graphs], max(words, 1), least=1),
+            padded([graph.relations for graph in graphs], 3, least=1),
+        )
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> GraphTensors:
+        """What `change` makes of every tensor."""
+        return replace(self, **{part.name: change(getattr(self, part.name)) for part in fields(self)})
+
+
+def padded(rows: Sequence[Sequence[Sequence[int]]], width: int, least: int = 0) -> Tensor:
+    """Rows of each image or graph as one tensor (B, most, width), of `least` rows or more, -1 where padded."""
+    whole = torch.full((len(rows), max(least, *map(len, rows), 0), width), ABSENT)
+    for number, own in enumerate(rows):
+        for place, row in enumerate(own):
+            whole[number, place, : len(row)] = torch.tensor(row)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)

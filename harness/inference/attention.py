@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from harness.data.batches import VisualSource, evaluation_batches, pad_rows
 from harness.data.dataset import Dataset
 from harness.data.features import Features
-from harness.data.graphs.images import WithGraph
+from harness.data.graph_source import WithGraph
 from harness.data.images import image_size, load_image
 from harness.data.pixels import Preprocessing
 from harness.data.regions.features import RegionFeatures, RegionsAndGrid

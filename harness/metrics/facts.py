@@ -1,6 +1,6 @@
 """Facts of pictures: what captions state, what of it is true, and what of the picture they leave out.
 
-A caption is read by rules (`harness.data.graphs.scenes`) and judged by what was drawn, not by its references. What it
+A caption is read by rules (`harness.data.graphs`) and judged by what was drawn, not by its references. What it
 mentions stands for the object that it shares most with, at least the shape or the colour; whatever is said of a thing
 that shares neither with any is false. `docs/facts.md` has the rules of each kind.
 Of photographs nobody knows the truth: there, words of a few kinds are compared with those of the references.
@@ -16,8 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from harness.data.graphs.graph import SceneGraph
-from harness.data.graphs.scenes import BACKGROUND, NUMBERS, SHAPE_OF, read_scene_caption
+from harness.data.graphs import BACKGROUND, NUMBERS, SHAPE_OF, SceneGraph, read_scene_caption
 from harness.data.scenes.drawing import TEXTURES
 from harness.data.scenes.language import colour_words, size_words
 from harness.data.scenes.layout import IMAGE_SIZE, Item, Scene

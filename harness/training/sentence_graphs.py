@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from harness.config.preset import Preset
-from harness.config.schedule import Schedule, Stage
+from harness.config.schedule import Stage
 from harness.data.batches import Batch, CaptionBatches, VisualSource
 from harness.data.dataset import SCENES, Dataset, Sample
-from harness.data.graphs.sentences import (
+from harness.data.graphs import (
     OPTION,
     NumberedGraph,
     SentenceGraphs,
@@ -67,13 +67,6 @@ def require_sentences(model: Captioner, stage: Stage) -> HasSentenceGraphs:
         f"stage {stage.name!r} learns from sentence graphs, and this model has no part for them",
         "choose the model sgae/sentences, or another schedule",
     )
-
-
-def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
-    """The schedule without its stages of sentence graphs, where the model has no part for them."""
-    if has_sentences(model):
-        return schedule
-    return schedule.model_copy(update={"stages": tuple(stage for stage in schedule.stages if stage.gives_ciders)})
 
 
 def check_sentences(dataset: Dataset, file: Path | None, preset: Preset) -> bool:

@@ -54,6 +54,12 @@ def make_objective(
     return CrossEntropy(stage, vocabulary.pad)
 
 
+def stages_for(model: Captioner, schedule: Schedule) -> Schedule:
+    """The schedule without stages whose objective trains a part that the model has not."""
+    stages = tuple(stage for stage in schedule.stages if stage.gives_ciders or has_sentences(model))
+    return schedule if stages == schedule.stages else schedule.model_copy(update={"stages": stages})
+
+
 def validate_schedule(model: Captioner, schedule: Schedule) -> None:
     """Refuse a schedule that does not fit the model, before anything is trained.
 

@@ -21,8 +21,8 @@ from harness.config.features import FeatureConfig
 from harness.config.preset import VocabularyConfig
 from harness.config.schedule import Optimiser, Schedule
 from harness.training.optimisers import make_optimiser, set_rate
-from harness.training.sentence_graphs import HasSentenceGraphs, stages_for
-from harness.training.stage import validate_schedule
+from harness.training.sentence_graphs import HasSentenceGraphs
+from harness.training.stage import stages_for, validate_schedule
 from harness.utils.errors import BenchError
 from harness.utils.workspace import Workspace
 from results.records import EpochRecord

@@ -16,7 +16,7 @@ from harness.config.load import PRESETS, SCHEDULES, load_preset, load_schedule
 from harness.config.schedule import LearningRate, Plateau, Schedule, ScheduledSampling, SelfCritical, Stage
 from harness.data.batches import CaptionBatches
 from harness.data.dataset import Sample
-from harness.data.graphs.sentences import NumberedGraph
+from harness.data.graphs import NumberedGraph
 from harness.data.vocabulary import Vocabulary
 from harness.training.stage import StageData, make_objective
 from harness.training.trainer import Trainer

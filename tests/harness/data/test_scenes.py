@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.data.dataset import Dataset, open_dataset
-from harness.data.graphs.scenes import SHAPE_OF
+from harness.data.graphs import SHAPE_OF
 from harness.data.images import load_image
 from harness.data.karpathy import read_karpathy
 from harness.data.scenes.dataset import ScenesConfig, prepare_scenes

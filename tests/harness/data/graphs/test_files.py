@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from harness.config.features import GraphConfig
 from harness.data import pixels
-from harness.data.graphs.graph import FORMAT, GraphSource, SceneGraph, read_graphs
-from harness.data.graphs.images import WithGraph, check_graphs, graph_entries
+from harness.data.graph_source import WithGraph, check_graphs, graph_entries
+from harness.data.graphs import FORMAT, GraphSource, SceneGraph, read_graphs
 from harness.data.vocabulary import Vocabulary
 from harness.utils.errors import BenchError
 from zoo.captioner import Visual, VisualSpec

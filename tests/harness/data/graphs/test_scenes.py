@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.dataset import Dataset, open_dataset
-from harness.data.graphs.graph import SceneGraph, check_places
-from harness.data.graphs.scenes import PREDICATES, noisy, parse_scene_caption, scene_graph, scenes_graphs
+from harness.data.graphs import (
+    PREDICATES,
+    SceneGraph,
+    check_places,
+    noisy,
+    parse_scene_caption,
+    scene_graph,
+    scenes_graphs,
+)
 from harness.data.scenes.dataset import ScenesConfig, draw_scene, prepare_scenes
 from harness.data.scenes.layout import Chance
 from harness.utils.errors import BenchError

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from harness.data.batches import Batch, CaptionBatches
+from harness.data.batches import Batch, CaptionBatches, GraphTensors
 from harness.data.dataset import Sample
 from harness.data.features import NullSource
-from harness.data.graphs.graph import SceneGraph
-from harness.data.graphs.sentences import (
-    FORMAT,
-    GraphTensors,
+from harness.data.graphs import (
+    SENTENCES_FORMAT,
     NumberedGraph,
+    SceneGraph,
     SentenceGraphs,
     number_graph,
     read_sentence_graphs,
@@ -27,7 +26,7 @@ VOCABULARY = Vocabulary(("man", "young", "horse", "ride", "next", "next to", "le
 MAN = {"objects": [["Man", "young"], ["horse"]], "relations": [[0, 1, "ride"]]}
 
 
-def written(folder: Path, images: Any, file_format: str = FORMAT) -> Path:
+def written(folder: Path, images: Any, file_format: str = SENTENCES_FORMAT) -> Path:
     path = folder / "graphs.json"
     path.write_text(json.dumps({"format": file_format, "images": images}))
     return path

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.config.features import FeatureConfig, GraphConfig
-from harness.data.batches import VisualSource
+from harness.data.batches import VisualSource, padded
 from harness.data.dataset import Dataset, Sample
 from harness.data.features import rows_of
-from harness.data.graphs.graph import GraphSource, SceneGraph, check_file, read_graphs
-from harness.data.graphs.scenes import scenes_graphs
-from harness.data.graphs.sentences import padded
+from harness.data.graphs import GraphSource, SceneGraph, check_file, read_graphs, scenes_graphs
 from harness.data.prepare_features import Prepared, skip_or_refuse
 from harness.data.regions.features import RegionFeatures
 from harness.data.vocabulary import Vocabulary

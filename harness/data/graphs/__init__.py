@@ -1,1 +1,0 @@
-"""Scene graphs of images and of sentences: objects, their attributes, and relations between them."""
